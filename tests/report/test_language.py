@@ -3,6 +3,7 @@
 # ruff: noqa: RUF001 (it is Chinese)
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Iterator
@@ -16,10 +17,18 @@ import yaml
 from npukit.cli import app
 from npukit.cli.help import panel, parted
 from npukit.cli.verbs import VERBS, load
+from npukit.doctor.problems import problems
+from npukit.facts.cuda_apis import cuda_apis
+from npukit.facts.libraries import libraries
+from npukit.migrate.rules import all_rules
+from npukit.performance.advise.rules import all_rules as advice_rules
 from npukit.report.language import FOLDER, chinese, language
 from npukit.report.wrapping import columns, wrap
 
 HAN = re.compile("[\u4e00-\u9fff]")
+SOURCES = Path(__file__).parents[2] / "src" / "npukit"
+# Texts made of parts that are looked up by themselves, or of a rule's own words, which are not.
+MADE_OF_PARTS = {"x does not run on NPUsx", "x x", "x x on the CPU", "x x ms of each step", "x=x: x", "x x on x"}
 IN_HELP = {  # of help itself, which no verb declares
     "Usage: ", "Arguments", "Examples", "Commands", "default: {0}", "required", "variable: {0}", "on",
     "Guide: npukit docs {0}", "Show this message and exit.",
@@ -53,6 +62,51 @@ def test_all_help_is_there_in_chinese_and_no_more() -> None:
     texts = help_texts()
     assert [text for text in texts if chinese(text) is None] == []
     assert set(rows("help.yaml")) - texts - IN_HELP == set(), "what no verb says any more"
+
+
+def finding_texts() -> Iterator[str]:
+    """What rules, checks and advice say that is not made at run time."""
+    for rule in all_rules():
+        yield from (rule.why, rule.remedy)
+    for advised in advice_rules():
+        yield from (advised.why, advised.remedy)
+    for api in cuda_apis():
+        yield from (api.why, api.remedy, api.otherwise)
+    for library in libraries():
+        yield from (text for text in (library.why, library.instead, library.needs) if " " in (text or ""))
+    for problem in problems().values():
+        yield from (problem.title, problem.why, problem.remedy)
+
+
+def said_by(function: str, folder: Path, position: int) -> Iterator[str]:
+    """The first text of every call of a function below a folder, with x for what is filled in."""
+    for file in sorted(folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == function and len(node.args) > position:
+                text = node.args[position]
+                if isinstance(text, ast.JoinedStr):
+                    yield "".join(str(each.value) if isinstance(each, ast.Constant) else "x" for each in text.values)
+                elif isinstance(text, ast.Constant):
+                    yield str(text.value)
+
+
+def test_all_findings_are_there_in_chinese() -> None:
+    assert [text for text in finding_texts() if text and chinese(text) is None] == []
+    made = {*said_by("finding", SOURCES / "migrate", 1), *said_by("advice", SOURCES / "performance" / "advise", 1)}
+    assert {text for text in made if chinese(text) is None} <= MADE_OF_PARTS
+
+
+def test_a_finding_is_shown_in_chinese_and_is_english_for_programs(
+    npukit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.py").write_text("import torch, flash_attn\ntorch.cuda.nvtx.mark('a')\nx = flash_attn.f()\n")
+    monkeypatch.setenv("NPUKIT_LANG", "zh")
+    shown = npukit("analyze", "a.py", cwd=tmp_path).stdout
+    assert "FlashAttention 不能在 NPU 上运行" in shown and "结论：需要手工修改：1 个文件中的 2 处" in shown
+    assert not re.search(r"\b(why|do|Verdict|Use|installed)\b", shown)
+    result = json.loads(npukit("analyze", "a.py", "--json", cwd=tmp_path).stdout)["result"]
+    assert result["summary"].startswith("Verdict") and not HAN.search(json.dumps(result, ensure_ascii=False))
+    assert "是否想写 --target" in npukit("analyze", "--targe").stderr
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.yaml")), ids=lambda file: file.stem)

@@ -14,6 +14,7 @@ from npukit.cli.results import forget, print_error
 from npukit.cli.verbs import Verbs, extra_of, new_app
 from npukit.errors import NpukitError
 from npukit.quiet import verbosity
+from npukit.report import language
 from npukit.report.result import data_of, error_data
 from npukit.report.terminal import printable
 
@@ -95,5 +96,5 @@ def _fail(error: dict[str, Any], code: int, told: bool = False) -> int:
     """Tell of an error: as a sentence unless its traceback tells, and with --json as JSON too."""
     print_error(error, code, sys.argv[1:])
     if not told:
-        print(f"npukit: {printable(error['message'])}", file=sys.stderr)
+        print(f"npukit: {printable(language.translated(error['message']))}", file=sys.stderr)
     return code

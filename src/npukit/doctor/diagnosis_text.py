@@ -10,7 +10,10 @@ from npukit.doctor.check import Check, CheckState
 from npukit.doctor.examine import Diagnosis
 from npukit.report import Finding, Severity
 from npukit.report.finding import page_hint
+from npukit.report.language import language, translated
+from npukit.report.report import translated_finding
 from npukit.report.terminal import paint, printable
+from npukit.report.wrapping import padded, wrap
 
 SIGNS = {
     CheckState.good: ("✓", "32"),
@@ -27,7 +30,7 @@ def as_text(diagnosis: Diagnosis, color: bool = False, width: int = 100) -> str:
     shown = [check for check in diagnosis.checks if diagnosis.has_npus or check.state is not CheckState.skipped]
     lines = [line for check in shown for line in _check(check, color, width)]
     findings = [diagnosis.first] if diagnosis.first else []
-    return "\n".join([*lines, "", *textwrap.wrap(verdict(diagnosis), width), *page_hint(findings)])
+    return "\n".join([*lines, "", *wrap(verdict(diagnosis), width), *page_hint(findings)])
 
 
 def verdict(diagnosis: Diagnosis) -> str:
@@ -35,18 +38,20 @@ def verdict(diagnosis: Diagnosis) -> str:
     first, count = diagnosis.first, sum(t.finding.severity is Severity.error for t in diagnosis.troubles)
     if not diagnosis.good and first:
         others = f" ({count - 1} more after it)" if count > 1 else ""
-        return f"This machine cannot train on NPUs yet. Start with {first.code}{others}: {_sentence(first.what)}"
+        text = f"This machine cannot train on NPUs yet. Start with {first.code}{others}: "
+        return translated(text + _sentence(translated(first.what)))
     machine = "This simulated machine" if diagnosis.simulated else "This machine"
-    return f"{machine} can train on NPUs." + (f" Fix {first.code} first: {_sentence(first.what)}" if first else "")
+    fix = f" Fix {first.code} first: {_sentence(translated(first.what))}" if first else ""
+    return translated(f"{machine} can train on NPUs.{fix}")
 
 
 def _check(check: Check, color: bool, width: int) -> Iterator[str]:
     sign, code = SIGNS[check.state]
     painted = paint(sign, code, color)
-    says = textwrap.wrap(printable(check.says), max(width - 18, 20)) or [""]
-    yield f"{painted} {check.title:<14} {says[0]}"
+    says = wrap(printable(translated(check.says)), max(width - 18, 20)) or [""]
+    yield f"{painted} {padded(translated(check.title), 14)} {says[0]}"
     yield from (" " * 17 + line for line in says[1:])
-    for finding in check.findings:
+    for finding in map(translated_finding, check.findings):
         yield from _finding(finding, width)
 
 
@@ -58,10 +63,12 @@ def _finding(finding: Finding, width: int) -> Iterator[str]:
 
 
 def _sentence(what: str) -> str:
-    return what if what.endswith("?") else f"{what}."
+    return what if what.endswith("?") else what + ("." if language() == "en" else "\u3002")
 
 
 def _wrapped(text: str, width: int) -> list[str]:
+    if language() == "zh":
+        return wrap(printable(text), width, INDENT, INDENT + "  ")
     # A command stays on its line.
     whole = re.sub("`[^`]+`", lambda command: command[0].replace(" ", "\0"), printable(text))
     lines = textwrap.wrap(

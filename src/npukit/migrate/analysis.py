@@ -21,6 +21,7 @@ from npukit.migrate.rules import all_rules, npk001_unreadable, npk490_reaches_un
 from npukit.migrate.selection import Selection
 from npukit.report import Finding, Severity, by_hand
 from npukit.report.json import finding_data
+from npukit.report.language import language, translated
 from npukit.report.report import Report, counted, groups, in_order
 
 _LIBRARIES = {
@@ -93,6 +94,9 @@ class Analysis:
     @property
     def summary(self) -> str:
         """The verdict as sentences."""
+        return "; ".join(self._parts()) + "."
+
+    def _parts(self) -> list[str]:
         fixable = sum(each.fixable for each in self.findings)
         warnings = len(self.by_hand) - len(self.errors)
         known = f" ({counted(self.known, 'known finding')} in the baseline)" if self.known else ""
@@ -102,7 +106,7 @@ class Analysis:
         if warnings:
             parts.append(counted(warnings, "warning"))
         parts.append(f"manual effort: {_duration(self.hours)}" if self.hours else "nothing left to do by hand")
-        return "; ".join(parts) + "."
+        return parts
 
     def _reason(self) -> str:
         if self.verdict is Verdict.blocked:
@@ -153,7 +157,10 @@ class Analysis:
             facts["in"] = str(self.base)
         if self.base and (library := imported(self.title)):
             facts["known"] = f"{library.name} {_LIBRARIES[library.verdict]}: {library.why}."
-        return Report(self.title, self.summary, self.findings, facts, names, self.base)
+        verdict = self.summary
+        if language() == "zh":
+            verdict = "\uff1b".join(map(translated, self._parts())) + "\u3002"
+        return Report(self.title, verdict, self.findings, facts, names, self.base)
 
 
 def analyze(

@@ -11,6 +11,7 @@ from npukit.migrate.migration import Migration
 from npukit.report import Finding
 from npukit.report.finding import page_hint
 from npukit.report.json import finding_data
+from npukit.report.language import translated
 from npukit.report.markdown import cell, escaped, fence
 from npukit.report.report import counted, printable_finding
 from npukit.report.terminal import printable, printable_line
@@ -19,11 +20,11 @@ from npukit.report.text import grouped, terminal_columns
 
 def as_text(migration: Migration) -> str:
     """A summary for the terminal."""
-    lines = [_summary(migration)]
+    lines = [translated(_summary(migration))]
     lines += [f"  {code}  {count:5}  {what}" for code, count, what in _by_rule(migration)]
     todo = [printable_finding(finding) for finding in migration.by_hand]
     if todo:
-        lines += ["", f"To change by hand ({len(todo)}), with places in the migrated files:"]
+        lines += ["", translated(f"To change by hand ({len(todo)}), with places in the migrated files:")]
         lines += [*grouped(todo, terminal_columns(), base=migration.root.absolute()), "", *page_hint(todo)]
     return "\n".join(lines)
 

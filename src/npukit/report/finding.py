@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from npukit.report.language import translated
+
 if TYPE_CHECKING:  # every command imports this file, and few of them read sources
     from npukit.source.place import Edit, Place
 
@@ -47,7 +49,7 @@ def page_hint(findings: Iterable[Finding]) -> list[str]:
     >>> page_hint([Finding("NPK901", Severity.error, "there is no NPU")])
     ['More on a finding: `npukit explain NPK901`']
     """
-    return [f"More on a finding: `npukit explain {each.code}`" for each in list(findings)[:1]]
+    return [translated(f"More on a finding: `npukit explain {each.code}`") for each in list(findings)[:1]]
 
 
 def by_hand(findings: Iterable[Finding]) -> list[Finding]:

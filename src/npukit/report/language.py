@@ -47,12 +47,19 @@ def chinese(text: str) -> str | None:
     plain = " ".join(text.split())
     if (found := catalogue().get(plain)) is not None:
         return found
+    if plain.endswith(".") and (found := catalogue().get(plain[:-1])) is not None:  # a clause as a sentence
+        return f"{found}\u3002"
     matches = ((pattern.fullmatch(plain), filled) for pattern, filled in _templates())
     return next((_filled(filled, match) for match, filled in matches if match), None)
 
 
 def _filled(template: str, match: re.Match[str]) -> str:
-    return re.sub(r"\{(\d)\}", lambda gap: match[f"_{gap[1]}"], template)
+    """The template with what stands in its gaps, which may be messages as well; a word alone is a name."""
+    return re.sub(r"\{(\d)\}", lambda gap: _inner(match[f"_{gap[1]}"]), template)
+
+
+def _inner(text: str) -> str:
+    return (chinese(text) or text) if " " in text else text
 
 
 @functools.cache

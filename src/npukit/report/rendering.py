@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 
-from npukit.report.report import Report, printable_report
+from npukit.report.report import Report, printable_report, translated_finding
 
 
 class Format(str, Enum):
@@ -31,6 +32,8 @@ def render(report: Report, format: Format, color: bool = False) -> str:
     >>> render(Report("my-project", "Nothing to do.", findings=[]), Format.markdown)
     """
     safe = printable_report(report)
+    if format is not Format.sarif:  # which programs read
+        safe = replace(safe, findings=[translated_finding(finding) for finding in safe.findings])
     if format is Format.sarif:
         from npukit.report.sarif import render_sarif as chosen
     elif format is Format.html:

@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from npukit.report.finding import Finding, Severity
+from npukit.report.language import translated
 from npukit.report.terminal import printable, printable_line
 
 ORDER = [Severity.error, Severity.warning, Severity.note]
@@ -103,6 +104,12 @@ def printable_finding(finding: Finding) -> Finding:
         remedy=printable(finding.remedy),
         evidence=printable(finding.evidence),
     )
+
+
+def translated_finding(finding: Finding) -> Finding:
+    """The finding in the language of the user."""
+    what, why, remedy = map(translated, (finding.what, finding.why, finding.remedy))
+    return replace(finding, what=what, why=why, remedy=remedy)
 
 
 def shown(path: Path, base: Path | None = None) -> str:

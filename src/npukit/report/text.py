@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shutil
-import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from npukit.report.finding import Finding, Severity, page_hint
-from npukit.report.report import FindingGroup, Report, counted, groups, shown
+from npukit.report.language import language, translated
+from npukit.report.report import FindingGroup, Report, counted, groups, shown, translated_finding
 from npukit.report.terminal import paint
+from npukit.report.wrapping import wrap
 
 _MOST_PLACES = 6
 _LEAST_EVIDENCE = 60  # columns of the line itself, however long its place is
@@ -26,13 +27,13 @@ def render_text(report: Report, color: bool = False, width: int | None = None) -
     """The report as lines of at most `width` columns."""
     columns = width or terminal_columns()
     lines = [paint(report.title, "1", color)]
-    lines += [f"{name}: {value}" for name, value in report.facts.items()]
+    lines += [labelled(name, translated(value)) for name, value in report.facts.items()]
     by_hand = [finding for finding in report.findings if not finding.fixable]
     lines += grouped(by_hand, columns, color, report.base)
     fixable = [finding for finding in report.findings if finding.fixable]
     if fixable:
         lines += ["", *_fixable(fixable, report, columns, color)]
-    lines += ["", *textwrap.wrap(report.verdict, columns), *page_hint(by_hand or fixable)]
+    lines += ["", *wrap(report.verdict, columns), *page_hint(by_hand or fixable)]
     return "\n".join(lines) + "\n"
 
 
@@ -44,15 +45,15 @@ def grouped(findings: Sequence[Finding], columns: int, color: bool = False, base
 
 
 def _group(group: FindingGroup, columns: int, color: bool, base: Path | None) -> Iterator[str]:
-    first = group.first
+    first = translated_finding(group.first)
     label = f"{first.severity.value:<8}{first.code}  "
-    head = textwrap.wrap(first.what, columns - len(label)) or [""]
+    head = wrap(first.what, columns - len(label)) or [""]
     yield paint(f"{first.severity.value:<8}", _COLORS[first.severity], color) + f"{first.code}  {head[0]}"
     indent = " " * 8
     yield from (" " * len(label) + line for line in head[1:])
     for name, text in (("why", first.why), ("do", first.remedy)):
         if text:
-            yield from textwrap.wrap(f"{name}: {text}", columns, initial_indent=indent, subsequent_indent=indent + "  ")
+            yield from wrap(labelled(name, text), columns, indent, indent + "  ")
     placed = [finding for finding in group.findings if finding.place]
     places = [_where(finding, base) for finding in placed[:_MOST_PLACES]]
     widest = max((len(place) for place in places), default=0)
@@ -62,7 +63,16 @@ def _group(group: FindingGroup, columns: int, color: bool, base: Path | None) ->
     if len(placed) > _MOST_PLACES:
         rest = placed[_MOST_PLACES:]
         files = len({finding.place.file for finding in rest if finding.place})
-        yield f"{indent}… and {len(rest)} more in {counted(files, 'file')}"
+        yield indent + translated(f"… and {len(rest)} more in {counted(files, 'file')}")
+
+
+def labelled(name: str, text: str) -> str:
+    """A text with its name before it.
+
+    >>> labelled("why", "NPUs use HCCL.")
+    'why: NPUs use HCCL.'
+    """
+    return f"{name}: {text}" if language() == "en" else f"{translated(name)}\uff1a{text}"
 
 
 def _where(finding: Finding, base: Path | None) -> str:
@@ -75,7 +85,7 @@ def _where(finding: Finding, base: Path | None) -> str:
 def _fixable(findings: list[Finding], report: Report, columns: int, color: bool) -> Iterator[str]:
     files = len({finding.place.file for finding in findings if finding.place})
     head = f"`npukit migrate` changes {counted(len(findings), 'place')} in {counted(files, 'file')}:"
-    yield paint(head, "32;1", color)
+    yield paint(translated(head), "32;1", color)
     for code, count in sorted(Counter(finding.code for finding in findings).items()):
         name = report.rule_names.get(code, "")
         yield f"{count:>7} x {code}  {name}"[:columns]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from itertools import groupby
 
@@ -12,7 +11,11 @@ from npukit.performance.advise.rank import RankSplit
 from npukit.performance.advise.rule import Advice
 from npukit.report import Severity
 from npukit.report.finding import page_hint
+from npukit.report.language import translated
+from npukit.report.report import translated_finding
 from npukit.report.terminal import paint, printable_line
+from npukit.report.text import labelled
+from npukit.report.wrapping import padded, wrap
 
 PARTS = {
     "compute": "computing",
@@ -33,9 +36,9 @@ def as_text(advised: Advised, color: bool = False, width: int = 100) -> str:
     for number, each in enumerate(advised.advice, 1):
         lines += [*_advice(number, each, color, width), ""]
     if not advised.advice:
-        lines += ["Nothing was found that would win more than 0.5% of the step.", ""]
+        lines += [translated("Nothing was found that would win more than 0.5% of the step."), ""]
     lines += _unjudged(advised, width)
-    lines += [f"Not read: {printable_line(note)}" for note in advised.notes]
+    lines += [translated(f"Not read: {printable_line(note)}") for note in advised.notes]
     lines += page_hint(each.finding for each in advised.advice)
     return "\n".join(lines).rstrip() + "\n"
 
@@ -61,9 +64,9 @@ def comparison_text(comparison: ProfileComparison) -> str:
 def _steps(advised: Advised) -> Iterator[str]:
     """The split of each rank's step as a table."""
     if advised.simulated:
-        yield SIMULATED
+        yield translated(SIMULATED)
     for rank in advised.ranks[:SHOWN_RANKS]:
-        yield f"{heading(rank)}: {', '.join(parts(rank))}"
+        yield labelled(translated(heading(rank)), ", ".join(parts(rank)))
     if len(advised.ranks) > SHOWN_RANKS:
         yield f"... and {len(advised.ranks) - SHOWN_RANKS} more ranks"
 
@@ -85,30 +88,33 @@ def parts(rank: RankSplit) -> Iterator[str]:
     figures = [(getattr(split, part), name) for part, name in names.items()] + [(split.idle or 0.0, "idle")]
     for ms, name in sorted(figures, reverse=True):
         if ms / step >= 0.001:
-            yield f"{100 * ms / step:.1f}% {name}"
+            yield f"{100 * ms / step:.1f}% {translated(name)}"
 
 
 def _advice(number: int, each: Advice, color: bool, width: int) -> Iterator[str]:
-    finding = each.finding
-    won = f"up to {each.ms:.1f} ms, {each.percent:.1f}%" if each.ms else "no time measured"
+    finding = translated_finding(each.finding)
+    won = translated(
+        (f"up to {each.ms:.1f} ms, {each.percent:.1f}%" if each.ms else "no time measured") + " of the step"
+    )
     style = "33;1" if finding.severity is Severity.warning else "1"
     what = f"{number}. {finding.code} {printable_line(finding.what)}"
-    yield paint(textwrap.fill(what, width, subsequent_indent="   "), style, color)
-    ranks = f"rank {each.ranks[0]}" if len(each.ranks) == 1 else f"{len(each.ranks)} ranks"
-    yield f"   {won} of the step · {each.confidence.value} confidence · {ranks}"
+    yield paint("\n".join(wrap(what, width, subsequent_indent="   ")), style, color)
+    ranks = f"rank {each.ranks[0]}" if len(each.ranks) == 1 else translated(f"{len(each.ranks)} ranks")
+    yield f"   {won} · {translated(f'{each.confidence.value} confidence')} · {ranks}"
     evidence = printable_line(finding.evidence)
     if finding.place:
         evidence += f" ({printable_line(f'{finding.place.file}:{finding.place.line}')})"
-    yield textwrap.fill(evidence, width, initial_indent="   seen: ", subsequent_indent="         ")
-    yield textwrap.fill(finding.remedy, width, initial_indent="   do:   ", subsequent_indent="         ")
+    for name, text in (("seen", evidence), ("do", finding.remedy)):
+        label = labelled(name, "")
+        yield "\n".join(wrap(text, width, f"   {padded(label, 6)}", "         "))
 
 
 def _unjudged(advised: Advised, width: int) -> Iterator[str]:
     """What could not be judged, by the setting that would show it."""
     if not advised.unjudged:
         return
-    yield "Not judged:"
+    yield translated("Not judged:")
     by_need = sorted(advised.unjudged, key=lambda each: each.needs)
     for needs, group in groupby(by_need, key=lambda each: each.needs):
         names = ", ".join(f"{each.name} ({each.code})" for each in group)
-        yield textwrap.fill(f"{names}: needs {needs}", width, initial_indent="   ", subsequent_indent="     ")
+        yield "\n".join(wrap(translated(f"{names}: needs {needs}"), width, "   ", "     "))
