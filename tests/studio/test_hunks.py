@@ -55,6 +55,9 @@ def test_cells_of_a_notebook(tmp_path: Path) -> None:
     found = migration(tmp_path, "book.ipynb", book)
     numbers = [hunk["cell"] for hunk in shown(found.changes[0])]
     assert set(numbers) == {0, 1}
+    second = shown(found.changes[0])[-1]
+    assert second["before"] == second["after"] == 1, "lines are those of the cell"
+    assert [old for old, _ in second["rows"]] == ["print(x)", "y = x.cuda()"]
     last = len(numbers) - 1
     kept = json.loads(chosen(found, {"book.ipynb": [last]}).changes[0].after)
     assert kept["cells"][1]["source"] == cells[1]["source"] and ".cuda()" not in "".join(kept["cells"][0]["source"])

@@ -16,7 +16,7 @@ import pytest
 
 from npukit.errors import NpukitError
 from npukit.machine.status import DeviceStatus, MachineStatus
-from npukit.studio.curves import POINTS, Logs, tail
+from npukit.studio.curves import POINTS, Logs, between, tail
 from npukit.studio.queue import SIMULATED_CARDS, Queue, free_cards
 from npukit.studio.runs import Run, Runs, State
 from npukit.studio.wrapper import PROCESS, RECORD, write
@@ -152,6 +152,13 @@ def test_a_long_curve_is_thinned_and_keeps_its_spike(tmp_path: Path) -> None:
     assert len(steps) <= 2 * POINTS + 1 and steps == sorted(steps) and steps[-1] == 50_000
     assert max(values) == 9.0 and steps[values.index(9.0)] == 31_338
     assert logs.figures(log).curves["eval_loss"].pairs() == ([40_000], [0.5])
+
+    near = between(log, 31_330, 31_345).curves["loss"].pairs()  # zoomed in: every step
+    assert near[0] == list(range(31_330, 31_346)) and near[1][8] == 9.0
+    assert between(log, 40_000, 40_000).curves.keys() == {"loss", "memory_gib", "eval_loss"}
+    wide = between(log, 1, 50_000).curves["loss"].pairs()
+    assert len(wide[0]) <= 2 * POINTS + 1 and max(wide[1]) == 9.0
+    assert between(log, 60_000, 70_000).curves == {}
 
     with log.open("a") as more:  # it goes on, with a line that is not whole yet
         more.write('{"step": 50001, "loss": 0.25}\n{"step": 50002, "lo')

@@ -45,6 +45,7 @@ FORMS = {
     "eval": "",
     "infer": "",
     "serve": "",
+    "precision capture": "",
     "precision compare": "--report",
     "precision bisect": "",
     "precision check": "",
@@ -53,6 +54,7 @@ FORMS = {
     "precision ops": "",
     "precision env": "",
     "advise": "--report",
+    "profile": "",
     "tune": "",
 }
 

@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 POINTS = 600  # of a curve; each is the lowest and the highest value of some steps
 PIECE = 1 << 18  # bytes that are parsed at a time
@@ -74,7 +74,6 @@ class Figures:
         self._identity: tuple[int, int] | None = None
         self._offset = 0
         self.curves: dict[str, Curve] = {}
-        self.events: list[Row] = []  # checkpoints and notes
         self.last: Row = {}
         self.was_read = False
         self.lock = threading.Lock()
@@ -85,8 +84,8 @@ class Figures:
             found = os.fstat(log.fileno())
             if (found.st_dev, found.st_ino) != self._identity or found.st_size < self._offset:
                 self._identity, self._offset = (found.st_dev, found.st_ino), 0
-                self.curves, self.events, self.last = {}, [], {}
-            group = max(1, found.st_size // (200 * 2 * POINTS)) if not self._offset else 1
+                self.curves, self.last = {}, {}
+            group = _group(found.st_size) if not self._offset else 1
             log.seek(self._offset)
             rest = b""
             while piece := log.read(PIECE):
@@ -110,8 +109,6 @@ class Figures:
             for row in others:
                 for name in row.keys() - set(NOT_CURVES):
                     self._add_curve(name, [row])
-            self.events += [row for row in (*others, some[0]) if "checkpoint" in row or "note" in row]
-        self.events = self.events[-500:]
         trained = [row for row in rows[-50:] if "loss" in row]
         self.last = trained[-1] if trained else self.last
 
@@ -170,16 +167,67 @@ def sample(file: Path) -> Figures:
     return made
 
 
+def between(file: Path, first: int, last: int) -> Figures:
+    """Figures of some steps, with as many points as the whole curve would have.
+
+    >>> between(Path("run/log.jsonl"), 500, 600).curves["loss"].pairs()[0][0]
+    500
+    """
+    made = Figures(file)
+    with contextlib.suppress(FileNotFoundError), file.open("rb") as log:
+        start, end = _offset(log, first), _offset(log, last + 1)
+        log.seek(start)
+        rest = b""
+        for size in _sizes(end - start):
+            lines = (rest + log.read(size)).split(b"\n")
+            rest = lines.pop()
+            made.add([row for row in _rows(lines) if first <= row["step"] <= last], _group(end - start))
+    return made
+
+
+def _group(size: int) -> int:
+    """Rows that become a point at once, in a log of this many bytes."""
+    return max(1, size // (200 * 2 * POINTS))
+
+
+def _sizes(size: int) -> Iterator[int]:
+    while size > 0:
+        yield min(size, PIECE)
+        size -= PIECE
+
+
+def _offset(log: BinaryIO, step: int) -> int:
+    """Where the first line of this step or a later one begins; steps ascend in a log."""
+    low, high = 0, os.fstat(log.fileno()).st_size
+    while low < high:  # a line that begins before `low` is of an earlier step, one from `high` on is not
+        middle = (low + high) // 2
+        log.seek(max(0, middle - 1))
+        if middle:
+            log.readline()
+        begin = log.tell()
+        found = next(_rows([log.readline()]), None) if begin < high else None
+        if found is not None and found["step"] < step:
+            low = log.tell()
+        else:
+            high = middle
+    return low
+
+
 def tail(file: Path, size: int = 4096) -> Row:
-    """The last logged step of a run, without reading the rest."""
+    """The last logged step of a run and its last evaluation, from the end of the log."""
     try:
         with file.open("rb") as log:
             log.seek(max(0, os.fstat(log.fileno()).st_size - size))
             lines = log.read().split(b"\n")
     except OSError:
         return {}
-    rows = [row for row in _rows(lines) if "loss" in row]
-    return rows[-1] if rows else {}
+    last: Row = {}
+    for row in _rows(lines):
+        if "loss" in row:
+            last |= row
+        elif "eval_loss" in row:
+            last["eval_loss"] = row["eval_loss"]
+    return last
 
 
 def _rows(lines: list[bytes]) -> Iterator[Row]:

@@ -45,6 +45,7 @@ class Entry:
         if record:
             made |= {name: getattr(record, name) for name in ("kind", "title", "created", "device", "cards", "command")}
             made |= {"seconds": self.run.seconds if self.run else None, "output": record.output}
+            made["project"] = record.details.get("project")
         if self.folder:
             made |= self._training(studio, state)
         return made
@@ -59,10 +60,8 @@ class Entry:
             "output": name,
             "step": last.get("step"),
             "loss": last.get("loss"),
-            "evaluation": summary.get("evaluation", {}).get("eval_loss"),
-            "total_steps": summary.get("total_steps"),
-            "seconds_left": last.get("seconds_left") if state in LIVE else None,
-            "trained_seconds": last.get("seconds"),
+            "evaluation": summary.get("evaluation", {}).get("eval_loss", last.get("eval_loss")),
+            "can_resume": self.run is not None and state not in (*LIVE, State.finished),
             "notes": notes(self.folder)[:200],
         }
         if self.run is None:

@@ -12,16 +12,18 @@ from pathlib import Path
 DEPTH, ENTRIES, FOLDERS = 6, 2000, 20_000
 NOT_LOOKED_INTO = {"node_modules", "__pycache__", "site-packages", "venv"}
 SECONDS = 3.0  # that a look stays true
+DATA = (".jsonl", ".parquet", ".csv")
 LOG, CONFIG, SUMMARY = "log.jsonl", "npukit.yaml", "summary.json"
 
 
 @dataclass(frozen=True)
 class Found:
-    """The folders of runs, of models and adapters, newest first."""
+    """The folders of runs, of models and adapters, and files of data, newest first."""
 
     runs: tuple[Path, ...]
     models: tuple[Path, ...]
     adapters: tuple[Path, ...]
+    data: tuple[Path, ...]
 
 
 class Finder:
@@ -46,7 +48,7 @@ def look(roots: tuple[Path, ...]) -> Found:
     >>> look((Path("work"),)).runs
     (PosixPath('work/runs/lora'),)
     """
-    runs, models, adapters = [], [], []
+    runs, models, adapters, data = [], [], [], []
     for number, (folder, names) in enumerate(_folders(roots)):
         if LOG in names and (CONFIG in names or SUMMARY in names):
             runs.append(folder)
@@ -54,9 +56,11 @@ def look(roots: tuple[Path, ...]) -> Found:
             adapters.append(folder)
         elif "config.json" in names and any(name.endswith((".safetensors", ".bin")) for name in names):
             models.append(folder)
+        else:
+            data += [folder / name for name in names if name.endswith(DATA) and name != LOG]
         if number > FOLDERS:
             break
-    return Found(*(tuple(sorted(each, key=_age)) for each in (runs, models, adapters)))
+    return Found(*(tuple(sorted(each, key=_age)) for each in (runs, models, adapters, data)))
 
 
 def _folders(roots: tuple[Path, ...]) -> Iterator[tuple[Path, set[str]]]:

@@ -85,27 +85,24 @@ def chosen(migration: Migration, dropped: dict[str, list[int]]) -> Migration:
 
 
 def shown(change: Change) -> list[dict[str, Any]]:
-    """The hunks side by side, with lines around them."""
-    before, after = _code(change, change.before), _code(change, change.after)
+    """The hunks side by side, with lines around them; lines of a notebook are those of the hunk's cell."""
+    before = _code(change, change.before)
     book = Notebook(change.before) if change.path.suffix == ".ipynb" else None
-    made = []
-    moved = 0  # lines that the hunks before have added
+    made: list[dict[str, Any]] = []
+    added = 0  # lines that the hunks before have added to the file or cell
     for hunk in hunks(change):
-        first, last = max(0, hunk.start - CONTEXT), min(len(before), hunk.end + CONTEXT)
-        inner = after[hunk.start + moved : hunk.start + moved + len(hunk.lines)]
-        rows: list[tuple[str | None, str | None]] = [(line, line) for line in before[first : hunk.start]]
-        rows += _side_by_side(before[hunk.start : hunk.end], inner)
-        rows += [(line, line) for line in before[hunk.end : last]]
-        cell = book.cell_of(hunk.start + 1)[0] if book else None
-        made.append(
-            {
-                "before": first + 1,
-                "after": first + 1 + moved,
-                "rows": [[_line(one), _line(other)] for one, other in rows],
-                "cell": cell,
-            }
-        )
-        moved += len(hunk.lines) - (hunk.end - hunk.start)
+        cell, cell_start = book.cell_of(hunk.start + 1) if book else (None, 1)
+        if made and made[-1]["cell"] != cell:
+            added = 0
+        near = range(max(0, hunk.start - CONTEXT), min(len(before), hunk.end + CONTEXT))
+        around = [at for at in near if not book or book.cell_of(at + 1)[0] == cell]
+        rows: list[tuple[str | None, str | None]] = [(before[at], before[at]) for at in around if at < hunk.start]
+        number = hunk.start - len(rows) + 2 - cell_start
+        rows += _side_by_side(before[hunk.start : hunk.end], hunk.lines)
+        rows += [(before[at], before[at]) for at in around if at >= hunk.end]
+        lines = [[_line(one), _line(other)] for one, other in rows]
+        made.append({"before": number, "after": number + added, "rows": lines, "cell": cell})
+        added += len(hunk.lines) - (hunk.end - hunk.start)
     return made
 
 

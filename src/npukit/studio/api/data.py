@@ -4,17 +4,36 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from starlette.responses import FileResponse
 from starlette.routing import Route
 
 from npukit.errors import NpukitError
 from npukit.studio.studio import Studio, Wrong, number, text
+from npukit.web.assets import HEADERS
+
+if TYPE_CHECKING:
+    from npukit.llm.data.encode import Encoded, Encoder
+    from npukit.llm.data.files import Record
+    from npukit.llm.data.row import Layout
+    from npukit.llm.tasks.task import Task
 
 LOOKED_AT = 2000  # rows that are tokenised for the histogram
 SHOWN = 10  # rows of a page
 BAD = 100
 BARS = 24
+MOST_PICTURES = 8  # of a row
+LARGEST_PICTURE = 16 << 20  # bytes
+PICTURES = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".webp": "image/webp",
+    ".gif": "image/gif",
+    ".bmp": "image/bmp",
+}
 MOST_TOKENS = 1500  # of a row that is shown
 
 
@@ -31,16 +50,25 @@ def routes(studio: Studio) -> list[Route]:
         cutoff, page = number(given, "cutoff", 2048, 1, 2**22), number(given, "page", 0, 0, 10**6)
         return await studio.workers.do(look, wanted, cutoff, page)
 
-    return [studio.post("/api/data/preview", preview, changes=False)]
+    def picture(given: dict[str, Any]) -> Any:
+        path = studio.folders.inside(text(given, "path"))
+        kind = PICTURES.get(path.suffix.lower())
+        if kind is None or not path.is_file() or path.stat().st_size > LARGEST_PICTURE:
+            raise Wrong("This is not a picture that can be shown.")
+        return FileResponse(path, media_type=kind, headers=HEADERS)
+
+    return [
+        studio.post("/api/data/preview", preview, changes=False),
+        studio.get("/api/data/picture", picture),
+    ]
 
 
 def look(wanted: dict[str, str], cutoff: int, page: int) -> dict[str, Any]:
     """Some rows of a data set as tokens, of which some count; the lengths of rows; rows that cannot be used."""
     from npukit.llm.chat.templates import find_template
     from npukit.llm.config.options import DataOptions, Source
-    from npukit.llm.data.check import find_layout, row_of
+    from npukit.llm.data.check import find_layout
     from npukit.llm.data.encode import Encoder
-    from npukit.llm.data.row import BadRow, LeftOut, Row
     from npukit.llm.data.sources import find_table
     from npukit.llm.tasks import known
 
@@ -61,40 +89,70 @@ def look(wanted: dict[str, str], cutoff: int, page: int) -> dict[str, Any]:
     template = find_template(options.template, tokenizer, options.tokens)
     records = list(islice(table.records(), LOOKED_AT))
     layout = find_layout(records, table, task)
-    places: list[str] = []
+    encoded, bad = _encode(records, layout, task, Encoder(options, task, tokenizer, template))
+    rows = [row for _, row in encoded]
+    return {
+        "rows": [
+            {"place": record.place, "pictures": _pictures(record, wanted["folder"]), **_tokens(row, tokenizer)}
+            for record, row in encoded[page * SHOWN : (page + 1) * SHOWN]
+        ],
+        "bad": [
+            {"place": record.place, "why": why, "pictures": _pictures(record, wanted["folder"])}
+            for record, why in bad[:BAD]
+        ],
+        "looked_at": len(records),
+        "usable": len(rows),
+        "pages": -(-len(rows) // SHOWN),
+        "bad_count": len(bad),
+        "cut": sum(row.was_cut for row in rows),
+        "histogram": _histogram([len(row.tokens) for row in rows]),
+        "template": template.name if wanted["template"] else "",
+        "counted": sum(int((row.tokens >= 0).sum()) for row in rows),
+        "total": sum(len(row.tokens) for row in rows),
+    }
+
+
+def _encode(
+    records: list[Record], layout: Layout, task: Task, encoder: Encoder
+) -> tuple[list[tuple[Record, Encoded]], list[tuple[Record, str]]]:
+    """The rows of records as tokens, and why others cannot be used."""
+    from npukit.llm.data.check import row_of
+    from npukit.llm.data.row import BadRow, LeftOut, Row
+
+    usable: list[Record] = []
     rows: list[Row] = []
-    bad: list[dict[str, str]] = []
+    bad: list[tuple[Record, str]] = []
     for record in records:
         try:
             rows.append(row_of(record, layout, task))
-            places.append(record.place)
+            usable.append(record)
         except LeftOut:
             continue
         except BadRow as error:
-            bad.append({"place": record.place, "why": str(error)})
-    encoder = Encoder(options, task, tokenizer, template)
+            bad.append((record, str(error)))
     encoded = []
-    for place, result in zip(places, encoder.encode(rows), strict=True):
+    for record, result in zip(usable, encoder.encode(rows), strict=True):
         if isinstance(result, BadRow):
-            bad.append({"place": place, "why": str(result)})
+            bad.append((record, str(result)))
         else:
-            encoded += [(place, each) for each in result]
-    lengths = [len(each.tokens) for _, each in encoded]
-    shown = encoded[page * SHOWN : (page + 1) * SHOWN]
-    return {
-        "rows": [{"place": place, "length": len(each.tokens), **_tokens(each, tokenizer)} for place, each in shown],
-        "looked_at": len(records),
-        "usable": len(encoded),
-        "pages": -(-len(encoded) // SHOWN),
-        "bad": bad[:BAD],
-        "bad_count": len(bad),
-        "cut": sum(each.was_cut for _, each in encoded),
-        "histogram": _histogram(lengths),
-        "template": template.name,
-        "format": layout.format,
-        "counted": sum(int((each.tokens >= 0).sum()) for _, each in encoded),
-        "total": sum(lengths),
-    }
+            encoded += [(record, row) for row in result]
+    return encoded, bad
+
+
+def _pictures(record: Record, folder: str) -> list[str]:
+    """The picture files that a row names, relative to its file or to the data folder."""
+    value = record.value if isinstance(record.value, dict) else {}
+    named = value.get("images") or value.get("image") or []
+    paths = [
+        each.get("path") if isinstance(each, dict) else each for each in (named if isinstance(named, list) else [named])
+    ]
+    places = (Path(record.file).parent, Path(folder), Path())
+    found = (
+        next((place / path for place in places if (place / path).is_file()), None)
+        for path in paths[:MOST_PICTURES]
+        if isinstance(path, str) and path
+    )
+    return [str(path) for path in found if path is not None]
 
 
 @lru_cache(maxsize=4)
@@ -108,7 +166,7 @@ def _tokenizer(model: str) -> Any:
     return load_tokenizer(ModelOptions(path=model), str(place))
 
 
-def _tokens(encoded: Any, tokenizer: Any) -> dict[str, Any]:
+def _tokens(encoded: Encoded, tokenizer: Any) -> dict[str, Any]:
     """Pieces of text and whether they count; tokens that are parts of one character are shown as one piece."""
     from npukit.llm.data.encode import END, MORE, SEPARATOR
 
@@ -127,7 +185,8 @@ def _tokens(encoded: Any, tokenizer: Any) -> dict[str, Any]:
         pieces.append({"text": decoded, "counts": counts, "id": waiting[0], "tokens": len(waiting)})
         waiting = []
     more = max(0, len(encoded.tokens) - MOST_TOKENS)
-    return {"pieces": pieces, "more": more, "cut": encoded.was_cut, "counted": int((encoded.tokens >= 0).sum())}
+    length, counted = len(encoded.tokens), int((encoded.tokens >= 0).sum())
+    return {"pieces": pieces, "more": more, "length": length, "counted": counted, "cut": encoded.was_cut}
 
 
 def _histogram(lengths: list[int]) -> list[dict[str, int]]:

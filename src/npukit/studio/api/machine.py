@@ -10,27 +10,34 @@ from npukit.doctor.examine import examine
 from npukit.facts.cards import cards
 from npukit.machine.status import status
 from npukit.report.json import finding_data
+from npukit.studio.curves import tail
+from npukit.studio.entries import training_folder
+from npukit.studio.find import LOG
 from npukit.studio.queue import SIMULATED_CARDS
-from npukit.studio.runs import LIVE, State
+from npukit.studio.runs import LIVE, Record, State
 from npukit.studio.studio import Studio
 
 
 def routes(studio: Studio) -> list[Route]:
     def cards(_: dict[str, Any]) -> Any:
-        found = status()
         live = [run.record for run in studio.runs if run.state in LIVE and run.state is not State.queued]
-        used = [
-            {"id": each.id, "title": each.title, "device": each.device, "numbers": each.numbers}
-            for each in live
-            if each.numbers
-        ]
-        return {"status": found, "runs": used, "simulated_cards": SIMULATED_CARDS, "command": "npukit devices"}
+        used = [_user(studio, record) for record in live if record.numbers]
+        owners = {number: each for each in used if each["device"] == "sim" for number in each["numbers"]}
+        simulated = [{"number": number, "run": owners.get(number)} for number in range(SIMULATED_CARDS)]
+        return {"status": status(), "runs": used, "simulated": simulated, "command": "npukit devices"}
 
     return [
         studio.get("/api/machine/cards", cards),
         studio.get("/api/machine/doctor", lambda _: _diagnosis()),
         studio.get("/api/machine/choices", lambda _: choices()),
     ]
+
+
+def _user(studio: Studio, record: Record) -> dict[str, Any]:
+    """A run that has cards, with the memory that it takes of each."""
+    folder = training_folder(studio, record)
+    made = {name: getattr(record, name) for name in ("id", "title", "device", "numbers")}
+    return made | {"memory_gib": tail(folder / LOG).get("memory_gib") if folder else None}
 
 
 def choices() -> dict[str, Any]:

@@ -42,14 +42,9 @@ def routes(studio: Studio) -> list[Route]:
         return await studio.workers.do(migrated, project(given), _style(given))
 
     async def write(given: dict[str, Any]) -> Any:
-        path, output = project(given), text(given, "output", "")
-        dropped = _dropped(given)
-        target = folders.inside(output) if output else None
-        files = await studio.workers.do(written, path, _style(given), dropped, target)
-        return {"files": files, "output": folders.shown(target or path)}
-
-    def undo(given: dict[str, Any]) -> Any:
-        return {"files": len(journal.undo(project(given)))}
+        path, output = project(given), folders.inside(text(given, "output"))
+        files = await studio.workers.do(written, path, _style(given), _dropped(given), output)
+        return {"files": files, "output": folders.shown(output)}
 
     def verify(given: dict[str, Any]) -> Any:
         before, after = project(given), folders.inside(text(given, "output"))
@@ -71,7 +66,7 @@ def routes(studio: Studio) -> list[Route]:
             device=device_of(device),
             cards=0 if device == "cpu" else count,
             has_result=True,
-            details={"before": folders.shown(before), "after": folders.shown(after)},
+            details={"project": folders.shown(before)},
         )
         studio.queue.tick()
         return {"id": run.folder.name, "command": run.record.command}
@@ -91,7 +86,6 @@ def routes(studio: Studio) -> list[Route]:
         studio.post("/api/port/analyze", analysis, changes=False),
         studio.post("/api/port/migrate", migration, changes=False),
         studio.post("/api/port/write", write),
-        studio.post("/api/port/undo", undo),
         studio.post("/api/port/verify", verify),
         studio.get("/api/port/todo", ticked),
         studio.post("/api/port/todo", tick),
@@ -111,7 +105,6 @@ def analysed(path: Path) -> dict[str, Any]:
         findings.append(finding_data(printable_finding(each), base) | {"rule": name, "minutes": minutes})
     return {
         "verdict": found.verdict.value,
-        "summary": found.summary,
         "hours": found.hours,
         "files": found.files,
         "lines": found.lines,
@@ -133,13 +126,10 @@ def migrated(path: Path, style: str) -> dict[str, Any]:
     return {"changes": changes, "left": left[:MOST_FINDINGS], "files": found.files}
 
 
-def written(path: Path, style: str, dropped: dict[str, list[int]], output: Path | None) -> int:
-    """Write the migration without the dropped hunks; the number of files that changed."""
+def written(path: Path, style: str, dropped: dict[str, list[int]], output: Path) -> int:
+    """Write a migrated copy without the dropped hunks; the number of files that changed."""
     found: Migration = chosen(migrate(path, Goal(Style(style))), dropped)
-    if output is None:
-        journal.write_in_place(found)
-    else:
-        journal.write_copy(found, path, output)
+    journal.write_copy(found, path, output)
     return len(found.changes)
 
 

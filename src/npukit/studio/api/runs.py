@@ -14,6 +14,7 @@ from starlette.routing import Route
 from npukit.errors import NpukitError
 from npukit.explain import Search
 from npukit.report.writing import write_text
+from npukit.studio.curves import between
 from npukit.studio.entries import NOTES, Entry, configuration, entries, entry, notes
 from npukit.studio.find import LOG, SUMMARY
 from npukit.studio.queue import log_files
@@ -51,11 +52,14 @@ def routes(studio: Studio) -> list[Route]:
     def curves(given: dict[str, Any]) -> Any:
         found = entry(studio, text(given, "id"))
         if found.folder is None:  # it trains nothing
-            return {"curves": {}, "events": [], "last": {}, "state": found.state.value}
+            return {"curves": {}, "last": {}}
         figures = studio.logs.figures(found.folder / LOG)
-        wanted = text(given, "names", "").split(",") if given.get("names") else list(figures.curves)
-        made = {name: figures.curves[name].pairs() for name in wanted if name in figures.curves}
-        return {"curves": made, "events": figures.events[-50:], "last": figures.last, "state": found.state.value}
+        shown = figures
+        if "first" in given:
+            shown = between(found.folder / LOG, number(given, "first", 0), number(given, "last", 0))
+        evaluated = figures.curves.get("eval_loss")
+        last = figures.last | ({"eval_loss": evaluated.last[1]} if evaluated and evaluated.last else {})
+        return {"curves": {name: curve.pairs() for name, curve in shown.curves.items()}, "last": last}
 
     def log(given: dict[str, Any]) -> Any:
         found = entry(studio, text(given, "id"))

@@ -18,6 +18,7 @@ from npukit.llm.config.given import Mistakes
 from npukit.llm.config.options import Config
 from npukit.llm.config.schema import options
 from npukit.llm.reading.read import Reading, read
+from npukit.performance.plan.fit import find_fit
 from npukit.performance.plan.job import plan
 from npukit.studio.folders import Folders
 from npukit.studio.queue import device_of
@@ -43,6 +44,10 @@ FIRST = (  # what most people set
     "training.save_every",
     "training.log_every",
 )
+ESTIMATED = (
+    *("fits", "memory", "usable", "steps", "rows", "rows_are_exact"),
+    *("tokens_per_step", "parameters", "trained", "days", "card", "devices"),
+)
 INNER = ("data.train.",)  # options of one data set are written in data.train
 
 
@@ -53,6 +58,9 @@ def routes(studio: Studio) -> list[Route]:
 
     def check(given: dict[str, Any]) -> Any:
         return checked(given, studio.folders)
+
+    def fit(given: dict[str, Any]) -> Any:
+        return fitted(given, studio.folders)
 
     def translate(given: dict[str, Any]) -> Any:
         return translated(text(given, "text"), studio.folders)
@@ -81,6 +89,7 @@ def routes(studio: Studio) -> list[Route]:
     return [
         studio.get("/api/train/options", described),
         studio.post("/api/train/check", check, changes=False),
+        studio.post("/api/train/fit", fit, changes=False),
         studio.post("/api/train/translate", translate, changes=False),
         studio.post("/api/train/start", start),
     ]
@@ -101,21 +110,16 @@ def checked(given: dict[str, Any], folders: Folders) -> dict[str, Any]:
     except NpukitError as error:
         return made | {"mistakes": [str(error)], "notes": [], "plan": None}
     found = plan(reading.config, count, card).as_json()
-    names = (
-        "fits",
-        "memory",
-        "usable",
-        "steps",
-        "rows",
-        "rows_are_exact",
-        "tokens_per_step",
-        "parameters",
-        "trained",
-        "days",
-        "card",
-        "devices",
-    )
-    return made | {"mistakes": [], "notes": reading.notes, "plan": {name: found[name] for name in names}}
+    return made | {"mistakes": [], "notes": reading.notes, "plan": {name: found[name] for name in ESTIMATED}}
+
+
+def fitted(given: dict[str, Any], folders: Folders) -> dict[str, Any]:
+    """The change of `npukit plan --fit`, with what it needs of a card."""
+    _, count, card = _devices(given)
+    found = find_fit(_read(nested(given.get("values")), folders, count).config, count, card)
+    memory = found.plan.memory.total if found.plan.memory else None
+    made = {"kind": found.kind, "changes": found.changes, "devices": found.devices}
+    return made | {"memory": memory, "usable": found.plan.usable}
 
 
 def translated(written: str, folders: Folders) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from npukit.studio.forms import words
 from npukit.studio.queue import device_of
 from npukit.studio.studio import Studio, Wrong, number, text
 
+OFFERED = 500  # paths of a kind
+
 
 def routes(studio: Studio) -> list[Route]:
     def forms(_: dict[str, Any]) -> Any:
@@ -69,9 +71,7 @@ def _title(verb: str, values: dict[str, Any]) -> str:
 
 
 def find_models(studio: Studio) -> dict[str, Any]:
-    """Models and adapters in the folders, as a form offers them."""
+    """Models, adapters and data in the folders, as a form offers them."""
     found = studio.finder.found()
-    return {
-        "models": [studio.folders.shown(each) for each in found.models][:500],
-        "adapters": [studio.folders.shown(each) for each in found.adapters][:500],
-    }
+    kinds = {"models": found.models, "adapters": found.adapters, "data": found.data}
+    return {name: [studio.folders.shown(each) for each in paths[:OFFERED]] for name, paths in kinds.items()}

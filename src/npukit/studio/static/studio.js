@@ -1,28 +1,32 @@
-// The studio: which page is shown, and in which language.
+// The studio: which page is shown, and in which language. A page's module is loaded when it is first shown.
+import { h, icon, problem, word } from "./dom.js";
 import { learn, look, onLook, switchLanguage, switchTheme } from "./look.js";
-import { api, h, icon, leave, problem, session, word } from "./ui.js";
+import { leave } from "./pages.js";
+import { api, session } from "./server.js";
 import { WORDS } from "./words.js";
-import * as chat from "./chat.js";
-import * as data from "./data.js";
-import * as machine from "./machine.js";
-import * as port from "./port.js";
-import * as run from "./run.js";
-import * as runs from "./runs.js";
-import * as train from "./train.js";
-import * as verb from "./verb.js";
 
-const PAGES = { machine, port, data, train, runs, run, chat, eval: verb, export: verb, precision: verb, performance: verb };
-const GROUPS = [["machine"], ["port"], ["data", "train", "runs"], ["chat", "eval", "export"], ["precision", "performance"]];
+const GROUPS = [
+  ["machine"],
+  ["port"],
+  ["data", "train", "runs"],
+  ["chat", "eval", "export"],
+  ["precision", "performance"],
+];
+const MODULES = { eval: "verb", export: "verb", precision: "verb", performance: "verb" }; // else that of the page's name
+const IN_RUNS = ["run", "compare"]; // pages below that of the runs
+const PAGES = [...GROUPS.flat(), ...IN_RUNS];
 const $ = (id) => document.getElementById(id);
 let shown = 0;
 
 function where() {
   const [name, values] = location.hash.replace(/^#\/?/, "").split("?");
-  return { name: name in PAGES ? name : "machine", values: Object.fromEntries(new URLSearchParams(values ?? "")) };
+  return { name: PAGES.includes(name) ? name : "machine", values: Object.fromEntries(new URLSearchParams(values)) };
 }
 
 function drawNav(current) {
-  const link = (name) => h("a", { href: `#/${name}`, "aria-current": (name === current || (name === "runs" && current === "run")) && "page" }, icon(name), word(name));
+  const isCurrent = (name) => name === current || (name === "runs" && IN_RUNS.includes(current));
+  const link = (name) =>
+    h("a", { href: `#/${name}`, "aria-current": isCurrent(name) && "page" }, icon(name), word(name));
   $("nav").setAttribute("aria-label", word("pages"));
   $("nav").replaceChildren(...GROUPS.map((names) => h("div", {}, names.map(link))));
 }
@@ -39,17 +43,24 @@ async function show() {
   $("main").replaceChildren(main);
   $("main").scrollTop = 0;
   try {
-    await PAGES[name].show(main, values, name);
+    const module = await import(`./${MODULES[name] ?? name}.js`);
+    if (mine === shown) await module.show(main, values, name);
   } catch (error) {
     if (mine === shown) main.append(problem(error.message));
   }
 }
 
-const openMenu = (open) => { $("nav").classList.toggle("open", open); $("menu").setAttribute("aria-expanded", open); };
+const openMenu = (isOpen) => {
+  $("nav").classList.toggle("open", isOpen);
+  $("menu").setAttribute("aria-expanded", isOpen);
+};
 $("menu").onclick = () => openMenu(!$("nav").classList.contains("open"));
 $("language").onclick = switchLanguage;
 $("theme").onclick = switchTheme;
-document.querySelector(".skip").onclick = (event) => { event.preventDefault(); $("main").focus(); };
+document.querySelector(".skip").onclick = (event) => {
+  event.preventDefault();
+  $("main").focus();
+};
 addEventListener("hashchange", show);
 
 learn(WORDS);
@@ -57,7 +68,13 @@ let language = "";
 Object.assign(session, await api("session").catch((error) => ({ failed: error.message })));
 onLook(() => {
   $("language").textContent = word("name");
-  $("workspace").replaceChildren(session.workspace ?? "", session.read_only ? h("span", { class: "tag" }, word("readOnly")) : "");
+  $("workspace").replaceChildren(
+    session.workspace ?? "",
+    session.read_only ? h("span", { class: "tag" }, word("readOnly")) : "",
+  );
   $("workspace").title = session.folder ?? "";
-  if (language !== look.language) { language = look.language; show(); }
+  if (language !== look.language) {
+    language = look.language;
+    show();
+  }
 });
