@@ -4,7 +4,8 @@ python -m benchmarks studio [--runs 300] [--steps 100000] [--axe axe.min.js]
 
 Ten logs are written and linked under the other names, so that the disk holds 10 and not 300 of them; the server reads
 each name by itself. Times are those of a browser: from opening the address until the list is drawn, and from choosing a
-run in it until its curves are. With --axe (the file of the npm package axe-core), every page is checked for
+run in it until its curves are; beside them is the processor time of the server, which other jobs do not lengthen. With
+--axe (the file of the npm package axe-core), every page is checked for
 accessibility, light and dark.
 """
 
@@ -80,18 +81,23 @@ def measure(address: str, pid: int, runs: int, axe: Path | None) -> None:
     origin = address.partition("?")[0]
     memory = [resident(pid)]
     listed = f"document.querySelectorAll('tbody tr').length === {min(runs, 50)}"  # a page has 50
-    first = timed(browser, f"{origin}#/runs", listed)
-    print(f"first view of {runs} runs: {first:.2f} s (again: ", end="")
-    print(f"{timed(browser, f'{origin}#/runs', listed):.2f} s)")
-    times = []
+    for name in ("first view", "again"):
+        used = processor(pid)
+        seconds = timed(browser, f"{origin}#/runs", listed)
+        print(f"{name} of {runs} runs: {seconds:.2f} s (server: {processor(pid) - used:.2f} s of processor time)")
+    times, work = [], []
     for number in range(min(runs, 40)):
         timed(browser, "#/runs", listed)
+        used = processor(pid)
         run = f"#/run?id=folder%3Aruns%2Frun-{number * 7 % runs:03}"
         times.append(timed(browser, run, "document.querySelector('.chart polyline')"))
+        work.append(processor(pid) - used)
         memory.append(resident(pid))
     times.sort()
+    work.sort()
     half = len(times) // 2
     print(f"a curve that nobody has looked at: median {times[half]:.2f} s, slowest {times[-1]:.2f} s of {len(times)}")
+    print(f"  (server: median {work[half]:.2f} s of processor time, most {work[-1]:.2f} s)")
     later = f"{memory[half]:.0f} after {half} curves, {memory[-1]:.0f} after {len(times)}"
     print(f"the server's memory: {memory[0]:.0f} MiB, {later}")
     if axe:
@@ -121,6 +127,12 @@ def timed(browser: Any, address: str, there: str) -> float:
 def resident(pid: int) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+
+def processor(pid: int) -> float:
+    """Seconds of processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def check_accessibility(browser: Any, origin: str, axe: str, theme: str) -> None:

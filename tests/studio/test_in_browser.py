@@ -148,7 +148,7 @@ def test_the_verification_shows_both_curves(browser: Browser) -> None:
     browser.keep("verify", ".charts")
 
 
-def test_a_training_is_stopped_resumed_noted_and_deleted(browser: Browser, folder: Path) -> None:
+def test_a_training_is_stopped_and_resumed(browser: Browser, folder: Path) -> None:
     browser.show("train")
     browser.until("button('Start training')")
     long = YAML.replace("max_steps: 8", "max_steps: 100000").replace("runs/cards", "runs/long")
@@ -157,12 +157,11 @@ def test_a_training_is_stopped_resumed_noted_and_deleted(browser: Browser, folde
     browser.write("Device", "cpu")
     browser.write("Count", "1")
     browser.press("Start training")
-    name = browser.run_id
     browser.until("document.querySelector('.chart polyline')")
     browser.press("Stop and save")
     browser.until_state("stopped")
     assert list((folder / "runs/long").glob("checkpoint-*")), "it was saved"
-    browser.do("write(document.querySelector('textarea'), 'too slow')")
+    browser.do("write(document.querySelector('textarea'), 'too slow')")  # a note
 
     saved = (folder / "runs/long/log.jsonl").read_text().count("\n")
     browser.press("Resume")
@@ -172,18 +171,31 @@ def test_a_training_is_stopped_resumed_noted_and_deleted(browser: Browser, folde
     browser.press("End now")
     browser.agree()
     browser.until_state("stopped", "killed")
-    browser.show("runs")
-    browser.until("document.querySelectorAll('tbody tr').length > 2")
-    assert "too slow" in browser.text
 
-    browser.show(f"run?id={name}")
+
+def test_runs_are_compared_by_curve_and_by_configuration(browser: Browser) -> None:
+    browser.show("runs")
+    browser.until("document.querySelectorAll('.pick input').length === 3")
+    assert "too slow" in browser.text, "notes are shown"
+    browser.keep("runs")
+    browser.do("[...document.querySelectorAll('.pick input')].slice(0, 2).forEach(each => each.click())")
+    browser.press("Compare 2")
+    browser.until("document.querySelectorAll('.chart polyline').length > 2")
+    assert "training.output" in browser.text
+    browser.keep("compare")
+
+
+def test_deleting_asks(browser: Browser, folder: Path) -> None:
+    browser.show("runs")
+    browser.until("[...document.querySelectorAll('tbody a')].find(each => each.textContent === 'runs/long')")
+    browser.do("[...document.querySelectorAll('tbody a')].find(each => each.textContent === 'runs/long').click()")
     browser.press("Delete")
     browser.until("document.querySelector('dialog[open]')")
     browser.press("Cancel")
     assert (folder / "runs/long").is_dir()
     browser.press("Delete")
     browser.until("document.querySelector('dialog[open] input')")
-    browser.do("document.querySelector('dialog input').click()")
+    browser.do("document.querySelector('dialog input').click()")  # the folder with its checkpoints as well
     browser.agree()
     browser.until("location.hash === '#/runs'")
     assert not (folder / "runs/long").exists()
@@ -211,16 +223,6 @@ def test_the_first_error_is_explained(browser: Browser) -> None:
     browser.press("Rank 1")
     browser.until("document.querySelector('.log').textContent.includes('Traceback')")
     browser.keep("error")
-
-
-def test_runs_are_compared_by_curve_and_by_configuration(browser: Browser) -> None:
-    browser.show("runs")
-    browser.until("document.querySelectorAll('.pick input').length === 2")
-    browser.do("for (const each of document.querySelectorAll('.pick input')) each.click()")
-    browser.press("Compare 2")
-    browser.until("document.querySelectorAll('.chart polyline').length > 2")
-    browser.until("document.querySelectorAll('tbody tr').length > 2")
-    browser.keep("compare")
 
 
 def test_two_models_answer_side_by_side_and_one_is_exported(browser: Browser, folder: Path) -> None:
@@ -262,16 +264,16 @@ def test_precision_and_performance_show_their_reports(browser: Browser, folder: 
         with capture(folder / name):
             (model(torch.ones(3, 4)) * scale).sum().backward()  # type: ignore[no-untyped-call]
     browser.show("precision")
-    browser.write("Left", "good")
-    browser.write("Right", "bad")
+    browser.write("First", "good")
+    browser.write("Second", "bad")
     browser.press("Start")
-    browser.until("document.querySelector('h1 ~ .row .badge.failed, h1 ~ .row .badge.finished')")
+    browser.until_state("finished")  # what was found is no failure
     browser.until("document.querySelector('iframe.report')")
     browser.keep("precision")
 
     browser.show("performance?profiles=runs/cards")
     browser.press("Start")
-    browser.until("document.querySelector('h1 ~ .row .badge.failed, h1 ~ .row .badge.finished')")
+    browser.until_state("finished")
     browser.until("document.querySelector('iframe.report')")
     browser.keep("performance")
 
@@ -284,7 +286,6 @@ def test_text_of_files_is_never_markup(browser: Browser) -> None:
     browser.show("runs")
     browser.until("document.querySelectorAll('tbody tr').length >= 5")
     assert "<b onclick=alert(1)>old" in browser.text
-    browser.keep("runs")
     browser.do("[...document.querySelectorAll('tbody a')].find(each => each.textContent.includes('<b')).click()")
     browser.until("document.querySelector('.chart polyline')")
     assert not browser.do("return document.querySelectorAll('main img, main b[onclick], main script').length")

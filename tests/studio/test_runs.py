@@ -66,6 +66,15 @@ def test_a_run_ends_with_its_code_and_its_log(runs: Runs) -> None:
     assert [run.state for run in again] == [State.finished, State.failed]
 
 
+def test_a_check_that_found_something_has_not_failed(runs: Runs) -> None:
+    says = "import json; print(json.dumps({})); raise SystemExit(1)"
+    found = add(runs, says.format({"result": {"same": False}}), has_result=True)
+    broke = add(runs, says.format({"result": None, "error": {"message": "no"}}), has_result=True)
+    Queue(runs).tick()
+    until(found, State.finished)
+    until(broke, State.failed)
+
+
 def test_a_killed_run_is_killed_and_not_running(runs: Runs) -> None:
     run = add(runs, SLEEPS)
     Queue(runs).tick()

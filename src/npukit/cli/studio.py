@@ -39,6 +39,7 @@ PATHS = ("model", "data", "adapter", "words", "profiles")  # text that names a f
 # What the studio sets itself: how its own server reaches the model's.
 SET_BY_STUDIO = ("host", "port", "api_key", "no_key", "cors", "ssl_keyfile", "ssl_certfile")
 NOT_IN_FORMS = ("explain", "context", "json", "dry_run", *SET_BY_STUDIO)
+WITHOUT_RESULT = ("serve",)  # it ends when somebody unloads the model
 # Verbs that have a form of their own in the studio, and the option that writes a page.
 FORMS = {
     "export": "",
@@ -106,7 +107,7 @@ def form(name: str) -> dict[str, Any]:
         "options": fields,
         "names": [field["name"] for field in fields],
         "summary": (function.__doc__ or "").partition("\n")[0],
-        "json": "json" in declared,
+        "json": "json" in declared and name not in WITHOUT_RESULT,
         "page": page,
     }
 

@@ -21,12 +21,13 @@ from typing import Any
 from npukit.errors import NpukitError
 from npukit.launch.run import SAFE_PATH
 from npukit.studio import wrapper
-from npukit.studio.wrapper import EXIT, LOG, PROCESS, RECORD, birth, write
+from npukit.studio.wrapper import EXIT, LOG, PROCESS, RECORD, RESULT, birth, write
 
 STARTED, STOPPING, RANKS = "started", "stopping", "ranks"
 PATIENCE = 20.0  # seconds that a process has to write down that it lives
 NAME = re.compile(r"\d{8}-\d{6}-\d{6}")
-BY_SIGNAL = 128
+FOUND = 1  # how a verb ends whose result is a difference or a problem
+BY_SIGNAL = 128  # and more: ended by a signal
 
 
 class State(str, Enum):
@@ -85,7 +86,7 @@ class Run:
         """Found out anew each time: a process that is gone without a word was killed."""
         was_asked = (self.folder / STOPPING).exists()
         if ended := self.exit:
-            return _ended(int(ended["code"]), was_asked)
+            return self._ended(int(ended["code"]), was_asked)
         if not (self.folder / STARTED).exists():
             return State.queued
         process = _read(self.folder / PROCESS)
@@ -94,9 +95,22 @@ class Run:
             return State.running if fresh else State.killed
         if birth(process["pid"]) != process["birth"]:
             if ended := self.exit:  # it ended between the two looks
-                return _ended(int(ended["code"]), was_asked)
+                return self._ended(int(ended["code"]), was_asked)
             return State.stopped if was_asked else State.killed
         return State.stopping if was_asked else State.running
+
+    def _ended(self, code: int, was_asked: bool) -> State:
+        if code == 0 or (code == FOUND and self._has_found()):
+            return State.finished
+        number = -code if code < 0 else code - BY_SIGNAL
+        if number in (signal.SIGTERM, signal.SIGINT) or (was_asked and number == signal.SIGKILL):
+            return State.stopped
+        return State.killed if 0 < number < 65 else State.failed
+
+    def _has_found(self) -> bool:
+        """Whether it ended with a result and without an error: a check that found something has not failed."""
+        said = _read(self.folder / RESULT) or {}
+        return said.get("result") is not None and not said.get("error")
 
     @property
     def seconds(self) -> float | None:
@@ -190,7 +204,7 @@ class Runs:
             (folder / "config.yaml").write_text(config, encoding="utf-8")
             words = [(folder / "config.yaml").relative_to(cwd).as_posix(), *words]
         if page := more.pop("page", None):  # the option of the verb that writes a page
-            words = [*words, page, str(folder / "report.html")]
+            words = [*words, page, (folder / "report.html").relative_to(cwd).as_posix()]
         told = [*kind.split(), *words]
         record = Record(
             id=name,
@@ -206,18 +220,9 @@ class Runs:
         return Run(folder)
 
 
-def _ended(code: int, was_asked: bool) -> State:
-    if code == 0:
-        return State.finished
-    number = -code if code < 0 else code - BY_SIGNAL
-    if number in (signal.SIGTERM, signal.SIGINT) or (was_asked and number == signal.SIGKILL):
-        return State.stopped
-    return State.killed if 0 < number < 65 else State.failed
-
-
 def _read(file: Path) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
         return None
-    return found
+    return found if isinstance(found, dict) else None

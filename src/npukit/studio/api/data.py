@@ -16,7 +16,7 @@ from npukit.web.assets import HEADERS
 
 if TYPE_CHECKING:
     from npukit.llm.data.encode import Encoded, Encoder
-    from npukit.llm.data.files import Record
+    from npukit.llm.data.files import RawRow
     from npukit.llm.data.row import Layout
     from npukit.llm.tasks.task import Task
 
@@ -113,15 +113,15 @@ def look(wanted: dict[str, str], cutoff: int, page: int) -> dict[str, Any]:
 
 
 def _encode(
-    records: list[Record], layout: Layout, task: Task, encoder: Encoder
-) -> tuple[list[tuple[Record, Encoded]], list[tuple[Record, str]]]:
+    records: list[RawRow], layout: Layout, task: Task, encoder: Encoder
+) -> tuple[list[tuple[RawRow, Encoded]], list[tuple[RawRow, str]]]:
     """The rows of records as tokens, and why others cannot be used."""
     from npukit.llm.data.check import row_of
     from npukit.llm.data.row import BadRow, LeftOut, Row
 
-    usable: list[Record] = []
+    usable: list[RawRow] = []
     rows: list[Row] = []
-    bad: list[tuple[Record, str]] = []
+    bad: list[tuple[RawRow, str]] = []
     for record in records:
         try:
             rows.append(row_of(record, layout, task))
@@ -139,7 +139,7 @@ def _encode(
     return encoded, bad
 
 
-def _pictures(record: Record, folder: str) -> list[str]:
+def _pictures(record: RawRow, folder: str) -> list[str]:
     """The picture files that a row names, relative to its file or to the data folder."""
     value = record.value if isinstance(record.value, dict) else {}
     named = value.get("images") or value.get("image") or []

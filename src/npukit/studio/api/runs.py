@@ -73,7 +73,8 @@ def routes(studio: Studio) -> list[Route]:
         run = studio.runs.find(text(given, "id"))
         said = _tail(run.folder / RESULT, 8 << 20)
         try:
-            return {"data": json.loads(said)["result"], "text": ""}
+            found = json.loads(said)
+            return {"data": found["result"], "text": (found.get("error") or {}).get("message", "")}
         except (ValueError, RecursionError, KeyError, TypeError):
             return {"data": None, "text": said}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.routing import Route
@@ -35,7 +35,7 @@ def routes(studio: Studio) -> list[Route]:
             verb,
             [*told, *more, *(["--json"] if form["json"] else [])],
             studio.folders.workspace,
-            title=_title(verb, values),
+            title=_title(form, values),
             device=device,
             cards=0 if device == "cpu" else cards,
             has_result=bool(form["json"]),
@@ -65,9 +65,11 @@ def _entries(studio: Studio, path: str) -> dict[str, Any]:
     }
 
 
-def _title(verb: str, values: dict[str, Any]) -> str:
-    first = next((value for value in values.values() if isinstance(value, str) and value), "")
-    return (first if verb == "serve" else Path(first).name)[:120]
+def _title(form: Mapping[str, Any], values: dict[str, Any]) -> str:
+    """What a run is about: the arguments of its command."""
+    arguments = [values.get(option["name"]) for option in form["options"] if not option["flag"]]
+    names = [str(each) for given in arguments for each in (given if isinstance(given, list) else [given]) if each]
+    return ", ".join(names)[:120]
 
 
 def find_models(studio: Studio) -> dict[str, Any]:

@@ -16,19 +16,23 @@ export async function show(main) {
   let runs = [];
   let limit = FEW;
   let drawn = "";
-  const draw = () => {
-    const text = search.value.toLowerCase();
-    const wanted = runs.filter((each) => `${each.title} ${each.kind} ${each.notes ?? ""}`.toLowerCase().includes(text));
-    const looks = JSON.stringify([wanted.slice(0, limit), [...picked], wanted.length]);
-    if (looks === drawn) return;
-    drawn = looks;
+  const offerComparison = () => {
     compare.hidden = picked.size < 2;
     compare.textContent = word("compareCount", { count: picked.size });
     compare.href = address("compare", { runs: [...picked].join(",") });
+  };
+  const draw = () => {
+    const text = search.value.toLowerCase();
+    const wanted = runs.filter((each) => `${each.title} ${each.kind} ${each.notes ?? ""}`.toLowerCase().includes(text));
+    const looks = JSON.stringify([wanted.slice(0, limit), wanted.length]);
+    if (looks === drawn) return;
+    drawn = looks;
+    const focused = document.activeElement?.id;
     list.replaceChildren(...(runs.length ? rows(wanted) : [noRuns()]));
+    if (focused) document.getElementById(focused)?.focus();
   };
   const rows = (wanted) => [
-    table(columns(picked, draw), wanted.slice(0, limit), (each) => go("run", { id: each.id })),
+    table(columns(picked, offerComparison), wanted.slice(0, limit), (each) => go("run", { id: each.id })),
     wanted.length > limit
       ? row(
           button(word("showMore", { count: wanted.length - limit }), () => {
@@ -57,7 +61,8 @@ const noRuns = () =>
 function columns(picked, changed) {
   const pick = ({ id, title, step }) => {
     if (!step) return "";
-    const box = h("input", { type: "checkbox", "aria-label": word("pick", { name: title }), checked: picked.has(id) });
+    const name = word("pick", { name: title });
+    const box = h("input", { id: `pick ${id}`, type: "checkbox", "aria-label": name, checked: picked.has(id) });
     box.onchange = () => {
       if (box.checked && picked.size < MOST_COMPARED) picked.add(id);
       else picked.delete(id);

@@ -1,6 +1,8 @@
 // The options of a verb as fields, the command that they stand for, and a button that starts it.
-import { button, card, command, h, row, tag, word } from "./dom.js";
+import { button, card, command, h, row, sentence, tag, word } from "./dom.js";
 import { checkbox, field, pathInput, select, textInput } from "./fields.js";
+import { knows } from "./look.js";
+import { meaning } from "./meanings.js";
 import { api, session } from "./server.js";
 
 const FIRST = ["output", "device", "adapter"]; // options that stand beside the arguments; the others are folded away
@@ -29,7 +31,7 @@ export function verbForm(verb, form, { values, found, choices, started, action =
   const start = async () => started((await api("forms/start", { verb, values: given })).id);
   tell();
   return card(
-    form.summary,
+    meaning(form.summary),
     boxes(true),
     rest > 0 && h("details", {}, h("summary", {}, word("moreOptions", { count: rest })), boxes(false)),
     line,
@@ -52,8 +54,9 @@ function commandOf(verb, options, given) {
 }
 
 function makeField(option, value, { found, choices }, set) {
-  const { label, flag, kind, required, list } = option;
-  const help = option.meaning || (kind === "command" ? word("commandHint") : "");
+  const { name, flag, kind, required, list } = option;
+  const label = knows(`label_${name}`) ? word(`label_${name}`) : option.label;
+  const help = option.meaning ? sentence(meaning(option.meaning)) : kind === "command" && word("commandHint");
   if (kind === "switch") {
     const input = h("input", {
       type: "checkbox",
