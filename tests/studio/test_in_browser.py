@@ -262,7 +262,7 @@ def test_precision_and_performance_show_their_reports(browser: Browser, folder: 
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
         with capture(folder / name):
-            (model(torch.ones(3, 4)) * scale).sum().backward()  # type: ignore[no-untyped-call]
+            (model(torch.ones(3, 4)) * scale).sum().backward()
     browser.show("precision")
     browser.write("First", "good")
     browser.write("Second", "bad")
