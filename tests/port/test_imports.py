@@ -88,6 +88,14 @@ def test_what_a_build_would_make_is_stood_in_for(tmp_path: Path) -> None:
     assert (found.outcome, found.stand_ins) == ("imports", ("not_there", "pkg.version"))
 
 
+def test_what_an_installed_package_has_removed_is_not_stood_in_for(tmp_path: Path) -> None:
+    files = {"removed.py": "from torch._six import inf", "both.py": "import not_there\nimport torch._six"}
+    found = import_all(write(tmp_path, files), dict.fromkeys(files, ()), choose("cpu"))
+    assert {each.outcome for each in found.values()} == {"fails"}
+    assert found["removed.py"].stand_ins == () and found["both.py"].stand_ins == ("not_there",)
+    assert all("torch._six" in each.error for each in found.values())
+
+
 @pytest.fixture
 def migration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Migration:
     """A migration of three files, of which one breaks and another imports that one."""

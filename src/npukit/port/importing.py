@@ -157,17 +157,20 @@ def _import_as(parts: list[str], file: Path) -> None:
 
 
 def _to_stand_in_for(missing: str, file: str) -> str:
-    """The package that a missing module belongs to; of the project's own packages only what its build would make.
+    """The package that a missing module belongs to; of the project's own packages only what its build would make, and
+    nothing of a package that is installed: torch._six is missing because torch has removed it.
 
-    >>> _to_stand_in_for("mmcv.ops", "train.py")
-    'mmcv'
+    >>> _to_stand_in_for("mmcv.ops", "train.py"), _to_stand_in_for("torch._six", "train.py")
+    ('mmcv', '')
     """
     top, _, below = missing.partition(".")
     folders = [Path(), Path("src"), *Path(file).parents]
-    is_own = any((folder / top).is_dir() or (folder / f"{top}.py").is_file() for folder in folders)
-    if not is_own:
+    if any((folder / top).is_dir() or (folder / f"{top}.py").is_file() for folder in folders):
+        return missing if below else ""  # the project's own package, looked for in the wrong place
+    installed = importlib.util.find_spec(top) if below else None
+    if installed is None:
         return top
-    return missing if below else ""  # the project's own package, looked for in the wrong place
+    return "" if installed.loader else missing  # google, which several packages share
 
 
 if __name__ == "__main__":
