@@ -112,19 +112,6 @@ def test_a_trace_shows_fallbacks_and_changing_shapes(tmp_path: Path) -> None:
     assert str(found["NPK511"].place) == "/p/a.py:7:1"
 
 
-def test_functions_of_a_package_that_reach_the_unsupported(tmp_path: Path) -> None:
-    package = project(
-        tmp_path,
-        lib____init___py="from .inner import helper\n",
-        lib__inner_py="import torch\ndef helper():\n    torch.cuda.nvtx.mark('x')\n",
-        lib__outer_py="from lib import helper\nclass A:\n    def go(self):\n        return self.run()\n"
-        "    def run(self):\n        helper()\ndef safe():\n    return 1\n",
-    )
-    (tmp_path / "lib" / "__init__.py").touch()
-    reached = [each.evidence for each in analyze([package / "lib"]).findings if each.code == "NPK490"]
-    assert reached == ["lib.outer.A.run", "lib.outer.A.go"]
-
-
 def run(*arguments: str | Path) -> tuple[int, str]:
     result = CliRunner().invoke(app, ["analyze", *map(str, arguments)])
     if isinstance(result.exception, NpukitError):

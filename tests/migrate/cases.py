@@ -826,24 +826,6 @@ CASES: list[tuple[str, str | None, str | None]] = [
         "def t():\n    assert x.device == torch.device(0)",
     ),
     ('@unittest.skipUnless(torch.cuda.is_available(), "needs flash-attn")\ndef t(): ...', SAME, SAME),
-    # layers and optimizers of apex that torch has as well
-    ("from apex.normalization import FusedLayerNorm as Norm", *["from torch.nn import LayerNorm as Norm"] * 2),
-    (
-        "from apex.optimizers import FusedAdam, FusedSGD\nFusedAdam(p, lr=1e-4)\nFusedSGD(p, 0.1, momentum=0.9)",
-        *[
-            "from torch.optim import AdamW as FusedAdam, SGD as FusedSGD\n"
-            "FusedAdam(p, lr=1e-4, weight_decay=0.0)\nFusedSGD(p, 0.1, momentum=0.9)"
-        ]
-        * 2,
-    ),
-    (
-        "from apex.normalization import FusedRMSNorm\na = FusedRMSNorm(8)\nb = FusedRMSNorm(8, 1e-6)",
-        *["from torch.nn import RMSNorm as FusedRMSNorm\na = FusedRMSNorm(8, eps=1e-5)\nb = FusedRMSNorm(8, 1e-6)"] * 2,
-    ),
-    ("from apex.optimizers import FusedAdam\nFusedAdam(p, adam_w_mode=False)", SAME, SAME),
-    ("from apex.optimizers import FusedAdam", SAME, SAME),
-    ("from apex.optimizers import FusedSGD, FusedLAMB", SAME, SAME),
-    ("from apex.normalization import FusedLayerNorm\nclass Norm(FusedLayerNorm): ...", SAME, SAME),
     (
         "try: from apex.normalization import FusedLayerNorm\nexcept ImportError: from torch.nn import LayerNorm",
         SAME,

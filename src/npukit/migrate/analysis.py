@@ -17,7 +17,7 @@ from npukit.machine.installed import installed_target
 from npukit.migrate.engine import FileResult, Tell, run, silent
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort
-from npukit.migrate.rules import all_rules, npk001_unreadable, npk490_reaches_unsupported
+from npukit.migrate.rules import all_rules, npk001_unreadable
 from npukit.migrate.selection import Selection
 from npukit.report import Finding, Severity, by_hand
 from npukit.report.json import finding_data
@@ -185,13 +185,8 @@ def analyze(
         rules = selection.rules(goal.target)
         root = path if path.is_dir() else path.parent
         done = run(selection.files(path), rules, goal.for_project(root), root, tell)
-        found = [finding for result in done for finding in result.findings]
         results += done
-        findings += found
-        if (path / "__init__.py").is_file() and npk490_reaches_unsupported.rule in rules:
-            from npukit.migrate.callgraph import reaching
-
-            findings += reaching(path, found)
+        findings += [finding for result in done for finding in result.findings]
     if trace:
         from npukit.migrate.trace import traced
 

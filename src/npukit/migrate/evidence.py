@@ -118,9 +118,7 @@ def of_call(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
         parts = (each for statement in definition.body for each in always_run(statement))
         asks = (isinstance(each, ast.Attribute) and each.attr == "get_device_capability" for each in parts)
         makes_kernel = is_named and "autograd.Function" in ast.unparse(definition)  # def _bias_act_cuda(): class ...
-        return (
-            ("card", name) if makes_kernel or (is_named and _always_says(definition.body, file)) or any(asks) else None
-        )
+        return ("card", name) if makes_kernel or (is_named and _always_says(definition.body)) or any(asks) else None
     if (file.resolve(func) or "").startswith("torch."):
         return None
     owner = func.value if isinstance(func, ast.Attribute) else None
@@ -132,10 +130,10 @@ def _is_kernel_function(node: ast.expr, file: PythonFile) -> bool:
     """A torch.autograd.Function of the project whose forward calls a compiled extension: return _C.forward(x)"""
     definition = definition_of(node, file.names, "Function")
     methods = definition.body if isinstance(definition, ast.ClassDef) else ()
-    return any(_always_says(each.body, file) for each in methods if getattr(each, "name", "") == "forward")  # type: ignore[attr-defined]
+    return any(_always_says(each.body) for each in methods if getattr(each, "name", "") == "forward")  # type: ignore[attr-defined]
 
 
-def _always_says(body: Iterable[ast.stmt], file: PythonFile) -> bool:
+def _always_says(body: Iterable[ast.stmt]) -> bool:
     found = (node for statement in body for node in always_run(statement))
     return any(_of_attribute(node) if isinstance(node, ast.Attribute) else _named_by(node) for node in found)
 

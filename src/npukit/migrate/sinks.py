@@ -319,8 +319,6 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
     name = file.resolve(func)
     if name in sink.calls:
         return sink.calls[name] == position
-    if _is_expectation(call, file):
-        return False
     if sink is DEVICE and (name or "").startswith(("torch.cuda.", "torch.npu.")):
         return True
     if isinstance(func, ast.Name) and any(_chosen(each.value, sink, file) for each in file.bindings(func)):
@@ -342,14 +340,6 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
     if parameter is None or (sink is BACKEND and is_discarded(node, call, file.names)):
         return False
     return _parameter_used(parameter, sink, file, depth) and not looks_up_module(func, file)
-
-
-def _is_expectation(call: ast.Call, file: PythonFile) -> bool:
-    """assert backend_of("cuda") == "nccl": a test of a table, on any machine"""
-    compare = file.parent(call)
-    if not isinstance(compare, ast.Compare) or not isinstance(file.parent(compare), ast.Assert):
-        return False
-    return all(isinstance(each, ast.Constant) for each in compare.comparators)
 
 
 def _chosen(value: ast.expr | None, sink: Sink, file: PythonFile) -> bool:

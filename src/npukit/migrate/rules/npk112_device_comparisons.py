@@ -57,7 +57,7 @@ def compare(node: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding
         if word is None or not (_names(other, word, file) or decides_about_torch(node, file)):
             continue
         if isinstance(operator, (ast.Eq, ast.NotEq)):
-            yield from _report(node, word, file, goal, _equality(node, constant, other, operator, word, file, goal))
+            yield from _report(node, word, file, goal, _equality(node, constant, other, operator, word, file))
         elif isinstance(operator, (ast.In, ast.NotIn)) and constant is left:
             yield from _report(node, word, file, goal, _contained(node, other, operator, word, file))
         return
@@ -70,7 +70,7 @@ def compare(node: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding
                 kind = _TYPE.fullmatch(str(element.value)) if isinstance(element, ast.Constant) else None
                 new = f"torch.npu.{kind[1]}" if kind else _WORDS[word][0]
                 added = (file.insert(at, f", {quote}{new}{quote}"),)
-                yield from _report(node, word, file, goal, added, element)
+                yield from _report(node, word, file, goal, added)
 
 
 @rule.on(ast.Module)
@@ -206,7 +206,7 @@ def _looped_over(name: ast.Name, file: PythonFile) -> Iterator[ast.expr]:
 
 
 def _equality(
-    node: ast.Compare, constant: ast.AST, other: ast.AST, operator: ast.cmpop, word: str, file: PythonFile, goal: Goal
+    node: ast.Compare, constant: ast.AST, other: ast.AST, operator: ast.cmpop, word: str, file: PythonFile
 ) -> tuple[Edit, ...]:
     source = file.source(constant)
     quote = _quote(source)
@@ -214,7 +214,7 @@ def _equality(
     if isinstance(constant, ast.Constant) and (kind := _TYPE.fullmatch(str(constant.value))):
         both = f"({source}, {quote}torch.npu.{kind[1]}{quote})"
     elif isinstance(constant, ast.Call) or (isinstance(constant, ast.Attribute) and constant.attr == "type"):
-        return _compared_devices(node, constant, other, operator, file, goal)
+        return _compared_devices(node, constant, other, operator, file)
     negation = "not " if isinstance(operator, ast.NotEq) else ""
     if constant is node.left:
         return (file.replace(node, f"{file.source(other)} {negation}in {both}"),)
@@ -229,23 +229,12 @@ def _equality(
 
 
 def _compared_devices(
-    node: ast.Compare, constant: ast.AST, other: ast.AST, operator: ast.cmpop, file: PythonFile, goal: Goal
+    node: ast.Compare, constant: ast.AST, other: ast.AST, operator: ast.cmpop, file: PythonFile
 ) -> tuple[Edit, ...]:
-    """device == torch.device("cuda") -> device.type in ("cuda", "npu"); what is moved there unless it is, moves on"""
+    """device == torch.device("cuda") -> device.type in ("cuda", "npu")"""
     kind = file.source(other) if isinstance(constant, ast.Attribute) else f"{file.source(other)}.type"
     negation = "not " if isinstance(operator, ast.NotEq) else ""
     return (file.replace(node, f'{kind} {negation}in ("cuda", "npu")'),)
-
-
-def _moves(condition: ast.Compare, file: PythonFile) -> bool:
-    """if x.device != torch.device("cuda"): x = x.to(torch.device("cuda")): from every other card as well"""
-    choice = file.parent(condition)
-    body = choice.body if isinstance(choice, ast.If) and choice.test is condition else []
-    return any(
-        isinstance(node, ast.Attribute) and node.attr in ("to", "cuda") and isinstance(file.parent(node), ast.Call)
-        for statement in body
-        for node in ast.walk(statement)
-    )
 
 
 def _is_start_of_device(node: ast.Subscript, file: PythonFile) -> bool:
@@ -289,7 +278,6 @@ def _report(
     file: PythonFile,
     goal: Goal,
     portable: tuple[Edit, ...],
-    constant: ast.AST | None = None,
 ) -> Iterator[Finding]:
     if stays(node, file, goal):
         return

@@ -30,7 +30,6 @@ rule = Rule(
     why="The library does not run on NPUs.",
     remedy="Use its replacement on NPUs (`npukit explain NPK401` lists them), and import it for CUDA only.",
     effort=Effort(120, 15),
-    supersedes=("NPK104",),
 )
 
 
