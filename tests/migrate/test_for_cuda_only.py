@@ -476,3 +476,11 @@ def test_a_file_that_calls_the_device_ascend_chooses_by_itself(tmp_path: Path) -
         tmp_path, names=names + "def make(config): return torch.ones(1, device=config.get('d', 'cuda'))\n"
     )
     assert not result.changes
+
+
+def test_a_library_of_the_facts_is_known_everywhere(tmp_path: Path) -> None:
+    text = "try:\n    import gsplat\nexcept ImportError:\n    gsplat = None\n"
+    text += "def render(x):\n    assert gsplat is not None\n    return gsplat.rasterization(x.cuda())\n"
+    text += "def place(x):\n    return x.cuda()\n"
+    after = migrated(tmp_path, a=text, b="import gsplat\ny.cuda()\n").changes
+    assert [change.path.name for change in after] == ["a.py"] and after[0].after.count(".cuda()") == 1
