@@ -484,3 +484,10 @@ def test_a_library_of_the_facts_is_known_everywhere(tmp_path: Path) -> None:
     text += "def place(x):\n    return x.cuda()\n"
     after = migrated(tmp_path, a=text, b="import gsplat\ny.cuda()\n").changes
     assert [change.path.name for change in after] == ["a.py"] and after[0].after.count(".cuda()") == 1
+
+
+def test_what_follows_an_else_that_leaves_is_guarded(tmp_path: Path) -> None:
+    guard = "try:\n    import flash_attn\n    HAVE_FA = True\nexcept ImportError:\n    HAVE_FA = False\n"
+    text = "def f(x):\n    if HAVE_FA:\n        scale = 2\n    else:\n        return x\n    return x.cuda() * scale\n"
+    assert not migrated(tmp_path, a=guard + text).changes
+    assert migrated(tmp_path, a=guard + text.replace("return x\n", "scale = 1\n")).changes

@@ -1,7 +1,7 @@
 """What must hold where a statement runs, and what a question for CUDA decides.
 
 if HAS_TRITON: <1>            1: HAS_TRITON holds, as behind `assert HAS_TRITON` and `import triton`
-if not ready: return          2: ready holds
+if not ready: return          2: ready holds, as behind `else: return`
 <2>
 @pytest.mark.skipif(no_gpu)   3: no_gpu does not hold
 def test_x(): <3>
@@ -67,6 +67,8 @@ def _forward(
             _forward(statement.orelse, (*held, (statement.test, False)), found)
             if isinstance(statement, ast.If) and leaves(statement.body[-1]) and not statement.orelse:
                 held = (*held, (statement.test, False))
+            elif isinstance(statement, ast.If) and statement.orelse and leaves(statement.orelse[-1]):
+                held = (*held, (statement.test, True))
         elif isinstance(statement, ast.Assert):
             held = (*held, (statement.test, True))
         elif isinstance(statement, ast.Try):
