@@ -320,3 +320,8 @@ def test_processes_that_use_cards_are_counted() -> None:
 def test_moves_that_are_named_and_not_called_are_reported(line: str, count: int) -> None:
     findings = found(by_code("NPK110"), f"import operator\nimport torch\n{line}\n")
     assert [each.fixable for each in findings] == [False] * count
+
+
+def test_a_function_of_the_facts_is_found_by_any_name() -> None:
+    text = "from torch.backends.cuda import cufft_plan_cache as cache\ncache.max_size = 10\n"
+    assert [each.subject for each in found(by_code("NPK201"), text)] == ["torch.backends.cuda.cufft_plan_cache"]
