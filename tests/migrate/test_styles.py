@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
 
-from npukit.migrate.goal import Goal
-from npukit.migrate.migration import migrate_document
+from npukit.migrate import styles
+from npukit.migrate.goal import Goal, Style
+from npukit.migrate.migration import migrate, migrate_document
 from npukit.migrate.selection import Selection
-from npukit.source import read
+from npukit.migrate.styles.npu import Npu
+from npukit.migrate.styles.style import Text
+from npukit.source import Edit, PythonFile, read
 
 _RULES = Selection().rules()
 NPU = 'hasattr(torch, "npu") and torch.npu.is_available()'
@@ -111,3 +115,20 @@ def test_devices_beside_the_cpu_are_never_the_cpu() -> None:
     assert after('DEVICES = [torch.device("cpu"), torch.device("cuda")]\n') == (
         'DEVICES = [torch.device("cpu"), torch.device("npu" if hasattr(torch, "npu") else "cuda")]\n'
     )
+
+
+class _Quiet(Npu):
+    """A style that names the device by a variable of the user's."""
+
+    def device_type(self, node: ast.AST, file: PythonFile, goal: Goal, of_card: bool = False) -> Text:
+        return Text("DEVICE")
+
+    def moved(self, call: ast.Call, func: ast.Attribute, file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
+        return (file.replace(call, f"{file.source(func.value)}.to(DEVICE)"),)
+
+
+def test_a_style_alone_decides_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(styles._STYLES, Style.npu, _Quiet())
+    (tmp_path / "a.py").write_text("import torch\nscaler = torch.amp.GradScaler()\nmodel.cuda()\n")
+    after = migrate(tmp_path, Goal(Style.npu)).changes[0].after
+    assert after == "import torch\nscaler = torch.amp.GradScaler(DEVICE)\nmodel.to(DEVICE)\n"
