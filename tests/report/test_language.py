@@ -19,6 +19,7 @@ from npukit.cli.help import panel, parted
 from npukit.cli.verbs import VERBS, load
 from npukit.doctor.problems import problems
 from npukit.facts.cuda_apis import cuda_apis
+from npukit.facts.errors import errors_of
 from npukit.facts.libraries import libraries
 from npukit.migrate.rules import all_rules
 from npukit.performance.advise.rules import all_rules as advice_rules
@@ -29,6 +30,7 @@ HAN = re.compile("[\u4e00-\u9fff]")
 SOURCES = Path(__file__).parents[2] / "src" / "npukit"
 # Texts made of parts that are looked up by themselves, or of a rule's own words, which are not.
 MADE_OF_PARTS = {"x does not run on NPUsx", "x x", "x x on the CPU", "x x ms of each step", "x=x: x", "x x on x"}
+EXPLAINED = ("torch_npu", "hccl")  # families of errors that are there as a whole
 IN_HELP = {  # of help itself, which no verb declares
     "Usage: ", "Arguments", "Examples", "Commands", "default: {0}", "required", "variable: {0}", "on",
     "Guide: npukit docs {0}", "Show this message and exit.",
@@ -94,6 +96,20 @@ def test_all_findings_are_there_in_chinese() -> None:
     assert [text for text in finding_texts() if text and chinese(text) is None] == []
     made = {*said_by("finding", SOURCES / "migrate", 1), *said_by("advice", SOURCES / "performance" / "advise", 1)}
     assert {text for text in made if chinese(text) is None} <= MADE_OF_PARTS
+
+
+@pytest.mark.parametrize("family", EXPLAINED)
+def test_all_explanations_of_a_family_are_there_in_chinese(family: str) -> None:
+    texts = [text for error in errors_of(family) for text in (error.meaning, *error.causes, *error.remedies)]
+    assert texts and [text for text in texts if chinese(text) is None] == []
+
+
+def test_an_error_is_explained_in_chinese(npukit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NPUKIT_LANG", "zh")
+    shown = npukit("explain", "NPU out of memory").stdout
+    assert "卡的显存已用完" in shown and "What to do" not in shown
+    told = json.loads(npukit("explain", "--json", "NPU out of memory").stdout)
+    assert told["result"]["explanations"][0]["meaning"] == "the card has no memory left"
 
 
 def test_a_finding_is_shown_in_chinese_and_is_english_for_programs(

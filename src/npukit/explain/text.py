@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from npukit.explain.explanation import Explanation
+from npukit.report.language import chinese, language, translated
 from npukit.report.terminal import printable, printable_line
+from npukit.report.text import labelled
 
 
 def as_text(explanations: Sequence[Explanation], every: bool = False) -> str:
@@ -13,6 +16,7 @@ def as_text(explanations: Sequence[Explanation], every: bool = False) -> str:
 
     >>> print(as_text(explain("error code is 507015")))
     """
+    explanations = [_in_users_language(each) for each in explanations]
     in_full = explanations if every else explanations[:1]
     parts = [_in_full(each) for each in in_full]
     others = explanations[len(in_full) :]
@@ -22,8 +26,19 @@ def as_text(explanations: Sequence[Explanation], every: bool = False) -> str:
             if any(each.kind == "consequence" for each in others)
             else "Also seen:"
         )
-        parts.append("\n".join([heading, *(f"  {_place(each)}{each.code}: {each.meaning}" for each in others)]))
+        parts.append(
+            "\n".join([translated(heading), *(f"  {_place(each)}{each.code}: {each.meaning}" for each in others)])
+        )
     return "\n\n".join(parts)
+
+
+def _in_users_language(explanation: Explanation) -> Explanation:
+    """The explanation in Chinese where that is asked for and all of it is there; else as it is."""
+    texts = (explanation.meaning, *explanation.causes, *explanation.remedies)
+    if language() == "en" or any(chinese(text) is None for text in texts):
+        return explanation
+    causes, remedies = (tuple(map(translated, each)) for each in (explanation.causes, explanation.remedies))
+    return replace(explanation, meaning=translated(explanation.meaning), causes=causes, remedies=remedies)
 
 
 def _in_full(explanation: Explanation) -> str:
@@ -32,7 +47,8 @@ def _in_full(explanation: Explanation) -> str:
     if explanation.line != explanation.code:
         lines.append(f"  {_place(explanation)}{_cut(printable(explanation.line))}")
     if explanation.kind == "consequence":
-        lines.append("  This is usually a consequence of another error: look for an earlier one on every rank.")
+        also = "This is usually a consequence of another error: look for an earlier one on every rank."
+        lines.append(f"  {translated(also)}")
     lines += _numbered("Likely because", explanation.causes)
     lines += _numbered("What to do", explanation.remedies)
     return "\n".join(lines)
@@ -40,8 +56,11 @@ def _in_full(explanation: Explanation) -> str:
 
 def _numbered(heading: str, sentences: Sequence[str]) -> list[str]:
     if len(sentences) == 1:
-        return [f"  {heading}: {sentences[0]}"]
-    return [f"  {heading}:", *(f"    {number}. {sentence}" for number, sentence in enumerate(sentences, 1))]
+        return [f"  {labelled(heading, sentences[0])}"]
+    return [
+        f"  {labelled(heading, '').rstrip()}",
+        *(f"    {number}. {sentence}" for number, sentence in enumerate(sentences, 1)),
+    ]
 
 
 def _place(explanation: Explanation) -> str:
