@@ -66,4 +66,5 @@ def test_loggers(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("transformers.modeling_utils")
     logger.warning("`loss_type=None` was set in the config but it is unrecognized.")
     logger.warning("Some weights of the model were not used.")
+    logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
     assert caplog.messages == ["Some weights of the model were not used."]

@@ -38,6 +38,8 @@ LOGGERS = {
     "transformers.modeling_utils": ("`loss_type=None` was set in the config",),
     # DeepSpeed is imported by other libraries to see whether it is there.
     "DeepSpeed": ("Setting accelerator to CPU",),
+    # About a client's mistake, and about answers that were cut off: the client is told, and nobody else can mend it.
+    "uvicorn.error": ("Invalid HTTP request received", "Cancel "),
     "torch.distributed.elastic.multiprocessing.redirects": ("NOTE: Redirects are currently not supported",),
 }
 """Messages of these loggers, by how they begin."""
