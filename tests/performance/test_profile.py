@@ -10,6 +10,7 @@ import pytest
 
 from npukit.errors import NpukitError
 from npukit.launch.devices import Devices
+from npukit.performance import recorder
 from npukit.performance.advise.advise import judge
 from npukit.performance.profile import Settings, profile, steps_of
 from npukit.performance.read import read_profiles
@@ -71,3 +72,12 @@ def test_backward_passes_count_where_no_optimizer_steps(monkeypatch: pytest.Monk
     for _ in range(PATIENCE + 3):
         weight.sum().backward()
     assert recorder.done == 3
+
+
+def test_only_errors_of_the_profiler_below_are_heard(capsys: pytest.CaptureFixture[str]) -> None:
+    def write(made: str) -> None:
+        print("[INFO] profiler.py: Start parsing\n|/-[WARNING] profiler.py: 10 records\n[ERROR] profiler.py: disk full")
+
+    recorder._without_chatter(write)("trace")
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.splitlines() == ["[ERROR] profiler.py: disk full"]

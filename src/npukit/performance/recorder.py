@@ -6,15 +6,19 @@ Run as `python -m npukit.performance.recorder SCRIPT|-m MODULE [ARGS]` with the 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
+import io
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from npukit.launch.script import run_command
 from npukit.performance.profile import SETTINGS, Settings
+from npukit.quiet import verbosity
 
 PATIENCE = 64  # backward passes without a step: gradients are not accumulated over that many
 STACKS = 2  # the level from which on call stacks are recorded
@@ -132,10 +136,23 @@ def _npu_profiler(settings: Settings, active: int, options: dict[str, Any]) -> A
     return npu.profile(
         activities=[npu.ProfilerActivity.CPU, npu.ProfilerActivity.NPU],
         schedule=npu.schedule(wait=0, warmup=1, active=active, repeat=1),
-        on_trace_ready=npu.tensorboard_trace_handler(settings.folder),
+        on_trace_ready=_without_chatter(npu.tensorboard_trace_handler(settings.folder)),
         experimental_config=npu._ExperimentalConfig(profiler_level=level, gc_detect_threshold=1.0),
         **options,
     )
+
+
+def _without_chatter(write: Callable[[Any], None]) -> Callable[[Any], None]:
+    """The same, of which only errors are heard: torch_npu prints each stage of its work, and a wheel that turns."""
+
+    def write_quietly(made: Any) -> None:
+        with contextlib.redirect_stdout(io.StringIO()) as heard:
+            write(made)
+        for line in heard.getvalue().splitlines():
+            if "[ERROR]" in line:
+                print(line, file=sys.stderr)
+
+    return write if verbosity() == "verbose" else write_quietly
 
 
 _open: list[Any] = []
