@@ -121,7 +121,7 @@ def main() -> int:
         arguments.remove("--quick")
         row = known.get(" ".join([name, *arguments[:1]]), rows[0])
         words = row.name.split()[1:]
-        arguments = [*words, *shlex.split(row.quick), *arguments[len(words) :]]
+        arguments = [*words, *arguments[len(words) :], *shlex.split(row.quick)]
     return rows[0].run(arguments)
 
 

@@ -79,9 +79,9 @@ def device_files(found: MachineState) -> Check:
         return skip("Device files", "simulated, needs none" if found.simulated else "none expected")
     if found.driver is None and not found.device_files:
         return skip("Device files", "they come with the driver")
-    names = {each.name for each in found.device_files}
+    names = {file.name for file in found.device_files}
     troubles = []
-    refused = [each.name for each in found.device_files if not each.usable]
+    refused = [file.name for file in found.device_files if not file.usable]
     if found.driver and not found.card_files:
         what = "No card has a device file" + (" in this container" if found.in_container else "")
         troubles.append(trouble("NPK906", what, evidence="there is no /dev/davinci0"))
@@ -153,7 +153,7 @@ def is_busy(found: MachineState, chip: Chip) -> bool:
 
 
 def _users(found: MachineState, chip: Chip) -> str:
-    mine = [each for each in found.smi.processes if (each.npu, each.chip) == (chip.npu, chip.chip)]
+    mine = [process for process in found.smi.processes if (process.npu, process.chip) == (chip.npu, chip.chip)]
     users = ", ".join(f"{each.name or 'a process'} (pid {each.pid})" for each in mine) or "a process npu-smi cannot see"
     used, total = (chip.memory_used_mib or 0) / 1024, (chip.memory_total_mib or 0) / 1024
     return f"NPU {chip.npu} chip {chip.chip} is used by {users}: {used:.0f} of {total:.0f} GiB"

@@ -86,8 +86,8 @@ def problem_page(code: str) -> str | None:
 
 def pages() -> dict[str, str]:
     """The pages of docs/reference/findings by file name, with their index."""
-    rows = [f"- [{each.code}]({each.code}.md) {each.title}" for each in problems().values()]
+    rows = [f"- [{problem.code}]({problem.code}.md) {problem.title}" for problem in problems().values()]
     head = "# Findings of doctor\n\n`npukit explain NPK933` prints one page.\n\n"
-    return {f"{each.code}.md": page(each) for each in problems().values()} | {
+    return {f"{problem.code}.md": page(problem) for problem in problems().values()} | {
         "README.md": head + "\n".join(rows) + "\n"
     }

@@ -16,18 +16,18 @@ def as_text(explanations: Sequence[Explanation], every: bool = False) -> str:
 
     >>> print(as_text(explain("error code is 507015")))
     """
-    explanations = [_in_users_language(each) for each in explanations]
+    explanations = [_in_users_language(explanation) for explanation in explanations]
     in_full = explanations if every else explanations[:1]
     parts = [_in_full(each) for each in in_full]
     others = explanations[len(in_full) :]
     if others:
         heading = (
             "Also seen, mostly as a consequence:"
-            if any(each.kind == "consequence" for each in others)
+            if any(other.kind == "consequence" for other in others)
             else "Also seen:"
         )
         parts.append(
-            "\n".join([translated(heading), *(f"  {_place(each)}{each.code}: {each.meaning}" for each in others)])
+            "\n".join([translated(heading), *(f"  {_place(other)}{other.code}: {other.meaning}" for other in others)])
         )
     return "\n\n".join(parts)
 

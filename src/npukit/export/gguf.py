@@ -114,7 +114,7 @@ def _named(names: Any, name: str) -> str:
 def _for_llama_cpp(name: str, tensor: Tensor, config: Any) -> Tensor:
     """llama.cpp turns neighbouring numbers of a Llama's heads, transformers the two halves of each head."""
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
-    count = next((heads[each] for each in heads if f".{each}." in name), None)
+    count = next((heads[head] for head in heads if f".{head}." in name), None)
     if count is None:
         return tensor
     halves = tensor.reshape(count, 2, tensor.shape[0] // count // 2, *tensor.shape[1:])
@@ -149,7 +149,7 @@ def _add_tokenizer(writer: Any, gguf: Any, folders: Sequence[Path], rows: int) -
     """The tokens of the first folder that has a tokenizer: their kinds, merges, special ones and the chat template."""
     from transformers import AutoTokenizer
 
-    folder = next(each for each in folders if (each / "tokenizer_config.json").is_file())
+    folder = next(folder for folder in folders if (folder / "tokenizer_config.json").is_file())
     tokenizer = AutoTokenizer.from_pretrained(folder)
     splits = _splits(folder)
     texts = {number: text for text, number in tokenizer.get_vocab().items()}

@@ -40,7 +40,7 @@ def atc_command(onnx: Path, output: Path, card: str, batch: int, lengths: tuple[
     several = len(lengths) >= FEWEST_GEARS
     size = "-1" if several else str(lengths[0])
     shape = ";".join(f"{name}:{batch},{size}" for name in ("input_ids", "attention_mask"))
-    gears = [f"--dynamic_dims={';'.join(f'{each},{each}' for each in sorted(lengths))}"] if several else []
+    gears = [f"--dynamic_dims={';'.join(f'{length},{length}' for length in sorted(lengths))}"] if several else []
     return (
         "atc",
         "--framework=5",

@@ -87,7 +87,7 @@ def renamed() -> dict[str, str]:
 
 @functools.cache
 def _refused() -> re.Pattern[str]:
-    return re.compile("|".join(each.refused for each in variables().values() if each.refused))
+    return re.compile("|".join(variable.refused for variable in variables().values() if variable.refused))
 
 
 def is_refused(text: str) -> bool:

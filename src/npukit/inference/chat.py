@@ -126,7 +126,7 @@ class Conversation:
         name = {"max_new_tokens": "max_tokens"}.get(name, name)
         if name not in SETTINGS:
             raise NpukitError(f"There is no setting {name}: set one of {', '.join(SETTINGS)}.")
-        kind = next(str(each.type) for each in fields(SamplingParams) if each.name == name)
+        kind = next(str(field.type) for field in fields(SamplingParams) if field.name == name)
         try:
             number: Any = int(value) if kind.startswith("int") else float(value)
         except ValueError:
@@ -144,10 +144,10 @@ class Conversation:
         """Go on with a saved conversation."""
         try:
             messages = json.loads(file.read_text(encoding="utf-8"))["messages"]
-            messages = [{"role": each["role"], "content": str(each["content"])} for each in messages]
+            messages = [{"role": message["role"], "content": str(message["content"])} for message in messages]
         except FileNotFoundError:
             raise NpukitError(f"There is no file {file}.") from None
         except (OSError, ValueError, KeyError, TypeError):
             raise NpukitError(f"{file} is not a saved conversation.") from None
-        self.system = next((each["content"] for each in messages if each["role"] == "system"), None)
-        self.messages = [each for each in messages if each["role"] != "system"]
+        self.system = next((message["content"] for message in messages if message["role"] == "system"), None)
+        self.messages = [message for message in messages if message["role"] != "system"]

@@ -75,7 +75,7 @@ def load_embedder(use: Use) -> Embedder:
     limits = [getattr(model.config, "max_position_embeddings", None)]
     if (file := folder / "sentence_bert_config.json").is_file():
         limits.append(read_json(file).get("max_seq_length"))
-    return Embedder(model, load_tokenizer(use), pooling, normalize, min(each for each in limits if each))
+    return Embedder(model, load_tokenizer(use), pooling, normalize, min(limit for limit in limits if limit))
 
 
 def _pooled(hidden: Tensor, mask: Tensor, lengths: Tensor, pooling: str) -> Tensor:
@@ -92,7 +92,7 @@ def _steps(folder: Path) -> tuple[str, bool]:
     """The pooling, and whether vectors are normalized."""
     try:
         modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
-        kinds = {each["type"].rsplit(".", 1)[-1]: folder / each["path"] for each in modules}
+        kinds = {module["type"].rsplit(".", 1)[-1]: folder / module["path"] for module in modules}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise NpukitError(f"{folder / 'modules.json'} is not as sentence-transformers writes it: {error!r}.") from error
     if others := sorted(kinds.keys() - {"Transformer", "Pooling", "Normalize"}):

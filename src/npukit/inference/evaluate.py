@@ -80,7 +80,7 @@ def evaluate(use: Use, paths: Sequence[str], told: Told = lambda done, total: No
             mean, tokens = mean_loss(engine, loaded.tokenizer(text)["input_ids"], file)
             results.append(EvaluatedFile(str(file), tokens, math.exp(mean)))
     told(len(files), len(files))
-    scores = [each.accuracy for each in results if each.accuracy is not None]
+    scores = [result.accuracy for result in results if result.accuracy is not None]
     return Evaluated(use.model.path, tuple(results), sum(scores) / len(scores) if scores else None)
 
 

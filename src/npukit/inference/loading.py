@@ -174,7 +174,7 @@ def load_tokenizer(use: Use) -> Any:
 
     model, adapters = find_parts(use.model.path, use.merged)
     folders = [*reversed(adapters), model]
-    folder = next((each for each in folders if (each / "tokenizer_config.json").is_file()), folders[-1])
+    folder = next((folder for folder in folders if (folder / "tokenizer_config.json").is_file()), folders[-1])
     with _named(folder), quiet():
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=use.model.trust_remote_code)
     if len(tokenizer) <= len(tokenizer.all_special_tokens):  # what transformers makes where there is none
@@ -184,7 +184,7 @@ def load_tokenizer(use: Use) -> Any:
 
 def _generation_config(folders: list[Path]) -> dict[str, Any]:
     file = next(
-        (each / "generation_config.json" for each in folders if (each / "generation_config.json").is_file()), None
+        (folder / "generation_config.json" for folder in folders if (folder / "generation_config.json").is_file()), None
     )
     return read_json(file) if file else {}
 

@@ -35,10 +35,10 @@ def show_evaluated(done: Evaluated, as_json: bool) -> None:
     if as_json:
         hand_back("result", done)
         return
-    for each in done.files:
-        if each.perplexity is not None:
-            print(f"{each.file}: perplexity {each.perplexity:.4f} over {each.tokens} tokens")
+    for file in done.files:
+        if file.perplexity is not None:
+            print(f"{file.file}: perplexity {file.perplexity:.4f} over {file.tokens} tokens")
         else:
-            print(f"{each.file}: accuracy {each.accuracy:.2f}% of {each.questions} questions")
-    if done.accuracy is not None and sum(each.accuracy is not None for each in done.files) > 1:
+            print(f"{file.file}: accuracy {file.accuracy:.2f}% of {file.questions} questions")
+    if done.accuracy is not None and sum(file.accuracy is not None for file in done.files) > 1:
         print(f"mean accuracy {done.accuracy:.2f}%")

@@ -100,8 +100,8 @@ class _Terminal:
         return (self._read("System: ") or "").strip() or None if self._is_terminal else None
 
     def _set(self, rest: str) -> None:
-        for each in rest.split():
-            name, _, value = each.partition("=")
+        for word in rest.split():
+            name, _, value = word.partition("=")
             self._talk.set(name, value)
         sampling = self._talk.sampling
         names = ("temperature", "top_p", "top_k", "repetition_penalty", "max_tokens", "seed")

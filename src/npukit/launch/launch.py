@@ -38,7 +38,9 @@ class Job:
         lines = [f"# {self.layout}"]
         if self.devices.simulated:
             lines.append(f'eval "$(npukit sim env --devices {self.devices.total} --card {self.devices.card})"')
-        lines += [f"export {each.name}={shlex.quote(each.value)}  # {each.reason}" for each in self.variables]
+        lines += [
+            f"export {variable.name}={shlex.quote(variable.value)}  # {variable.reason}" for variable in self.variables
+        ]
         return "\n".join([*lines, shlex.join(self.command)])
 
     @property
@@ -92,7 +94,7 @@ def start(job: Job, environment: Mapping[str, str]) -> NoReturn:
     if uses_hccl and (taken := network.ports_in_use(Machine()).intersection(ports)):
         used = f"{ports.start} to {ports.stop - 1}"
         print(f"npukit: HCCL uses ports {used}, but {min(taken)} is taken: set HCCL_IF_BASE_PORT.", file=sys.stderr)
-    complete = {**environment, **{each.name: each.value for each in job.variables}}
+    complete = {**environment, **{variable.name: variable.value for variable in job.variables}}
     spare_launcher(complete, job.devices.count)
     print(f"npukit: {job.layout}; logs are in {job.logs}", file=sys.stderr)
     become(job.command, complete)
@@ -113,7 +115,7 @@ def _check_network(plan: NodePlan, address: str, environ: Mapping[str, str]) -> 
         network.check_listening(address, plan.port)
     interfaces = ("lo", *network.interfaces(Machine()))
     for variable in ("HCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
-        prefixes = [each.lstrip("=") for each in environ.get(variable, "").split(",") if each]
+        prefixes = [word.lstrip("=") for word in environ.get(variable, "").split(",") if word]
         if prefixes and prefixes[0][0] != "^" and not any(name.startswith(tuple(prefixes)) for name in interfaces):
             there = ", ".join(interfaces)
             raise NpukitError(f"{variable} is {environ[variable]}, but this machine has {there}: unset or correct it.")

@@ -59,7 +59,7 @@ class MachineState:
 
     @property
     def card_files(self) -> tuple[DeviceFile, ...]:
-        return tuple(each for each in self.device_files if each.name.removeprefix("davinci").isdecimal())
+        return tuple(file for file in self.device_files if file.name.removeprefix("davinci").isdecimal())
 
     @property
     def has_npus(self) -> bool:

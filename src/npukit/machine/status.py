@@ -78,7 +78,7 @@ def status(machine: Machine | None = None) -> MachineStatus:
 def _npus(info: Info) -> list[DeviceStatus]:
     result = []
     for number, chip in enumerate(info.chips):
-        mine = [each for each in info.processes if (each.npu, each.chip) == (chip.npu, chip.chip)]
+        mine = [process for process in info.processes if (process.npu, process.chip) == (chip.npu, chip.chip)]
         told = tuple(f"{each.name or '?'} (pid {each.pid}, {each.memory_mib or '?'} MiB)" for each in mine)
         result.append(
             DeviceStatus(

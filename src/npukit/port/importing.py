@@ -134,7 +134,7 @@ def _import(file: Path) -> None:
         folder = folder.parent
         if folder == folder.parent:
             break
-    sys.path[:0] = [str(Path(each).absolute()) for each in dict.fromkeys([folder, Path(), Path("src")])]
+    sys.path[:0] = [str(Path(fromkey).absolute()) for fromkey in dict.fromkeys([folder, Path(), Path("src")])]
     try:
         _import_as(parts, file)
     except ImportError as error:

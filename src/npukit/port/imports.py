@@ -66,7 +66,7 @@ def check_imports(migration: Migration, source: Path) -> ImportCheck:
         write_copy(replace(migration, changes=()), source, before)
         files = dict.fromkeys(_python_files(migration), ())
         devices = [choose(Wanted.cpu), choose(Wanted.sim)]
-        originals = [import_all(before, files, each) for each in devices]
+        originals = [import_all(before, files, device) for device in devices]
         for number in range(_ROUNDS):  # a file that is put back may be imported by others
             after = folder / f"after{number}"
             write_copy(migration, source, after)

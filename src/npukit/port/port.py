@@ -143,8 +143,8 @@ def _migrated(repository: Repository, state: PortState, work: Path, migrated: Pa
     tell(f"importing {counted(len(migration.changes), 'changed file')} before and after, on the CPU and simulated NPUs")
     checked = check_imports(migration, migrated)
     commits = list(commit_by_rule(checked.migration))
-    places = sum(each.places for each in commits)
-    lines = [f"{each.name} {each.code} {each.title}: {counted(each.places, 'place')}" for each in commits]
+    places = sum(commit.places for commit in commits)
+    lines = [f"{commit.name} {commit.code} {commit.title}: {counted(commit.places, 'place')}" for commit in commits]
     says = f"{counted(places, 'place')} changed in {counted(len(commits), 'commit')}; {_imports_in_words(checked)}"
     details = (*lines, *(f"{each.file} was put back: {each.error}" for each in checked.put_back))
     return state.keep(state.base, PortStep("migrate", "failed" if checked.put_back else "passed", says, details))
@@ -188,9 +188,9 @@ def _tests(command: str, original: Path, migrated: Path, tell: Tell) -> PortStep
     tell(f"running {command} before and after")
     before = run_in(original, argv, choose(Wanted.cpu))
     runs = [run_in(migrated, argv, choose(each)) for each in (Wanted.cpu, Wanted.sim)]
-    worse = [each for each in runs if not is_no_worse(before, each)]
+    worse = [run for run in runs if not is_no_worse(before, run)]
     told = [f"before, on {before.device}: {_in_words(before)}"]
-    told += [f"after, on {each.device}: {_in_words(each)}" for each in runs]
+    told += [f"after, on {run.device}: {_in_words(run)}" for run in runs]
     last = worse[0].output.split("\n") if worse else ()
     return PortStep("tests", "failed" if worse else "passed", "; ".join(told), tuple(last))
 

@@ -40,8 +40,8 @@ def as_data(port: Port) -> dict[str, Any]:
     """The port as plain data."""
     from npukit.report.json import as_data as report_data
 
-    steps = [{"name": each.name, "outcome": each.outcome, "says": each.says, "details": each.details}
-             for each in port.steps]  # fmt: skip
+    steps = [{"name": step.name, "outcome": step.outcome, "says": step.says, "details": step.details}
+             for step in port.steps]  # fmt: skip
     return {**report_data(report_of(port)), "good": port.good, "branch": port.branch, "base": port.base, "steps": steps}
 
 

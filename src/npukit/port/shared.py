@@ -26,7 +26,7 @@ def load(files: Iterable[str]) -> None:
 
     >>> load(["train.py", "model.py"])  # from transformers import AutoModel
     """
-    wanted = list(dict.fromkeys(each for file in _with_imported(files) for each in _of_others(file)))
+    wanted = list(dict.fromkeys(other for file in _with_imported(files) for other in _of_others(file)))
     pid = os.fork()
     if pid == 0:
         _import(wanted)
@@ -98,7 +98,9 @@ def _imports(file: Path) -> tuple[_Import, ...]:
 def _root(package: str, folder: Path) -> Path | None:
     """The folder of the project that one of its own packages, or modules, lies in."""
     folders = [Path(), Path("src"), folder, *folder.parents]
-    return next((each for each in folders if (each / package).is_dir() or _is_file(each / f"{package}.py")), None)
+    return next(
+        (folder for folder in folders if (folder / package).is_dir() or _is_file(folder / f"{package}.py")), None
+    )
 
 
 @functools.cache

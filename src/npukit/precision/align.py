@@ -63,7 +63,7 @@ def plain_path(path: str) -> str:
 def guess_renames(left: Sequence[Call], right: Sequence[Call]) -> dict[str, str]:
     """Modules that have another name on the other side, by their class, the shapes they return and their order."""
     ours, theirs = (
-        {each.path: each for each in calls if each.kind == "module" and each.phase == "forward"}
+        {call.path: call for call in calls if call.kind == "module" and call.phase == "forward"}
         for calls in (left, right)
     )
     mine = [path for path in ours if path not in theirs]
@@ -116,7 +116,7 @@ def _alike(call: Call) -> Hashable:
 
 
 def _shapes(call: Call) -> tuple[tuple[int, ...], ...]:
-    return tuple(each.shape for each in call.outputs.values() if each.is_tensor)
+    return tuple(output.shape for output in call.outputs.values() if output.is_tensor)
 
 
 def _equal(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[tuple[int, int]]:

@@ -36,7 +36,7 @@ class EnvironmentComparison:
 
     @property
     def matter(self) -> tuple[Difference, ...]:
-        return tuple(each for each in self.differences if each.why)
+        return tuple(difference for difference in self.differences if difference.why)
 
     @property
     def exit_code(self) -> int:

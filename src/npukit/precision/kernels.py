@@ -54,7 +54,7 @@ class KernelsCheck:
 
     @property
     def out_of_line(self) -> tuple[OperatorCase, ...]:
-        return tuple(each for each in self.kernels if each.outcome == "out of line")
+        return tuple(kernel for kernel in self.kernels if kernel.outcome == "out of line")
 
     @property
     def exit_code(self) -> int:
@@ -135,7 +135,7 @@ def _run(call: Call, device: Any, wide: bool) -> list[Tensor]:
         result = getattr(namespace, call.op)(*arguments, **keywords)
     found = [result] if isinstance(result, torch.Tensor) else list(result or ())
     tensors = [each for each in found if isinstance(each, torch.Tensor)] or made
-    return [each.detach().cpu() for each in tensors]
+    return [tensor.detach().cpu() for tensor in tensors]
 
 
 def drawn(value: Value, name: str) -> Tensor:

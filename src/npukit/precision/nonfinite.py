@@ -20,7 +20,7 @@ def first_nonfinite(dump: Path) -> Call | None:
     'log in layers.1.act'
     """
     dumps = [read(file, step) for (step, _), file in sorted(find_dumps(dump).items())]
-    calls = [call for each in dumps for call in each.calls if call.kind == "op"]
+    calls = [call for dump in dumps for call in dump.calls if call.kind == "op"]
     return next(_begin(calls, "nan"), None) or next(_begin(calls, "inf"), None)
 
 

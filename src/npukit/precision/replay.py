@@ -39,7 +39,7 @@ def replay(left: Call, right: Call) -> Replay | None:
         return None
     rounding = max(roundings)
     limit = _TIMES * max(rounding, 2**-24)
-    bad = [not each <= limit for each in errors]
+    bad = [not error <= limit for error in errors]
     wrong = "both" if all(bad) else "left" if bad[0] else "right" if bad[1] else "neither"
     return Replay(errors[0], errors[1], rounding, wrong)  # type: ignore[arg-type]
 

@@ -121,7 +121,7 @@ def _ranks(found: RanksComparison) -> Iterator[str]:
 
 
 def _ops(found: KernelsCheck) -> Iterator[str]:
-    checked = [each for each in found.kernels if each.outcome != "not checked"]
+    checked = [kernel for kernel in found.kernels if kernel.outcome != "not checked"]
     bad = found.out_of_line
     verdict = f"{len(bad):,} are out of line" if bad else "all as exact as their type allows"
     yield f"{len(checked):,} of {len(found.kernels):,} operators were run on {found.device} and in float64: {verdict}."
@@ -137,14 +137,14 @@ def _ops(found: KernelsCheck) -> Iterator[str]:
             f"{each.op[:36]:<36} {each.dtype:<9} {each.shapes[:28]:<28} {each.error or 0.0:>8.1e} "
             f"{each.rounding or 0.0:>8.1e}{mark}"
         )
-    reasons = Counter(each.why for each in found.kernels if each.why)
+    reasons = Counter(kernel.why for kernel in found.kernels if kernel.why)
     if reasons:
         yield ""
         yield from (f"Not checked: {count:,} because {why}." for why, count in reasons.most_common(_MOST))
 
 
 def _weights(found: WeightsComparison) -> Iterator[str]:
-    differ = [each for each in found.weights if each.error]
+    differ = [weight for weight in found.weights if weight.error]
     yield f"left   {found.left}"
     yield f"right  {found.right}"
     yield ""

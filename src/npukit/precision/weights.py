@@ -35,7 +35,7 @@ class WeightsComparison:
 
     @property
     def same(self) -> bool:
-        return not (self.only_left or self.only_right) and all(each.error == 0 for each in self.weights)
+        return not (self.only_left or self.only_right) and all(weight.error == 0 for weight in self.weights)
 
     @property
     def exit_code(self) -> int:

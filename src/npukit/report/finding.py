@@ -49,9 +49,9 @@ def page_hint(findings: Iterable[Finding]) -> list[str]:
     >>> page_hint([Finding("NPK901", Severity.error, "there is no NPU")])
     ['More on a finding: `npukit explain NPK901`']
     """
-    return [translated(f"More on a finding: `npukit explain {each.code}`") for each in list(findings)[:1]]
+    return [translated(f"More on a finding: `npukit explain {finding.code}`") for finding in list(findings)[:1]]
 
 
 def by_hand(findings: Iterable[Finding]) -> list[Finding]:
     """The errors and warnings that npukit does not fix."""
-    return [each for each in findings if each.severity is not Severity.note and not each.fixable]
+    return [finding for finding in findings if finding.severity is not Severity.note and not finding.fixable]

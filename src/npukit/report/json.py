@@ -27,7 +27,7 @@ def to_json(value: Any) -> str:
 def plain(value: Any) -> Any:
     """What JSON has no form for, as what it has one for: the `default` of json.dumps."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: getattr(value, each.name) for each in fields(value)}
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     return list(value) if isinstance(value, set | frozenset) else str(value)

@@ -106,8 +106,8 @@ def _put(made: Path, final: Path) -> None:
     if not final.is_dir():
         made.rename(final)
     elif not any(final.iterdir()):
-        for each in made.iterdir():  # somebody may stand in the empty folder: it stays, and is filled
-            each.rename(final / each.name)
+        for path in made.iterdir():  # somebody may stand in the empty folder: it stays, and is filled
+            path.rename(final / path.name)
     else:
         old = final.rename(final.with_name(unfinished_name()))
         made.rename(final)
@@ -181,7 +181,7 @@ def disk_full(error: BaseException) -> NpukitError | None:
         return None
     named = next((each.filename for each in _chain(error) if isinstance(each, OSError) and each.filename), None)
     places = (Path.cwd(), Path(tempfile.gettempdir()))
-    where = named or next((each for each in places if _has_no_room(each)), "a file")
+    where = named or next((place for place in places if _has_no_room(place)), "a file")
     return NpukitError(f"Cannot write {where}: the disk is full. {FREE_SOME}", on_the_way=True, code="disk_full")
 
 

@@ -32,7 +32,7 @@ class _Rewriter(ast.NodeTransformer):
         if isinstance(node.func, ast.Attribute) and node.func.attr == "type":
             node.func.value = self.visit(node.func.value)
             node.args = [self.visit(each) for each in node.args]
-            node.keywords = [self.visit(each) for each in node.keywords]
+            node.keywords = [self.visit(keyword) for keyword in node.keywords]
             return node
         self.generic_visit(node)
         return node

@@ -160,7 +160,7 @@ def operators(compilers: Compilers, headers: Headers, libraries: list[Path], fol
     """libnpusim_operators.so, as one translation unit because reading torch's headers is most of the work."""
     everything = "".join(f'#include "{source}"\n' for source in sorted(ATEN.glob("*.cpp")))
     command = [*compilers.cxx, *SHARED, f"-Wl,-soname,{OPERATORS}", *headers.flags(), "-x", "c++", "-"]
-    command += ["-o", str(folder / OPERATORS), *(f"-L{each}" for each in libraries)]
+    command += ["-o", str(folder / OPERATORS), *(f"-L{library}" for library in libraries)]
     libs = [*(f"-l{each}" for each in OPERATORS_NEED), *standard_library(compilers), *LIBS]
     _run([*command, *libs], OPERATORS, everything)
 
@@ -168,7 +168,7 @@ def operators(compilers: Compilers, headers: Headers, libraries: list[Path], fol
 def beside_cuda(compilers: Compilers, headers: Headers, libraries: list[Path], folder: Path) -> None:
     """libnpusim_beside_cuda.so, for CUDA builds of torch that torch_npu does not load beside."""
     command = [*compilers.cxx, *SHARED, *headers.flags(), str(BESIDE_CUDA_SOURCE), "-o", str(folder / BESIDE_CUDA)]
-    _run([*command, *(f"-L{each}" for each in libraries), "-lc10", *standard_library(compilers)], BESIDE_CUDA)
+    _run([*command, *(f"-L{library}" for library in libraries), "-lc10", *standard_library(compilers)], BESIDE_CUDA)
 
 
 def standard_library(compilers: Compilers) -> list[str]:

@@ -65,7 +65,7 @@ def environment(
 
 
 def _prepend(folder: Path, paths: str | None) -> str:
-    others = [each for each in paths.split(os.pathsep) if each != str(folder)] if paths else []
+    others = [word for word in paths.split(os.pathsep) if word != str(folder)] if paths else []
     return os.pathsep.join([str(folder), *others])
 
 

@@ -100,7 +100,10 @@ def _make(environment: Path, version: str, base: Interpreter) -> None:
     _run([base.path, "-m", "venv", "--without-pip", str(environment)], environment)
     wanted = [f"torch=={version}", versions.numpy(version)]
     if not base.is_ours:
-        wanted += ["pip", *(each for each in importlib.metadata.requires("npukit") or [] if "extra ==" not in each)]
+        wanted += [
+            "pip",
+            *(require for require in importlib.metadata.requires("npukit") or [] if "extra ==" not in require),
+        ]
     python = str(environment / "bin" / "python")
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "--disable-pip-version-check", "-qq"]
     _run([*pip, *wanted], environment)

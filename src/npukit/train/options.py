@@ -85,7 +85,7 @@ class Choices:
 
 def _as_list(value: Any) -> Any:
     """One of a list may stand alone; several may be words between commas."""
-    return tuple(each.strip() for each in value.split(",")) if isinstance(value, str) else value
+    return tuple(word.strip() for word in value.split(",")) if isinstance(value, str) else value
 
 
 class FrozenOptions(BaseModel):
@@ -103,7 +103,7 @@ class FrozenOptions(BaseModel):
                 super().__init__(**values)
             except ValidationError as error:
                 mistakes = sentences(error, type(self).model_fields)
-                raise NpukitError("\n".join(f"{type(self).__name__}: {each}" for each in mistakes)) from None
+                raise NpukitError("\n".join(f"{type(self).__name__}: {mistake}" for mistake in mistakes)) from None
 
         __init__.__pydantic_base_init__ = True  # groups inside others are validated without it
 

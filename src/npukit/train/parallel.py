@@ -151,7 +151,7 @@ class Parallel:
         if self.options.max_grad_norm:
             norm = nn.utils.clip_grad_norm_(parameters, self.options.max_grad_norm)
         else:
-            norm = nn.utils.get_total_norm([each.grad for each in parameters if each.grad is not None])
+            norm = nn.utils.get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
         if self.scaler:
             self.scaler.step(self.optimizer)
             self.scaler.update()

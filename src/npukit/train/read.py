@@ -29,4 +29,4 @@ def read_options(file: str | Path) -> TrainOptions:
         return TrainOptions.model_validate(values)
     except ValidationError as error:
         mistakes = sentences(error, TrainOptions.model_fields)
-        raise NpukitError("\n".join(f"{file}: {each}" for each in mistakes)) from None
+        raise NpukitError("\n".join(f"{file}: {mistake}" for mistake in mistakes)) from None

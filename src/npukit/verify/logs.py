@@ -22,8 +22,8 @@ def state_of(folder: Path) -> State:
     """The logs in a folder, with what changes when they are written; clocks are not compared, they can step back."""
     found = {}
     for name, folders, files in os.walk(folder):
-        folders[:] = sorted(each for each in folders if not each.startswith(".") and each != "node_modules")
-        for path in (Path(name, each) for each in sorted(files) if _reader(each)):
+        folders[:] = sorted(folder for folder in folders if not folder.startswith(".") and folder != "node_modules")
+        for path in (Path(name, file) for file in sorted(files) if _reader(file)):
             if path.is_file():
                 found[path] = (path.stat().st_size, path.stat().st_mtime_ns)
     return found

@@ -75,8 +75,8 @@ class ProcessWatch:
 
         tensor_class.backward = noted
         scaler_class: Any = torch.amp.GradScaler
-        for each in with_subclasses(scaler_class):
-            _remember_unscaled(each)
+        for subclass in with_subclasses(scaler_class):
+            _remember_unscaled(subclass)
         scaler_class.__init_subclass__ = classmethod(_remember_unscaled)  # torch_npu may be loaded later, with its own
 
     def _wrap_modules(self) -> None:
@@ -93,7 +93,7 @@ class ProcessWatch:
                 self._in_module = False
             tensors = list(_tensors(result))
             self._rounding = max(
-                self._rounding, _autocast_rounding(), *(torch.finfo(each.dtype).eps for each in tensors)
+                self._rounding, _autocast_rounding(), *(torch.finfo(tensor.dtype).eps for tensor in tensors)
             )
             self._note_tensors("outputs", tensors)
             return result
@@ -102,7 +102,9 @@ class ProcessWatch:
         module_class.__call__ = noted
 
     def _before_step(self, optimizer: Any, *_: Any) -> None:
-        self._note_tensors("gradients", (each.grad for each in _parameters(optimizer) if each.grad is not None))
+        self._note_tensors(
+            "gradients", (parameter.grad for parameter in _parameters(optimizer) if parameter.grad is not None)
+        )
         for name, value in _settings(optimizer):
             self._note("settings", name, value)
         known = (each.__name__ for each in type(optimizer).__mro__ if each.__module__.startswith("torch.optim."))
@@ -152,8 +154,8 @@ def with_subclasses(kind: Any) -> Iterator[Any]:
     ['GradScaler', 'GradScaler']
     """
     yield kind
-    for each in kind.__subclasses__():
-        yield from with_subclasses(each)
+    for subclass in kind.__subclasses__():
+        yield from with_subclasses(subclass)
 
 
 def _remember_unscaled(scaler_class: Any) -> None:
@@ -176,7 +178,7 @@ def _autocast_rounding() -> float:
     """The spacing of the numbers that autocast computes with now; 0 where it is off."""
     kinds = ("cpu", "cuda", torch._C._get_privateuse1_backend_name())
     types = [torch.get_autocast_dtype(kind) for kind in kinds if torch.is_autocast_enabled(kind)]
-    return max((torch.finfo(each).eps for each in types), default=0.0)
+    return max((torch.finfo(dtype).eps for dtype in types), default=0.0)
 
 
 def summary(tensors: Iterable[torch.Tensor]) -> tuple[float, float] | None:

@@ -113,17 +113,17 @@ class Adapters:
         adapted = {name for adapter in adapters for name in adapter.layers}
         replaced = {name for adapter in adapters for name in adapter.saved}
         self._base = {name: self._model.get_submodule(name) for name in sorted(adapted | replaced)}
-        kinds = torch.repeat_interleave(torch.tensor([each.rank for each in adapters], dtype=torch.int64))
+        kinds = torch.repeat_interleave(torch.tensor([adapter.rank for adapter in adapters], dtype=torch.int64))
         self._rows = {key: (kinds == index).float() for index, key in enumerate(self._adapters)}
         self._rows[None] = torch.zeros(len(kinds))  # kinds: which adapter a column belongs to
-        columns = list(accumulate((each.rank for each in adapters), initial=0))
+        columns = list(accumulate((adapter.rank for adapter in adapters), initial=0))
         for name in replaced:
             own = {
                 column: each.saved[name] for column, each in zip(columns, adapters, strict=False) if name in each.saved
             }
             self._model.set_submodule(name, ReplacedModule(self._base[name], self, own))
         for name in adapted:
-            parts = [(each.rank, each.layers.get(name)) for each in adapters]
+            parts = [(adapter.rank, adapter.layers.get(name)) for adapter in adapters]
             module = self._model.get_submodule(name)
             self._model.set_submodule(name, AdaptedLinear(module, self, parts, _sizes(self._base[name])))
 
@@ -197,7 +197,9 @@ class AdaptedLinear(nn.Module):
 
 def _sees_tokens_alone(module: Any) -> bool:
     """Whether it is a function of each token by itself, as linear layers, embeddings and norms are, but routers not."""
-    return isinstance(module, nn.Linear | nn.Embedding | Conv1D) or all(each.dim() == 1 for each in module.parameters())
+    return isinstance(module, nn.Linear | nn.Embedding | Conv1D) or all(
+        parameter.dim() == 1 for parameter in module.parameters()
+    )
 
 
 def _sizes(linear: Any) -> tuple[int, int]:

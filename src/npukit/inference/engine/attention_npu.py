@@ -52,7 +52,7 @@ def attend_prefill(call: PagedCall, prompts: Prefill) -> Tensor:
 def _has_plain_caches() -> bool:
     """Whether this torch_npu's operator writes caches in torch's layout: until 2.6, it knows only a card's own."""
     scatter = getattr(torch.ops.npu, "npu_scatter_pa_kv_cache", None)
-    return scatter is not None and any(each.name == "cache_mode" for each in scatter.default._schema.arguments)
+    return scatter is not None and any(argument.name == "cache_mode" for argument in scatter.default._schema.arguments)
 
 
 _PLAIN_CACHES = _has_plain_caches()

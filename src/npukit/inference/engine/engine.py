@@ -213,8 +213,10 @@ class Engine:
                 if output.finish:
                     last[output.number] = output
         return [
-            RequestOutput(tuple(tokens[each]), last[each].finish or "error", prompts.get(each, ()), last[each].error)
-            for each in numbers
+            RequestOutput(
+                tuple(tokens[number]), last[number].finish or "error", prompts.get(number, ()), last[number].error
+            )
+            for number in numbers
         ]
 
     def stats(self) -> Stats:

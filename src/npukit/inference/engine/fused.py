@@ -57,12 +57,12 @@ def fuse(model: nn.Module) -> None:
     for module in list(model.modules()):
         for names in _TOGETHER:
             linears: list[Any] = [getattr(module, name, None) for name in names]
-            if all(type(each) is nn.Linear for each in linears) and _are_alike(linears):
+            if all(type(linear) is nn.Linear for linear in linears) and _are_alike(linears):
                 common = Common(linears)
                 for index, name in enumerate(names):
                     setattr(module, name, Part(common, index))
 
 
 def _are_alike(linears: list[nn.Linear]) -> bool:
-    kinds = {(each.in_features, each.bias is None, each.weight.dtype, each.weight.device) for each in linears}
+    kinds = {(linear.in_features, linear.bias is None, linear.weight.dtype, linear.weight.device) for linear in linears}
     return len(kinds) == 1

@@ -84,7 +84,7 @@ def pack(chunks: Many[Chunk], block_size: int) -> Prompts:
         ids = torch.tensor(chunk.sequence.tokens[chunk.start : chunk.stop])
         numbers.append(torch.stack([ids, place[chunk.start :], own[chunk.start :]]))
         slots.append(own)
-    new, total = tuple(each.stop - each.start for each in chunks), tuple(each.stop for each in chunks)
+    new, total = tuple(chunk.stop - chunk.start for chunk in chunks), tuple(chunk.stop for chunk in chunks)
     new_borders, borders = (torch.tensor([0, *accumulate(each)], dtype=torch.int32) for each in (new, total))
     return Prompts(torch.cat(numbers, 1), Prefill(torch.cat(slots), new_borders, borders, new, total))
 

@@ -97,14 +97,14 @@ class Runner:
         for chunk in chunks:
             if chunk.start:  # what comes before may have been computed for another prompt
                 cache.set_table(chunk.sequence.row, chunk.sequence.blocks[: -(-chunk.start // cache.block_size)])
-        counts = [1 + len(each.guess) for each in decodes] + [chunk.stop - chunk.start for chunk in chunks]
-        sampled = [(each, length) for each in decodes for length in each.decoded]
+        counts = [1 + len(decode.guess) for decode in decodes] + [chunk.stop - chunk.start for chunk in chunks]
+        sampled = [(decode, length) for decode in decodes for length in decode.decoded]
         sampled += [(chunk.sequence, chunk.stop) for chunk in chunks if chunk.is_last]
         tokens = sum(counts)
         size = padded(tokens) if graphs else tokens
         picks = graphs.picks(size) if graphs else len(sampled)
         numbers = lay_out(decodes, chunks, cache.block_size, size, picks, spare=self._rows)
-        adapters = [each.request.adapter for each in decodes] + [each.sequence.request.adapter for each in chunks]
+        adapters = [decode.request.adapter for decode in decodes] + [chunk.sequence.request.adapter for chunk in chunks]
         if graphs:
             logits, likeliest = graphs.run(numbers, [*adapters, None], [*counts, size - tokens])
         else:

@@ -102,7 +102,7 @@ class CompletionResponse:
     def as_json(self, answers: list[Piece]) -> dict[str, Any]:
         """All of it at once."""
         if self._asked.echo and self._asked.max_tokens == 0:  # the engine gives one token at least
-            answers = [Piece(each.index, "", (), each.prompt, "length") for each in answers]
+            answers = [Piece(answer.index, "", (), answer.prompt, "length") for answer in answers]
         choices = [self._choice(answer, first=True) for answer in answers]
         return {**self._head, "choices": choices, "usage": usage(self._prompt_tokens, counted(answers))}
 

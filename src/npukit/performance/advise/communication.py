@@ -78,7 +78,7 @@ def exposed_waiting(every: Sequence[Shared]) -> dict[int, float]:
 
 def exposed_time(rank: Rank, collectives: Iterable[Collective]) -> float:
     """Milliseconds of a step that these collectives take and nothing hides."""
-    return rank.per_step(length(_exposed(rank, [(each.start, each.end) for each in collectives])))
+    return rank.per_step(length(_exposed(rank, [(collective.start, collective.end) for collective in collectives])))
 
 
 def _exposed(rank: Rank, spans: Spans) -> Spans:

@@ -147,7 +147,7 @@ def _operators(rank: Rank) -> str:
         rate = sum(map(flops_of, kernels)) / max(1, sum(kernel.duration for kernel in kernels)) * 1e9
         reached = f"{rate / 1e12:.1f}" + (f" ({100 * rate / peak:.0f}%)" if peak else "") if rate else ""
         figures = (f"{len(kernels) / rank.steps:.0f}", f"{ms:.2f}", f"{100 * ms / step:.1f}%", reached)
-        cells = "".join(f'<td class="n">{each}</td>' for each in figures)
+        cells = "".join(f'<td class="n">{figure}</td>' for figure in figures)
         kind = kind_of(max(kernels, key=lambda kernel: kernel.duration))
         rows.append(f"<tr><td>{_text(name[:80])}</td><td>{kind}</td>{cells}</tr>")
     names = ("calls per step", "ms per step", "of the step", "TFLOP/s (of the peak)")
@@ -168,8 +168,8 @@ def _memory(rank: Rank | None) -> str:
         )
         return f'<polyline class="{name}" points="{points}"/>'
 
-    lines = line("compute", ((each.time, each.allocated) for each in samples))
-    lines += line("host", ((each.time, each.reserved) for each in samples if each.reserved))
+    lines = line("compute", ((sample.time, sample.allocated) for sample in samples))
+    lines += line("host", ((sample.time, sample.reserved) for sample in samples if sample.reserved))
     held = f", the whole process {rank.trace.process_memory / 2**30:.2f} GiB" if rank.trace.process_memory else ""
     return (
         f"<h2>Memory of rank {rank.trace.rank}</h2><p class='dim'>allocated (green) and reserved (orange), at most "

@@ -21,7 +21,7 @@ def advice_page(code: str) -> str | None:
 
 def page(rule: Rule) -> str:
     """A rule's page."""
-    devices = "any device" if len(rule.devices) == 3 else " and ".join(each.upper() for each in rule.devices)
+    devices = "any device" if len(rule.devices) == 3 else " and ".join(device.upper() for device in rule.devices)
     needs = [NEEDS[need] for need in rule.needs if need in NEEDS]
     needed = f"\n**Needs:** {'; '.join(needs)}.\n" if needs else ""
     text, _, example = rule.doc.partition("\n\nexample:\n")

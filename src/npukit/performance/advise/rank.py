@@ -67,7 +67,7 @@ class Rank:
         """What ran on the device within the window, in order."""
         start, end = self.window
         loading = self.loading if self.trace.device == "cpu" else []
-        found = [each for each in self.trace.kernels if each.start < end and each.end > start]
+        found = [kernel for kernel in self.trace.kernels if kernel.start < end and kernel.end > start]
         if loading:  # without workers the loader's own operators run where the model's do
             found = [each for each in found if not _inside(each, loading)]
         return sorted(found, key=lambda kernel: kernel.start)
@@ -114,7 +114,7 @@ class Rank:
 
     def _clipped(self, calls: Iterable[Kernel | HostCall]) -> Spans:
         start, end = self.window
-        return union((max(each.start, start), min(each.end, end)) for each in calls if each.end > start)
+        return union((max(call.start, start), min(call.end, end)) for call in calls if call.end > start)
 
     @functools.cached_property
     def gaps(self) -> list[Gap]:
@@ -218,9 +218,9 @@ def _step_start(host: int, work: Sequence[Kernel]) -> int:
 def _mean(splits: Sequence[StepBreakdown]) -> StepBreakdown:
     """The mean of what the profiler itself summed up."""
     parts = dict.fromkeys(("compute", "communication", "copy", "host"), 0.0)
-    for each in splits:
+    for split in splits:
         for name in parts:
-            parts[name] += getattr(each, name) / len(splits)
+            parts[name] += getattr(split, name) / len(splits)
     return StepBreakdown(**parts, idle=None)
 
 

@@ -53,10 +53,10 @@ def comparison_text(comparison: ProfileComparison) -> str:
     lines = [f"before: {heading(before)}", f"after:  {heading(after)}, {ratio:.2f} times as long", ""]
     for title, changes in (("step", comparison.parts), ("kind", comparison.kinds), ("operator", comparison.operators)):
         lines.append(f"{title:34} {'before':>10} {'after':>10} {'change':>10} {'of step':>8}   calls per step")
-        for each in changes[:12]:
-            calls = f"{each.calls_before:.0f} -> {each.calls_after:.0f}" if title != "step" else ""
-            figures = f"{each.before:10.2f} {each.after:10.2f} {each.ms:+10.2f} {each.percent:+7.1f}%"
-            lines.append(f"{printable_line(each.name)[:34]:34} {figures}   {calls}".rstrip())
+        for change in changes[:12]:
+            calls = f"{change.calls_before:.0f} -> {change.calls_after:.0f}" if title != "step" else ""
+            figures = f"{change.before:10.2f} {change.after:10.2f} {change.ms:+10.2f} {change.percent:+7.1f}%"
+            lines.append(f"{printable_line(change.name)[:34]:34} {figures}   {calls}".rstrip())
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 

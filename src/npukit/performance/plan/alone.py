@@ -81,7 +81,7 @@ class Alone(_Group):  # type: ignore[misc]
 
     def _count(self, name: str, tensors: list[Tensor], rounds: float) -> None:
         """In a ring each rank sends all but one part of the whole in a round."""
-        total = sum(each.numel() * each.element_size() for each in tensors)
+        total = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         self._tell(name, rounds * total * (self._members - 1) / max(1, self._members), tensors)
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
@@ -154,7 +154,7 @@ class Alone(_Group):  # type: ignore[misc]
         return _done(outputs)
 
     def send(self, tensors: list[Tensor], *_: Any) -> Any:
-        self._tell("send", float(sum(each.numel() * each.element_size() for each in tensors)), tensors)
+        self._tell("send", float(sum(tensor.numel() * tensor.element_size() for tensor in tensors)), tensors)
         return _done(tensors)
 
     def recv(self, tensors: list[Tensor], *_: Any) -> Any:

@@ -111,10 +111,10 @@ class Observer(_Mode):  # type: ignore[misc]
 
     def collective(self, name: str, sent: float, tensors: list[Tensor]) -> None:
         """To be told of every collective."""
-        if any(each.device.type == self._device for each in tensors):
+        if any(tensor.device.type == self._device for tensor in tensors):
             self._work[-1]["collective", self._phase() == "optimizer", 1.0, 0.0, sent] += 1
-            for each in tensors:
-                self._call(each, "communication")
+            for tensor in tensors:
+                self._call(tensor, "communication")
 
     # Memory
 
@@ -212,7 +212,7 @@ class Observer(_Mode):  # type: ignore[misc]
             block = self._of_storage.get(id(inputs[0].untyped_storage())) if inputs[0].layout == torch.strided else None
             if block is not None and block.role == "weights":
                 self._updated = True
-                for parameter in (each for module in self._roots for each in module.parameters()):
+                for parameter in (parameter for module in self._roots for parameter in module.parameters()):
                     self._call(parameter.grad, "gradients")
 
     def _before_update(self, optimizer: Any, *_: Any) -> None:

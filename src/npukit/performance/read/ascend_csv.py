@@ -42,7 +42,7 @@ def read_kernels(path: Path, trace: Trace) -> None:
             starts[step] = min(start, starts.get(step, start))
     if trace.kernels:
         trace.has |= {"kernels"} | ({"shapes"} if any(kernel.shapes for kernel in trace.kernels) else set())
-    ends = {step: max(each.end for each in trace.kernels if each.step == step) for step in starts}
+    ends = {step: max(kernel.end for kernel in trace.kernels if kernel.step == step) for step in starts}
     trace.steps = [Span(starts[step], ends[step]) for step in sorted(starts)]
 
 

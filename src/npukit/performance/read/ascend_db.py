@@ -40,7 +40,7 @@ class _Tables:
         if table not in self.names:
             return
         there = {row[1] for row in self._connection.execute(f"PRAGMA table_info({table})")}
-        wanted = ", ".join(each if each in there else "NULL" for each in columns)
+        wanted = ", ".join(column if column in there else "NULL" for column in columns)
         yield from self._connection.execute(f"SELECT {wanted} FROM {table}")
 
     def named(self, table: str) -> dict[Any, str]:

@@ -29,7 +29,7 @@ KNOWN = {*READERS, "analysis.db", "operator_details.csv", "operator_memory.csv",
 
 def is_output(folder: Path) -> bool:
     """Whether a folder holds files of one rank of torch_npu's profiler."""
-    return any(each.name in KNOWN or DATABASE.match(each.name) for each in folder.iterdir() if each.is_file())
+    return any(path.name in KNOWN or DATABASE.match(path.name) for path in folder.iterdir() if path.is_file())
 
 
 def read_ascend(folder: Path) -> Trace:
@@ -40,7 +40,7 @@ def read_ascend(folder: Path) -> Trace:
     """
     trace = Trace(folder, "torch_npu")
     _attempt(trace, folder, _read_information)
-    database = next((each for each in sorted(folder.iterdir()) if DATABASE.match(each.name)), None)
+    database = next((path for path in sorted(folder.iterdir()) if DATABASE.match(path.name)), None)
     if database and not (folder / "kernel_details.csv").exists():
         _attempt(trace, database, ascend_db.read_database)
     for name, reader in READERS.items():
@@ -90,7 +90,7 @@ def _read_information(folder: Path, trace: Trace) -> None:
 
 
 def _rank_of_database(folder: Path) -> int:
-    return next((int(match[1]) for each in folder.iterdir() if (match := DATABASE.match(each.name)) and match[1]), 0)
+    return next((int(match[1]) for path in folder.iterdir() if (match := DATABASE.match(path.name)) and match[1]), 0)
 
 
 def _settings(config: Any) -> dict[str, str]:

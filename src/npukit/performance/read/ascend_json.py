@@ -147,7 +147,7 @@ class _TraceView:
 
 def read_communication(path: Path, trace: Trace) -> None:
     """communication.json: what each collective moved over which link, and how long it waited."""
-    known = {(each.name, each.step): each for each in trace.collectives}
+    known = {(collective.name, collective.step): collective for collective in trace.collectives}
     for step, kind, name, facts in _operations(json_whole(path)):
         times, links = facts.get("Communication Time Info"), facts.get("Communication Bandwidth Info")
         if name.startswith("Total Op") or not isinstance(times, dict):
@@ -203,7 +203,7 @@ def _operations(data: dict[str, Any]) -> list[tuple[int | None, str, str, dict[s
 def read_matrix(path: Path, trace: Trace) -> None:
     """communication_matrix.json: what went from which rank to which; `total` where it is there, else the parts."""
     operations = _operations(json_whole(path))
-    totals = [each for each in operations if "-total" in each[2]]
+    totals = [operation for operation in operations if "-total" in operation[2]]
     for _, _, _, pairs in totals or operations:
         for pair, facts in pairs.items():
             source, _, target = str(pair).partition("-")

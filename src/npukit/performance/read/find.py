@@ -116,7 +116,7 @@ def _distinct(traces: list[Trace]) -> list[Trace]:
     """Ranks that only the order of the files tells apart get numbers in that order."""
     ranks = [trace.rank for trace in traces if trace.format != "log"]
     if len(set(ranks)) < len(ranks):
-        for index, trace in enumerate(each for each in traces if each.format != "log"):
+        for index, trace in enumerate(trace for trace in traces if trace.format != "log"):
             if trace.rank in ranks[:index]:
                 trace.rank = max(ranks) + 1
             ranks[index] = trace.rank

@@ -97,7 +97,7 @@ class _Reader:
             end,
             thread,
             lists_to_shapes(args.get("Input Dims", args.get("Input dims"))),
-            tuple(dtype_of(each) for each in types if isinstance(each, str)) if isinstance(types, list) else (),
+            tuple(dtype_of(dtype) for dtype in types if isinstance(dtype, str)) if isinstance(types, list) else (),
             users_line(stack.split(";")) if isinstance(stack, str) else "",
         )
 
@@ -153,7 +153,7 @@ class _Reader:
         trace.has |= {"kernels", "host"} | ({"launches"} if self._launches else set())
         trace.has |= {"shapes"} if any(call.shapes for call in trace.ops) else set()
         trace.has |= {"stacks"} if self._frames or any(call.stack for call in trace.ops) else set()
-        trace.has |= {"sizes"} if any(each.bytes for each in trace.collectives) else set()
+        trace.has |= {"sizes"} if any(collective.bytes for collective in trace.collectives) else set()
         trace.has |= {"memory"} if trace.memory else set()
         return trace
 

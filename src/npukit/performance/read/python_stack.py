@@ -59,7 +59,7 @@ class Innermost:
         self._threads: dict[str, list[HostCall]] = defaultdict(list)
         for call in sorted(calls, key=lambda each: (each.start, -each.end)):
             self._threads[call.thread].append(call)
-        self._starts = {thread: [each.start for each in calls] for thread, calls in self._threads.items()}
+        self._starts = {thread: [call.start for call in calls] for thread, calls in self._threads.items()}
 
     def around(self, call: HostCall) -> HostCall | None:
         starts = self._starts.get(call.thread)

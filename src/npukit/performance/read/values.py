@@ -72,8 +72,8 @@ def shapes_of(text: str) -> tuple[Shape, ...]:
 
 
 def _shape(cell: str) -> Shape:
-    parts = [each.strip() for each in cell.strip().strip('"[]()').split(",")]
-    return tuple(int(each) for each in parts if each.isdigit())
+    parts = [word.strip() for word in cell.strip().strip('"[]()').split(",")]
+    return tuple(int(part) for part in parts if part.isdigit())
 
 
 @functools.lru_cache(maxsize=4096)
@@ -83,7 +83,7 @@ def dtypes_of(text: str) -> tuple[str, ...]:
     >>> dtypes_of("DT_BF16;FLOAT")
     ('bfloat16', 'float32')
     """
-    return tuple(dtype_of(each) for each in text.replace("\r\n", "").split(";")) if text and text != "N/A" else ()
+    return tuple(dtype_of(word) for word in text.replace("\r\n", "").split(";")) if text and text != "N/A" else ()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -102,11 +102,11 @@ def lists_to_shapes(dims: Any) -> tuple[Shape, ...]:
     if not isinstance(dims, list):
         return ()
     found: list[Shape] = []
-    for each in dims:
-        if isinstance(each, list) and each and isinstance(each[0], list):
-            found += [tuple(inner) for inner in each if all(isinstance(size, int) for size in inner)]
-        elif isinstance(each, list) and all(isinstance(size, int) for size in each):
-            found.append(tuple(each))
+    for dim in dims:
+        if isinstance(dim, list) and dim and isinstance(dim[0], list):
+            found += [tuple(inner) for inner in dim if all(isinstance(size, int) for size in inner)]
+        elif isinstance(dim, list) and all(isinstance(size, int) for size in dim):
+            found.append(tuple(dim))
     return tuple(found)
 
 

@@ -55,7 +55,7 @@ class Tuning:
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
-        trials = [asdict(each) for each in self.trials]
+        trials = [asdict(trial) for trial in self.trials]
         return {"trials": trials, "best": asdict(self.best), "gain": self.gain, "config": self.config}
 
 

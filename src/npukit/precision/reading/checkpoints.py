@@ -59,7 +59,7 @@ def _torch_files(folder: Path) -> list[Path]:
             f"{folder} holds parts of weights, as tensor parallelism writes them: put them together with the "
             "zero_to_fp32.py beside it first."
         )
-    return states or sorted(each for each in folder.iterdir() if each.suffix in _TORCH)
+    return states or sorted(path for path in folder.iterdir() if path.suffix in _TORCH)
 
 
 def _safetensors(file: Path) -> Iterator[tuple[str, Load]]:

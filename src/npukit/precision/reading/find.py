@@ -61,7 +61,7 @@ def find_call(path: Path, row: Row) -> Call:
 
 
 def _numbered(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
-    matched = ((pattern.fullmatch(each.name), each) for each in folder.iterdir() if each.is_dir())
+    matched = ((pattern.fullmatch(path.name), path) for path in folder.iterdir() if path.is_dir())
     return sorted((int(found[1]), each) for found, each in matched if found)
 
 

@@ -38,7 +38,7 @@ def find_monitored(path: Path) -> dict[tuple[int, int], Path]:
     """
     found: dict[tuple[int, int], Path] = {}
     for folder in (path, *sorted(each for each in path.iterdir() if each.is_dir())):
-        if any(_FILE.fullmatch(each.name) for each in folder.iterdir()):
+        if any(_FILE.fullmatch(path.name) for path in folder.iterdir()):
             rank = _RANK.search(folder.name)
             found.update({(step, int(rank[1]) if rank else 0): folder for step in _rows(folder)})
     return found
@@ -52,7 +52,7 @@ def read_monitored(folder: Path, step: int) -> Dump:
 @functools.lru_cache(8)
 def _rows(folder: Path) -> Mapping[int, dict[str, Call]]:
     """By step, and by name in the order of a step."""
-    files = [(m[1], each) for each in sorted(folder.iterdir()) if (m := _FILE.fullmatch(each.name))]
+    files = [(m[1], path) for path in sorted(folder.iterdir()) if (m := _FILE.fullmatch(path.name))]
     lines = [(metric, row) for metric, file in files for row in _lines(file)]
     digits = max((_decimals(row.get(name)) for _, row in lines for name in _FIGURES), default=0)
     steps: dict[int, dict[str, Call]] = {}

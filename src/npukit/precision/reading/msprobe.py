@@ -37,7 +37,7 @@ def read_msprobe(file: Path) -> Dump:
     source = "npukit" if isinstance(content.get("npukit"), str) else "msprobe"
     return Dump(
         file,
-        tuple(each for each in calls if each),
+        tuple(call for call in calls if call),
         _number(file.parent.parent, "step"),
         _number(file.parent, "rank"),
         source,

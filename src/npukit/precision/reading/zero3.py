@@ -59,7 +59,7 @@ class _Unpickler(pickle.Unpickler):
 
 def zero3_files(folder: Path) -> list[tuple[Path, Path]]:
     """The files of each rank's weights, and the one that describes them; none where it is no such checkpoint."""
-    found = sorted((int(m[1]), m[2], each) for each in folder.iterdir() if (m := _OPTIMIZER.fullmatch(each.name)))
+    found = sorted((int(m[1]), m[2], path) for path in folder.iterdir() if (m := _OPTIMIZER.fullmatch(path.name)))
     described = [(file, folder / f"zero_pp_rank_{rank}_mp_rank_{mp}_model_states.pt") for rank, mp, file in found]
     if not described or not described[0][1].is_file():
         return []
@@ -81,7 +81,7 @@ def zero3_weights(files: Sequence[tuple[Path, Path]]) -> Iterator[tuple[str, Cal
         states = _load(file).get("optimizer_state_dict")
         groups = states.get("fp32_flat_groups") if isinstance(states, dict) else None
         partitions = states.get("partition_count", ranks) if isinstance(states, dict) else ranks
-        if not groups or not isinstance(groups, list) or not all(isinstance(each, torch.Tensor) for each in groups):
+        if not groups or not isinstance(groups, list) or not all(isinstance(group, torch.Tensor) for group in groups):
             raise NpukitError(f"{file} does not hold the weights of a ZeRO-3 checkpoint: it is damaged.")
         count = max(partitions) if isinstance(partitions, list) else partitions
         if count != ranks:

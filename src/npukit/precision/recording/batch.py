@@ -101,14 +101,14 @@ class StatisticsBatch:
         """Start on many tensors of one type, with one launch where they are on one device."""
         first, dtype = tensors[0], tensors[0].dtype
         device = first.get_device()
-        alike = len(tensors) >= MANY and dtype in _FUSED and all(each.get_device() == device for each in tensors)
+        alike = len(tensors) >= MANY and dtype in _FUSED and all(tensor.get_device() == device for tensor in tensors)
         if not (alike and _is_fused(first)):
-            return [self.add(each) for each in tensors]
+            return [self.add(tensor) for tensor in tensors]
         lines, cells = self._fused.get(device) or self._begin(first.device)
-        made = [Cell(each, dtype) for each in tensors]
+        made = [Cell(tensor, dtype) for tensor in tensors]
         self.waiting += len(made)
         with undisturbed():
-            lines.add_all([each.contiguous() for each in tensors])
+            lines.add_all([tensor.contiguous() for tensor in tensors])
         cells += made
         return made
 

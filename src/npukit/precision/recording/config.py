@@ -48,7 +48,7 @@ def read_config(path: Path, output: str = "") -> RecordOptions:
 def _numbers(value: Any, name: str, path: Path) -> tuple[int, ...] | None:
     """Numbers and ranges such as [0, "4-6"]; an empty list is all of them."""
     entries = value if isinstance(value, list) else [] if value is None else [value]
-    if not all(isinstance(each, int | str) and not isinstance(each, bool) for each in entries):
+    if not all(isinstance(entry, int | str) and not isinstance(entry, bool) for entry in entries):
         raise NpukitError(f'{path}: {name} takes a list of numbers and ranges such as [0, "4-6"].')
     return parse_numbers(",".join(map(str, entries)), f"{path}: {name}") if entries else None
 

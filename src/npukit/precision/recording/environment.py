@@ -39,8 +39,8 @@ def packages() -> dict[str, str]:
     """What is installed, by the names of its folders: reading the metadata of hundreds of packages takes a second."""
     found: dict[str, str] = {}
     for folder in reversed(sys.path):
-        for each in Path(folder).glob("*-*.dist-info"):
-            name, _, version = each.stem.rpartition("-")
+        for path in Path(folder).glob("*-*.dist-info"):
+            name, _, version = path.stem.rpartition("-")
             found[name.lower().replace("_", "-")] = version
     return dict(sorted(found.items()))
 

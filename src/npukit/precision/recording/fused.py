@@ -244,7 +244,7 @@ class PendingStatistics:
 
     def add_all(self, tensors: Sequence[Tensor]) -> None:
         """Start on many tensors of one type with one launch."""
-        counts, addresses = [each.numel() for each in tensors], [each.data_ptr() for each in tensors]
+        counts, addresses = [tensor.numel() for tensor in tensors], [tensor.data_ptr() for tensor in tensors]
         layouts = [_layout(count) for count in counts]
         programs = [each for _, each in layouts]
         line = self._reserve(programs)
@@ -252,7 +252,7 @@ class PendingStatistics:
         for address, count, (length, each) in zip(addresses, counts, layouts, strict=True):
             table += (address, count, length, line)
             line += each
-        jobs, aligned = self._sent(table), all(each % 16 == 0 for each in addresses)
+        jobs, aligned = self._sent(table), all(address % 16 == 0 for address in addresses)
         scalars = jobs.data_ptr(), self._table_address, self._arena_address
         dtype = tensors[0].dtype
         _all((self._number, dtype, aligned), (max(programs), len(tensors)), scalars, _constants(dtype, aligned))
@@ -304,8 +304,8 @@ class PendingStatistics:
             starts = [0]
             self._starts.append(starts)
         first = starts[-1]
-        for each in lines:
-            starts.append(starts[-1] + each)
+        for line in lines:
+            starts.append(starts[-1] + line)
         return first
 
     def _new_arena(self, lines: int) -> Tensor:

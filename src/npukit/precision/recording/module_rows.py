@@ -27,7 +27,7 @@ class ModuleRows:
         if not rows.recording:
             return
         if len(self.tracker.stack) == 1:
-            rows.tensors.hold(each for part in module.modules() for each in part._parameters.values())
+            rows.tensors.hold(parameter for part in module.modules() for parameter in part._parameters.values())
         rows.path = call.path
         call.inputs = []
         rows.tensors.describe(inputs, f"{call.forward}.input", call.inputs)

@@ -113,7 +113,7 @@ class ModuleTracker:
     def _name(self, module: nn.Module) -> str:
         """Name a module that nobody has seen, and all below it."""
         if not self.stack:
-            first = not any(each == ROOT for each in self.modules)
+            first = not any(module == ROOT for module in self.modules)
             prefix = "" if first else type(module).__name__
             number = 1
             while prefix in self.modules and self.modules[prefix] is not module:

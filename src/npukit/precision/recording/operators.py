@@ -111,7 +111,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if types and any(each.__torch_dispatch__ is not Tensor.__torch_dispatch__ for each in types):
+        if types and any(subclass.__torch_dispatch__ is not Tensor.__torch_dispatch__ for subclass in types):
             return NotImplemented  # a DTensor and its like: the operators on what they hold come here later
         if not self._wanted():
             return func(*args, **kwargs)
@@ -139,8 +139,8 @@ def operator_of(function: Any) -> Operator:
     """
     schema = function._schema
     namespace, _, name = schema.name.partition("::")
-    written = [each.alias_info is not None and each.alias_info.is_write for each in schema.arguments]
-    silent = name.endswith("_") and not any(each.alias_info is not None for each in schema.arguments)
+    written = [argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments]
+    silent = name.endswith("_") and not any(argument.alias_info is not None for argument in schema.arguments)
     return Operator(
         f"{PREFIXES[namespace]}.{name}" if namespace in PREFIXES else f"Torch.{namespace}__{name}",
         _computes(namespace, name, schema),

@@ -20,7 +20,7 @@ class OptimizerRows:
     def began(self) -> None:
         """Note the gradients of all parameters."""
         rows = self._rows
-        given = [each for each in self._tracker.parameters() if each[3].grad is not None]
+        given = [parameter for parameter in self._tracker.parameters() if parameter[3].grad is not None]
         rows.tensors.hold([each[3].grad for each in given])
         gradients: dict[str, Text] = {}
         for path, module, name, parameter in given:

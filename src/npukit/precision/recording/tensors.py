@@ -44,7 +44,7 @@ class Late:
 
 def joined(pieces: Text) -> str:
     """The text of pieces, once statistics have been fetched."""
-    return "".join([each if type(each) is str else each.text for each in pieces])  # type: ignore[union-attr]
+    return "".join([piece if type(piece) is str else piece.text for piece in pieces])  # type: ignore[union-attr]
 
 
 @functools.lru_cache(4096)

@@ -26,7 +26,7 @@ LOWER = 0.95
 
 @rule.on_rank
 def check(rank: Rank) -> Iterator[Advice]:
-    sampled = [each for each in rank.trace.frequencies if each > 0]
+    sampled = [frequency for frequency in rank.trace.frequencies if frequency > 0]
     if len(sampled) < 3:
         return
     mean, highest = sum(sampled) / len(sampled), max(sampled)

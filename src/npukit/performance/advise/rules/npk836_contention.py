@@ -38,8 +38,8 @@ def check(rank: Rank) -> Iterator[Advice]:
     lost = 0.0
     worst: tuple[float, Kernel, float, float] | None = None
     for kernels in _alike(rank):
-        alone = [each.duration for each in kernels if not _beside(each, rank.communicating)]
-        beside = [each for each in kernels if _beside(each, rank.communicating) > each.duration / 2]
+        alone = [kernel.duration for kernel in kernels if not _beside(kernel, rank.communicating)]
+        beside = [kernel for kernel in kernels if _beside(kernel, rank.communicating) > kernel.duration / 2]
         if min(len(alone), len(beside)) < ENOUGH:
             continue
         usual, disturbed = median(alone), median(each.duration for each in beside)
