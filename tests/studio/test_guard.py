@@ -148,6 +148,19 @@ def test_an_uploaded_file_is_translated_with_notes(folder: Path) -> None:
     assert outside.status_code == 403
 
 
+def test_messages_are_in_the_language_of_the_page(folder: Path) -> None:
+    mine = client(folder)
+    (folder / "train.py").write_text("import torch\n\nx = torch.ones(2).cuda()\n")
+    chinese = {"Accept-Language": "zh"}
+    found = [
+        mine.get("/api/machine/doctor", headers=chinese).json()["checks"][0]["findings"][0]["what"],
+        mine.get("/api/forms", headers=chinese).json()["export"]["summary"],
+        mine.post("/api/port/analyze", json={"path": "."}, headers=chinese).json()["findings"][0]["why"],
+    ]
+    assert all(re.search("[\u4e00-\u9fff]", text) for text in found)
+    assert not re.search("[\u4e00-\u9fff]", mine.get("/api/machine/doctor").text)
+
+
 def test_the_token_is_kept_and_only_its_owner_reads_it(tmp_path: Path) -> None:
     token = kept_token(tmp_path)
     assert len(token) >= 43 and kept_token(tmp_path) == token

@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from npukit.errors import NpukitError
 from npukit.report.json import plain, to_json
+from npukit.report.language import chinese
 from npukit.studio.curves import Logs
 from npukit.studio.find import Finder
 from npukit.studio.folders import Folders, Refused
@@ -24,6 +25,8 @@ from npukit.studio.runs import Runs
 from npukit.studio.work import Workers
 from npukit.web.assets import HEADERS
 
+# Fields of answers that people read, and that are npukit's own words.
+MESSAGES = frozenset({"check", "what", "why", "says", "remedy", "meaning", "causes", "remedies", "summary"})
 Answer = Callable[[dict[str, Any]], Any]
 
 
@@ -46,7 +49,7 @@ class Studio:
         """A route that shows something; `answer` gets the query."""
 
         async def endpoint(request: Request) -> Response:
-            return await self._answer(answer, dict(request.query_params))
+            return await self._answer(answer, dict(request.query_params), _wants_chinese(request))
 
         return Route(path, endpoint, methods=["GET"])
 
@@ -62,23 +65,27 @@ class Studio:
                 given = None
             if not isinstance(given, dict):
                 return refusal(400, "The request is not a JSON object.")
-            return await self._answer(answer, given)
+            return await self._answer(answer, given, _wants_chinese(request))
 
         return Route(path, endpoint, methods=["POST"])
 
-    async def _answer(self, answer: Answer, given: dict[str, Any]) -> Response:
+    async def _answer(self, answer: Answer, given: dict[str, Any], in_chinese: bool) -> Response:
         try:
             made = answer(given) if _is_async(answer) else await run_in_threadpool(answer, given)
             made = await made if isinstance(made, Awaitable) else made
         except Refused as error:
             return refusal(403, str(error))
         except (NpukitError, Wrong) as error:
-            return refusal(422, str(error))
+            sentence = str(error)
+            return refusal(422, (in_chinese and chinese(sentence)) or sentence)
         except OSError as error:  # a name that is too long, a file that nobody may read, a full disk
             return refusal(422, f"{error.strerror or error}.")
         if isinstance(made, Response):
             return made
-        return Response(_json(made), 200, HEADERS, "application/json")
+        text = _json(made)
+        if in_chinese:
+            text = await run_in_threadpool(lambda: _json(_in_chinese(json.loads(text))))
+        return Response(text, 200, HEADERS, "application/json")
 
 
 class Wrong(Exception):
@@ -103,6 +110,19 @@ def number(given: dict[str, Any], name: str, default: int, least: int = 0, most:
     if isinstance(value, bool) or not least <= found <= most:
         raise Wrong(f"{name} should be from {least} to {most}.")
     return found
+
+
+def _wants_chinese(request: Request) -> bool:
+    return request.headers.get("accept-language", "").lower().startswith("zh")
+
+
+def _in_chinese(value: Any, is_message: bool = False) -> Any:
+    """An answer whose messages are in Chinese, where npukit's catalogue has them."""
+    if isinstance(value, dict):
+        return {name: _in_chinese(each, name in MESSAGES) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_in_chinese(each, is_message) for each in value]
+    return (chinese(value) or value) if is_message and isinstance(value, str) else value
 
 
 def _json(value: Any) -> str:

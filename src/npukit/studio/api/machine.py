@@ -51,7 +51,7 @@ def _diagnosis() -> dict[str, Any]:
     found = examine()
     checks = [
         {
-            "title": check.title,
+            "check": check.title,
             "state": check.state.value,
             "says": check.says,
             "findings": [{**finding_data(each.finding), "commands": each.commands} for each in check.troubles],

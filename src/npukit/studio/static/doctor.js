@@ -9,7 +9,7 @@ export const doctor = ({ good, checks, command: line }) => [
   command(line),
 ];
 
-const check = ({ title, state, says, findings }) =>
+const check = ({ check: title, state, says, findings }) =>
   h(
     "li",
     { class: "check" },

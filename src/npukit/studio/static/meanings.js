@@ -1,4 +1,4 @@
-// What options and verbs mean, in Chinese, by the English sentence: one that was changed since is shown in English.
+// What options of npukit train mean, in Chinese, by the English sentence: one that was changed since is shown in English.
 import { look } from "./look.js";
 
 const MEANINGS = {
@@ -141,121 +141,7 @@ const MEANINGS = {
   "first and last step to record, from 0 on": "要记录的第一步和最后一步，从 0 开始",
   "write every tensor too, not only statistics": "除统计量外也写出每个张量",
   "what to do about an anomaly": "发现异常时如何处理",
-  "Write a model for other programs, with its adapters merged.": "把模型（合并适配器后）写成其他程序可用的格式。",
-  "Folder or hub name of a model, of a LoRA adapter or of a training run.":
-    "模型、LoRA 适配器或训练任务的文件夹，或模型库上的名称。",
-  "Run Python code that comes with the model.": "运行模型自带的 Python 代码。",
-  "LoRA adapter, as PATH; NAME=PATH is one that clients of a server choose by its name. Repeatable.":
-    "LoRA 适配器的路径；写成 NAME=PATH 时，服务的客户端可按名称选用。可填多个。",
-  "Folder to write; MODEL-merged, or MODEL- and the format, if empty.":
-    "写出的文件夹；留空则为 MODEL-merged，或 MODEL- 加格式名。",
-  "Merge the adapters; done anyway if there are any.": "合并适配器；有适配器时总会合并。",
-  "Largest size of a weights file.": "单个权重文件的最大体积。",
-  "Type of the written weights; auto keeps it.": "写出权重的数据类型；auto 表示不变。",
-  "Replace what is there.": "覆盖已有内容。",
-  "Write ONNX, checked against PyTorch with onnxruntime.": "写出 ONNX，并用 onnxruntime 与 PyTorch 对照。",
-  "Write ONNX, and compile it with atc; without atc, write a script.": "写出 ONNX 并用 atc 编译；没有 atc 时写出脚本。",
-  "Quantise to int8 for vllm-ascend (W8A8_DYNAMIC).": "为 vllm-ascend 量化为 int8（W8A8_DYNAMIC）。",
-  "Write GGUF for llama.cpp and Ollama.": "为 llama.cpp 和 Ollama 写出 GGUF。",
-  "With --onnx: 13, which ATC reads, or 17.": "用于 --onnx：13（ATC 可读）或 17。",
-  "With --om: tokens of a text. Repeatable: several become dynamic-dimension profiles.":
-    "用于 --om：文本的词元数。可填多个，成为动态维度档位。",
-  "With --om: texts at a time.": "用于 --om：一次处理的文本数。",
-  "Ascend card to target or simulate, such as 910B3 or 910C; `npukit sim info` lists them.":
-    "目标或模拟的昇腾卡型号，如 910B3 或 910C；`npukit sim info` 列出全部。",
-  "With --w8a8: text to measure the perplexity on.": "用于 --w8a8：测量困惑度的文本。",
-  "Measure a model on your own files.": "用自己的文件评测模型。",
-  "Texts (.txt), multiple choice (.csv), or folders of them.": "文本（.txt）、选择题（.csv）或包含它们的文件夹。",
-  "Data type of the loaded weights.": "加载权重的数据类型。",
-  "Longest prompt with its answer, in tokens; what the model was made for if empty.":
-    "提示加回答的最大词元数；留空则为模型的上限。",
-  "Answers generated at the same time.": "同时生成的回答数。",
-  "Share of the device's memory to use in all.": "总共使用的设备显存比例。",
-  "Do not capture decoding as graphs, as is done on NPU and CUDA.": "不把解码捕获为图（NPU 和 CUDA 上默认捕获）。",
-  "Guess up to this many tokens at once from the prompt and the answer so far; answers stay the same.":
-    "根据提示和已有回答一次最多猜测这么多词元；回答不变。",
-  "Load weights that are not in safetensors.": "允许加载非 safetensors 格式的权重。",
-  "Run these tasks of lm-eval instead.": "改为运行这些 lm-eval 任务。",
-  "Device to run on. auto: an NPU if there is one, else CUDA, else the CPU.":
-    "运行的设备。自动：有 NPU 用 NPU，其次 CUDA，最后 CPU。",
-  "Answer every row of a file or data set.": "回答文件或数据集的每一行。",
-  "Rows to answer: .jsonl, .json, .csv, .parquet, or a data set's name.":
-    "要回答的数据：.jsonl、.json、.csv、.parquet，或数据集名称。",
-  "Chat template, by name or as a Jinja file; the tokenizer's if empty.":
-    "对话模板的名称或 Jinja 文件；留空使用分词器自带的模板。",
-  "System message for conversations without one.": "对话没有系统消息时使用的系统消息。",
-  "Let the model reason first, if its chat template has a switch for it.": "让模型先思考（对话模板有此开关时）。",
-  "Randomness; 0 always chooses the likeliest token.": "随机性；0 表示总选概率最高的词元。",
-  "Consider only the likeliest tokens up to this total probability.": "只考虑累计概率达到此值的最可能词元。",
-  "Consider only this many of the likeliest tokens; 0 or -1 means all.":
-    "只考虑概率最高的这么多个词元；0 或 -1 表示全部。",
-  "Consider only tokens this likely relative to the likeliest.": "只考虑相对最高概率不低于此比例的词元。",
-  "Above 1 makes repetitions less likely.": "大于 1 时减少重复。",
-  "Above 0 makes tokens that have occurred less likely.": "大于 0 时降低已出现词元的概率。",
-  "The same, by how often they have.": "同上，按出现次数计。",
-  "Longest answer, in tokens; 1,024 if empty.": "回答的最大词元数；留空为 1,024。",
-  "Text that ends an answer. Repeatable.": "遇到此文本即结束回答。可填多个。",
-  "Makes sampling repeatable.": "使采样可复现。",
-  "Where dataset_info.json is, for data sets named in it.": "dataset_info.json 所在的文件夹，用于其中命名的数据集。",
-  "Use at most this many rows of each data set.": "每个数据集最多使用的行数。",
-  "File for the answers; answers.jsonl if empty.": "保存回答的文件；留空为 answers.jsonl。",
-  "Number of devices on this machine, one process each.": "本机使用的设备数，每个设备一个进程。",
-  "Serve a language model with OpenAI's API and a chat page.": "以 OpenAI 接口和对话页面提供语言模型服务。",
-  "What generates the tokens: npukit's own engine, or vLLM from its environment.":
-    "由什么生成词元：npukit 自己的引擎，或其环境中的 vLLM。",
-  "With vLLM: Python of its environment.": "用于 vLLM：其环境的 Python。",
-  "With vLLM: devices that share each layer.": "用于 vLLM：分担每一层的设备数。",
-  "With vLLM: devices that share the layers.": "用于 vLLM：按层划分的设备数。",
-  "With vLLM: copies of the model.": "用于 vLLM：模型副本数。",
-  "What clients call the model; by default its folder's name. Repeatable.":
-    "客户端使用的模型名；默认为文件夹名。可填多个。",
-  "Let clients load and remove adapters while it runs.": "允许客户端在运行中加载和移除适配器。",
-  "Largest request, in MiB.": "请求的最大体积（MiB）。",
-  "Answers that may run or wait; further requests get status 429.": "允许运行或等待的回答数；超出的请求返回 429。",
-  "Most log-probabilities that a request may ask for.": "一个请求最多可要求的对数概率数。",
-  "Time limit of an answer in seconds; it is cut off there.": "回答的时限（秒），到时截断。",
-  "Seconds that running answers may take after SIGTERM.": "收到 SIGTERM 后留给正在生成的回答的秒数。",
-  "Run a script and record what its modules and operators compute.": "运行脚本并记录模块和算子的计算结果。",
-  "A config.json of msprobe; options go before it.": "msprobe 的 config.json；其他选项优先。",
-  "What to record: modules, or every operator as well.": "记录什么：模块，或连同每个算子。",
-  "Optimizer steps to record, counted from 0, such as 10-12 or 3.": "要记录的优化器步，从 0 计，如 10-12 或 3。",
-  "Only these, such as 0,3.": "只记录这些，如 0,3。",
-  "Write every tensor too, not only statistics.": "除统计量外也写出每个张量。",
-  "Look at tensors each time they are read: finds races, takes longer.": "每次读取时都检查张量：可发现竞争，耗时更长。",
-  "Operators and tensors of this module only.": "只记录此模块的算子和张量。",
-  "Take CUDA code as it is: it is migrated on the fly.": "直接使用 CUDA 代码，运行时自动迁移。",
-  "Folder for the dump; msprobe's own with --config.": "转储的文件夹；使用 --config 时以 msprobe 的为准。",
-  "Compare two dumps and name the first operator that differs.": "比较两份转储，指出第一个不一致的算子。",
-  "The dump that is right, such as the GPU's.": "作为基准的转储，例如 GPU 的。",
-  "The dump in question.": "待检查的转储。",
-  "A module of the left run that has another name.": "基准中名称不同的模块。",
-  "Also write a folder with a script that runs the first operator alone.": "另写一个文件夹，内含单独运行该算子的脚本。",
-  "Run a script on two devices, closer each time, to the operator.": "在两种设备上运行脚本，逐步缩小范围直到算子。",
-  "Folder for the dumps.": "保存转储的文件夹。",
-  "Device of the run that is right.": "作为基准的设备。",
-  "Run a script twice and say whether it computes the same bits.": "运行脚本两次，检查结果是否逐位相同。",
-  "Folder that keeps both dumps; without it they are deleted.": "保存两份转储的文件夹；留空则用后删除。",
-  "Compare two checkpoints tensor by tensor, and layer by layer.": "逐张量、逐层比较两个检查点。",
-  "A checkpoint: a file or a folder.": "检查点：文件或文件夹。",
-  "Another one.": "另一个。",
-  "Compare the ranks of one run: who drifts away, when and where.": "比较一次运行的各进程：谁偏离、何时、何处。",
-  "A dump of several data-parallel ranks.": "多个数据并行进程的转储。",
-  "Run every operator of a dump alone, and compare with float64.": "单独运行转储中的每个算子，并与 float64 比较。",
-  "A dump with operators, as of `capture --level ops`.": "包含算子的转储，如 `capture --level ops` 所得。",
-  "Compare versions, variables and switches that change numbers.": "比较会影响数值的版本、变量和开关。",
-  "A dump, or its environment.json.": "转储，或其 environment.json。",
-  "Say where the time of a step goes and what could be won.": "说明每一步的时间花在哪里，以及能省下多少。",
-  "Record a few steps of any training script for `npukit advise`.": "为 `npukit advise` 记录任意训练脚本的几步。",
-  "0, 1 with shapes, memory and communication, or 2 with call stacks as well (slower).":
-    "0；1 含形状、内存和通信；2 另含调用栈（更慢）。",
-  "End the script when the steps are recorded.": "记录完成后结束脚本。",
-  "Folder for the profile.": "保存性能数据的文件夹。",
-  "Find the settings with which a training runs fastest here.": "找出训练在本机上最快的设置。",
-  "Optimizer steps of each run; the first two do not count.": "每次试运行的优化器步数；前两步不计。",
-  "GiB of each device's memory that may be used.": "每个设备可使用的显存（GiB）。",
-  "Folder that keeps what was tried.": "保存试运行记录的文件夹。",
-  "File for the fastest configuration.": "保存最快配置的文件。",
 };
 
-// A sentence of the command line in the page's language.
+// The meaning of an option in the page's language.
 export const meaning = (sentence) => (look.language === "zh" && MEANINGS[sentence]) || sentence;

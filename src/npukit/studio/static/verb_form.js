@@ -2,7 +2,6 @@
 import { button, card, command, h, row, sentence, tag, word } from "./dom.js";
 import { checkbox, field, pathInput, select, textInput } from "./fields.js";
 import { knows } from "./look.js";
-import { meaning } from "./meanings.js";
 import { api, session } from "./server.js";
 
 const FIRST = ["output", "device", "adapter"]; // options that stand beside the arguments; the others are folded away
@@ -31,7 +30,7 @@ export function verbForm(verb, form, { values, found, choices, started, action =
   const start = async () => started((await api("forms/start", { verb, values: given })).id);
   tell();
   return card(
-    meaning(form.summary),
+    form.summary,
     boxes(true),
     rest > 0 && h("details", {}, h("summary", {}, word("moreOptions", { count: rest })), boxes(false)),
     line,
@@ -56,7 +55,7 @@ function commandOf(verb, options, given) {
 function makeField(option, value, { found, choices }, set) {
   const { name, flag, kind, required, list } = option;
   const label = knows(`label_${name}`) ? word(`label_${name}`) : option.label;
-  const help = option.meaning ? sentence(meaning(option.meaning)) : kind === "command" && word("commandHint");
+  const help = option.meaning ? sentence(option.meaning) : kind === "command" && word("commandHint");
   if (kind === "switch") {
     const input = h("input", {
       type: "checkbox",
