@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,18 +60,16 @@ def logged(output: Path) -> list[float]:
     return [line["loss"] for line in lines if "loss" in line]
 
 
-def of_transformers(config: Config) -> list[float]:
-    """The loss of each row, by the model as it is, from ids that transformers' own parts made."""
+def batches_of(config: Config, model: Any) -> Iterator[dict[str, Any]]:
+    """Each row as transformers' own parts make it."""
     from PIL import Image
-    from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
+    from transformers import AutoImageProcessor, AutoTokenizer
 
     folder = config.model.path
     tokenizer, processor = AutoTokenizer.from_pretrained(folder), AutoImageProcessor.from_pretrained(folder)
-    model = AutoModelForImageTextToText.from_pretrained(folder)
-    losses = []
     for line in Path(config.data.train[0].path).read_text().splitlines():
         row = json.loads(line)
-        images = [Image.open(config.data.media_dir / name) for name in row["images"]]
+        images = [Image.open(pictures_of(config) / name) for name in row["images"]]
         seen = processor(images=images, return_tensors="pt") if images else {}
         labels, ids = [], []
         counts = iter((seen["image_grid_thw"].prod(1) // 4).tolist() if images else [])
@@ -80,21 +78,31 @@ def of_transformers(config: Config) -> list[float]:
             text = pieces[0]
             for piece in pieces[1:]:
                 text += f"<|vision_start|>{'<|image_pad|>' * next(counts)}<|vision_end|>{piece}"
-            is_answer = bool(number % 2)
-            for part, counted in (
-                (f"<|im_start|>{turn['role']}\n", False),
-                (f"{text}<|im_end|>", is_answer),
-                ("\n", False),
-            ):
+            parts = (f"<|im_start|>{turn['role']}\n", False), (f"{text}<|im_end|>", bool(number % 2)), ("\n", False)
+            for part, counts_here in parts:
                 tokens = tokenizer.encode(part, add_special_tokens=False)
                 ids += tokens
-                labels += tokens if counted else [-100] * len(tokens)
+                labels += tokens if counts_here else [-100] * len(tokens)
         batch = {"input_ids": torch.tensor([ids]), "labels": torch.tensor([labels]), **seen}
-        batch["mm_token_type_ids"] = (batch["input_ids"] == model.config.image_token_id).int()
-        with torch.no_grad():
-            losses.append(float(model(**batch).loss) * int((batch["labels"] != -100).sum()))
-        losses[-1] = (losses[-1], int((batch["labels"] != -100).sum()))
-    return losses
+        yield batch | {"mm_token_type_ids": (batch["input_ids"] == model.config.image_token_id).int()}
+
+
+def pictures_of(config: Config) -> Path:
+    assert config.data.media_dir
+    return config.data.media_dir
+
+
+def counted(batch: dict[str, Any]) -> int:
+    return int((batch["labels"] != -100).sum())
+
+
+def of_transformers(config: Config) -> list[tuple[float, int]]:
+    """The sum of the losses of each row, and of how many tokens, by the model as it is."""
+    from transformers import AutoModelForImageTextToText
+
+    model = AutoModelForImageTextToText.from_pretrained(config.model.path)
+    with torch.no_grad():
+        return [(float(model(**batch).loss) * counted(batch), counted(batch)) for batch in batches_of(config, model)]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -109,3 +117,138 @@ def test_losses_are_those_of_transformers_row_by_row(
     sums = of_transformers(wanted)
     mean = sum(loss for loss, _ in sums) / sum(count for _, count in sums)
     assert logged(tmp_path)[0] == pytest.approx(mean, abs=1e-5)
+
+
+def test_steps_are_those_of_transformers_with_everything_trained(
+    seeing_models: Callable[[str], Path], rows: Path, tmp_path: Path
+) -> None:
+    """Gradients reach tower, projector and language model, through packed rows and recomputed layers."""
+    free = {"freeze_vision_tower": False, "freeze_projector": False}
+    folder = seeing_models("qwen3_vl")
+    wanted = config(
+        folder,
+        rows,
+        tmp_path,
+        data={"packing": True, "pack_length": 2048},
+        tuning={"method": "full", **free},
+        optimizer="sgd",
+        learning_rate=0.05,
+        schedule="constant",
+        warmup=0,
+        max_grad_norm=1e9,
+        weight_decay=0.0,
+        epochs=4,
+        activation_checkpointing=True,
+    )
+    train(wanted)
+    assert logged(tmp_path) == pytest.approx(steps_of_transformers(wanted, 4), abs=1e-5)
+
+
+def steps_of_transformers(config: Config, steps: int) -> list[float]:
+    """All rows make a step, one after the other."""
+    from transformers import AutoModelForImageTextToText
+
+    model = AutoModelForImageTextToText.from_pretrained(config.model.path)
+    optimizer = torch.optim.SGD(model.parameters(), config.training.learning_rate)
+    means = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        batches = list(batches_of(config, model))
+        count = sum(counted(batch) for batch in batches)
+        losses = [model(**batch).loss * counted(batch) / count for batch in batches]
+        for loss in losses:
+            loss.backward()
+        optimizer.step()
+        means.append(float(sum(loss.detach() for loss in losses)))
+    return means
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+def test_padded_rows_have_the_same_loss(
+    family: str, seeing_models: Callable[[str], Path], rows: Path, tmp_path: Path
+) -> None:
+    """As preferences have them, where rows cannot be joined."""
+    from npukit.llm.data.collate import Collator
+    from npukit.llm.data.prepare import prepare
+    from npukit.llm.finetune.train import make_model
+    from npukit.llm.models.loading import load_config, load_images, load_tokenizer
+    from npukit.llm.tasks.task import named
+
+    wanted = config(
+        seeing_models(family), rows, tmp_path, data={"packing": False, "cache": False}, tuning={"noise": 1.0}
+    )
+    folder = wanted.model.path
+    images = load_images(wanted.model, folder, load_config(wanted.model, folder), wanted.data)
+    assert images
+    tokenizer = load_tokenizer(wanted.model, folder)
+    data = prepare(wanted.data, named("sft"), tokenizer, 0, images=images).train
+    model = make_model(wanted, folder, torch.device("cpu"), tokenizer).eval()
+    with torch.no_grad():
+        batch = Collator(False, 0, images=images)([data[number] for number in range(12)])  # type: ignore[index]
+        found = float(model(**batch))
+    sums = of_transformers(wanted)
+    assert found == pytest.approx(sum(loss for loss, _ in sums) / sum(count for _, count in sums), abs=1e-5)
+
+
+def test_a_batch_without_images_has_a_blank_one_where_the_tower_is_trained(
+    seeing_models: Callable[[str], Path], rows: Path, tmp_path: Path
+) -> None:
+    """Otherwise ranks would wait for each other: those with images for the gradients of the others."""
+    lines = rows.read_text().splitlines()
+    text = tmp_path / "text.jsonl"
+    text.write_text("\n".join(line for line in lines if '"images": []' in line))
+    free = {"method": "full", "freeze_vision_tower": False, "freeze_projector": False}
+    wanted = config(seeing_models("qwen2_5_vl"), text, tmp_path / "run", tuning=free, batch_size=8, max_steps=1)
+    train(wanted)
+    from safetensors.torch import load_file
+
+    before, after = (load_file(each / "model.safetensors") for each in (Path(wanted.model.path), tmp_path / "run"))
+    sums = of_transformers(wanted)
+    mean = sum(loss for loss, _ in sums) / sum(count for _, count in sums)
+    assert logged(tmp_path / "run")[0] == pytest.approx(mean, abs=1e-5)
+    assert before.keys() == after.keys() and (tmp_path / "run" / "preprocessor_config.json").is_file()
+
+
+def test_what_is_frozen_stays(seeing_models: Callable[[str], Path], rows: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    chosen = {"method": "full", "freeze_projector": False, "freeze_language_model": True}
+    wanted = config(seeing_models("qwen2_vl"), rows, tmp_path, tuning=chosen, max_steps=1, batch_size=8)
+    train(wanted)
+    before, after = (load_file(each / "model.safetensors") for each in (Path(wanted.model.path), tmp_path))
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed and all(".merger." in name for name in changed)
+
+
+@pytest.mark.parametrize(
+    ("tuning", "parts"),
+    [
+        ({}, {"language_model"}),
+        ({"freeze_vision_tower": False}, {"language_model", "visual.blocks"}),
+        ({"targets": ["q_proj", "qkv"], "freeze_vision_tower": False}, {"language_model", "visual.blocks"}),
+        ({"freeze_language_model": True, "freeze_projector": False}, {"visual.merger"}),
+    ],
+)
+def test_adapters_sit_on_what_is_trained(
+    tuning: dict[str, Any], parts: set[str], seeing_models: Callable[[str], Path], rows: Path, tmp_path: Path
+) -> None:
+    from npukit.llm.finetune.train import make_model
+
+    wanted = config(seeing_models("qwen2_5_vl"), rows, tmp_path, tuning=tuning)
+    model = make_model(wanted, wanted.model.path, torch.device("cpu"))
+    names = [name for name, _ in model.named_parameters() if "lora_A" in name]
+    known = ("language_model", "visual.blocks", "visual.merger", "lm_head")
+    assert {part for name in names for part in known if part in name} == parts
+
+
+def test_preferences_with_images(seeing_models: Callable[[str], Path], pictures: Path, tmp_path: Path) -> None:
+    """Both answers see the pictures: the first loss of DPO is log 2, and training moves it."""
+    file = tmp_path / "pairs.jsonl"
+    pair = {"prompt": "<image>Who?", "chosen": "a cat", "rejected": "two birds", "images": ["a.png"]}
+    file.write_text("".join(json.dumps(pair | {"images": [f"{name}.png"]}) + "\n" for name in "abcd"))
+    wanted = config(
+        seeing_models("qwen2_5_vl"), file, tmp_path / "run", data={"media_dir": pictures}, batch_size=4, epochs=3
+    )
+    train(wanted.model_copy(update={"task": "dpo"}))
+    losses = logged(tmp_path / "run")
+    assert losses[0] == pytest.approx(0.693147, abs=1e-5) and losses[-1] < losses[0]

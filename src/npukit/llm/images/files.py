@@ -130,8 +130,13 @@ def _too_large(name: str, *sides: int) -> BadImage:
 def read_size(file: Path | bytes, turns: bool, name: str | None = None) -> tuple[int, int]:
     """Width and height by the header; with `turns` as a camera's EXIF tag has it, as transformers loads images."""
     with _opened(file, name or str(file)) as image:
-        is_lying = turns and image.getexif().get(ROTATION) in LYING
+        is_lying = turns and _has_exif(image) and image.getexif().get(ROTATION) in LYING
         return (image.height, image.width) if is_lying else image.size
+
+
+def _has_exif(image: Image) -> bool:
+    """Whether the header has it; Pillow would decode a whole PNG to see whether it comes after the pixels."""
+    return "exif" in image.info
 
 
 def read_image(file: Path | bytes, turns: bool, name: str | None = None) -> Image:
@@ -139,8 +144,9 @@ def read_image(file: Path | bytes, turns: bool, name: str | None = None) -> Imag
     from PIL import ImageOps
 
     with _opened(file, name or str(file)) as image:
+        is_turned = turns and _has_exif(image)
         image.load()
-        loaded = ImageOps.exif_transpose(image) if turns else image.copy()
+        loaded = ImageOps.exif_transpose(image) if is_turned else image.copy()
         return _eight_bits(loaded) if loaded.mode.startswith("I") else loaded
 
 

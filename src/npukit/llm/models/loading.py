@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -116,6 +117,8 @@ def load_images(options: ModelOptions, place: str, shape: Any, data: DataOptions
     vision = families.vision_of(shape)
     if vision is None:
         return None
+    if find_spec("transformers.vision_utils") is None:
+        raise NpukitError("Images need a newer transformers: install the latest release 5.")
     from transformers import AutoImageProcessor
 
     with _told(options), _quiet():

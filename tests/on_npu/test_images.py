@@ -1,0 +1,102 @@
+"""A model that sees, on an NPU: its tower's attention, the places of features, and their gradients."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from npukit.llm import families
+from npukit.llm.config.options import Config
+from npukit.llm.data.collate import Collator
+from npukit.llm.finetune.train import adapt
+from npukit.llm.images.images import Images, RowImage
+from npukit.llm.models.attention import NAME, register
+from npukit.llm.models.vision import register as register_tower
+from npukit.llm.tasks.losses.tokens import loss_of
+
+IMAGE = 7
+TEXT = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 300,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]},
+}
+TOWER = {"depth": 2, "hidden_size": 32, "out_hidden_size": 64, "intermediate_size": 48, "num_heads": 2}
+VISION = {
+    "qwen2_5_vl": {**TOWER, "fullatt_block_indexes": [1]},
+    "qwen3_vl": {**TOWER, "num_position_embeddings": 64, "deepstack_visual_indexes": [0]},
+}
+
+
+def seen(config: Any, folder: Path) -> dict[str, Any]:
+    """Two rows with three images as one batch."""
+    from PIL import Image
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    patch = config.vision_config.patch_size
+    processor = Qwen2VLImageProcessorPil(patch_size=patch, min_pixels=4 * patch**2, max_pixels=256 * patch**2)
+    vision = families.vision_of(config)
+    assert vision
+    data = Config.model_validate({"model": {"path": "x"}, "data": {"train": ["x"], "media_dir": folder}}).data
+    images = Images(vision, processor, config, data)
+    random = np.random.default_rng(0)
+    rows = []
+    for sizes in ([(150, 260), (60, 60)], [(90, 120)]):
+        own: list[RowImage] = []
+        ids: list[int] = []
+        for number, size in enumerate(sizes):
+            name = f"{len(rows)}{number}.png"
+            Image.fromarray(random.integers(0, 255, (*size[::-1], 3), np.uint8)).save(folder / name)
+            own.append(images.measure(name))
+            ids += [*random.integers(10, 300, 5).tolist(), *[IMAGE] * own[-1].size.tokens]
+        ids += random.integers(10, 300, 9).tolist()
+        labels = np.array([-100] * (len(ids) - 6) + ids[-6:])
+        rows.append({"input_ids": np.array(ids), "labels": labels, "images": [own]})
+    return Collator(True, 0, images=images)(rows)
+
+
+@pytest.mark.parametrize("family", VISION)
+def test_loss_and_gradients_are_the_cpus(family: str, tmp_path: Path) -> None:
+    from transformers import AutoConfig, AutoModelForImageTextToText
+
+    register()
+    register_tower()
+    torch.manual_seed(0)
+    shape = AutoConfig.for_model(family, text_config=TEXT, vision_config=VISION[family], image_token_id=IMAGE)
+    kinds = {"": NAME, "text_config": NAME, "vision_config": "sdpa"}
+    model = AutoModelForImageTextToText.from_config(shape, attn_implementation=kinds)
+    batch = seen(shape, tmp_path)
+    free = {"method": "full", "freeze_vision_tower": False, "freeze_projector": False}
+    wanted = Config.model_validate({"model": {"path": "x"}, "data": {"train": ["x"]}, "tuning": free})
+    code = __import__(type(model).__module__, fromlist=["x"])
+    rotary = code.apply_rotary_pos_emb
+    found = {}
+    try:
+        for device, dtype in (("cpu", torch.float32), ("npu", torch.float32), ("npu", torch.bfloat16)):
+            on_device = adapt(copy.deepcopy(model).to(device), wanted, torch.device(device))
+            moved = _to(batch, device)
+            with torch.autocast(device, torch.bfloat16, enabled=dtype == torch.bfloat16):
+                loss = loss_of(on_device, moved, 4096)
+            loss.backward()
+            gradient = on_device.model.visual.patch_embed.proj.weight.grad.float().cpu()
+            found[device, dtype] = loss.item(), gradient
+    finally:
+        code.apply_rotary_pos_emb = rotary
+    loss, gradient = found["cpu", torch.float32]
+    assert found["npu", torch.float32][0] == pytest.approx(loss, abs=1e-5)
+    torch.testing.assert_close(found["npu", torch.float32][1], gradient, rtol=1e-3, atol=1e-6)
+    assert found["npu", torch.bfloat16][0] == pytest.approx(loss, abs=2e-2)
+
+
+def _to(value: Any, device: str) -> Any:
+    if isinstance(value, dict):
+        return {name: _to(each, device) for name, each in value.items()}
+    return value.to(device) if isinstance(value, torch.Tensor) else value
