@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.llm.images.conftest import written
 
 from npukit.llm.config.options import Config
 from npukit.llm.finetune.train import train
 
-FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "llava", "internvl")
 WORDS = ["a", "cat", "on", "the", "mat", "sees", "two", "quiet", "birds", "through", "blue", "air"]
 
 
@@ -70,21 +71,25 @@ def batches_of(config: Config, model: Any) -> Iterator[dict[str, Any]]:
     for line in Path(config.data.train[0].path).read_text().splitlines():
         row = json.loads(line)
         images = [Image.open(pictures_of(config) / name) for name in row["images"]]
-        seen = processor(images=images, return_tensors="pt") if images else {}
+        more = {"crop_to_patches": True} if model.config.model_type == "internvl" else {}
+        seen = processor(images=images, return_tensors="pt", **more) if images else {}
         labels, ids = [], []
-        counts = iter((seen["image_grid_thw"].prod(1) // 4).tolist() if images else [])
+        texts = iter(written(model.config.model_type, seen) if images else [])
         for number, turn in enumerate(row["messages"]):
             pieces = turn["content"].split("<image>")
             text = pieces[0]
             for piece in pieces[1:]:
-                text += f"<|vision_start|>{'<|image_pad|>' * next(counts)}<|vision_end|>{piece}"
+                text += next(texts) + piece
             parts = (f"<|im_start|>{turn['role']}\n", False), (f"{text}<|im_end|>", bool(number % 2)), ("\n", False)
             for part, counts_here in parts:
                 tokens = tokenizer.encode(part, add_special_tokens=False)
                 ids += tokens
                 labels += tokens if counts_here else [-100] * len(tokens)
         batch = {"input_ids": torch.tensor([ids]), "labels": torch.tensor([labels]), **seen}
-        yield batch | {"mm_token_type_ids": (batch["input_ids"] == model.config.image_token_id).int()}
+        if "image_grid_thw" in seen:
+            batch["mm_token_type_ids"] = (batch["input_ids"] == model.config.image_token_id).int()
+        batch.pop("num_patches", None)
+        yield batch
 
 
 def pictures_of(config: Config) -> Path:

@@ -148,7 +148,7 @@ def test_sizes_by_the_header_are_those_that_the_processor_makes(seeing_models: C
     pick = np.random.default_rng(0)
     for width, height in [*pick.integers(20, 400, (40, 2)).tolist(), (30, 2000), (2000, 30), (28, 28)]:
         seen = made.processor(images=[Image.new("RGB", (width, height))], return_tensors="np")
-        size = made.vision.size(made.processor, width, height)
+        size = made.vision.size(made.processor, None, width, height, {})
         assert [size.grid] == [tuple(each) for each in seen["image_grid_thw"]]
 
 

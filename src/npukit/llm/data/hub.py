@@ -16,7 +16,7 @@ def hub_rows(hub: Hub, name: str, subset: str | None, split: str, streaming: boo
     """The rows of a hub's data set, downloaded at first use, or fetched as they are needed if it is streamed."""
     load = _from_modelscope if hub == "modelscope" else _from_huggingface
     try:
-        rows: Iterable[dict[str, Any]] = load(name, subset, split, streaming)
+        rows: Iterable[dict[str, Any]] = _undecoded(load(name, subset, split, streaming))
         return rows
     except NpukitError:
         raise
@@ -26,6 +26,18 @@ def hub_rows(hub: Hub, name: str, subset: str | None, split: str, streaming: boo
             f"The data set {name} could not be loaded from {hub} ({reason}): check the name and the network "
             "(HF_ENDPOINT names a mirror, USE_MODELSCOPE_HUB=1 the other hub), or give a local file."
         ) from error
+
+
+def _undecoded(rows: Any) -> Any:
+    """Rows whose images are bytes and paths; they are decoded when a batch needs them."""
+    for name, feature in (getattr(rows, "features", None) or {}).items():
+        inner = getattr(feature, "feature", feature)
+        if type(inner).__name__ == "Image":
+            from datasets import Image, List
+
+            kept = Image(decode=False)
+            rows = rows.cast_column(name, kept if inner is feature else List(kept))
+    return rows
 
 
 REMOTE = "REMOTE:"

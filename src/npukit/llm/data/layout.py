@@ -64,6 +64,11 @@ class _Named(dict[str, Any]):
 
 def recognise(row: dict[str, Any]) -> tuple[Format, dict[str, str]] | None:
     """The layout that a row with these columns has, and the columns that it calls by other names."""
+    found = _recognise(row)
+    return (found[0], {**found[1], "images": "image"}) if found and "image" in row and "images" not in row else found
+
+
+def _recognise(row: dict[str, Any]) -> tuple[Format, dict[str, str]] | None:
     if "messages" in row:
         return "messages", {}
     if "input_ids" in row:
@@ -157,6 +162,8 @@ def conversation(row: dict[str, Any], layout: Layout) -> Conversation:
         question = "\n".join(part for part in parts if part)
         if not question and not layout.keeps_empty:
             raise BadRow(f"has an empty {asked}")
+        if isinstance(several := row.get(answered), list) and several:
+            row = {**row, answered: several[0]}  # of several answers the first, as in ms-swift
         turns += [turn("user", question), turn("assistant", said(row, answered, layout))]
     return _with_system_and_tools(turns, row)
 

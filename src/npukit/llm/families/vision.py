@@ -64,12 +64,16 @@ class Vision:
         ]
         return max(found)[1] if found else None
 
-    def size(self, processor: Any, width: int, height: int, is_resized: bool = False) -> ImageSize:
+    def size(self, processor: Any, config: Any, width: int, height: int, call: Mapping[str, Any]) -> ImageSize:
         """What an image of so many pixels becomes; raises ValueError with a reason where it cannot be used.
 
-        With `is_resized` it has the size already that the processor would give it.
+        `config` is that of the model, as transformers has it, `call` what the processor is called with.
         """
         raise NotImplementedError
+
+    def call(self, tokens: str) -> dict[str, Any]:
+        """What the processor is called with besides images, as npukit, llama_factory or ms_swift does it."""
+        return {}
 
     def text(self, size: ImageSize) -> str:
         """What the tokenizer is given in the place of `token`."""
@@ -112,9 +116,12 @@ class GridVision(Vision):
     tower: tuple[str, ...] = ("model.visual",)
     projector: tuple[str, ...] = ("model.visual.merger",)
 
-    def size(self, processor: Any, width: int, height: int, is_resized: bool = False) -> ImageSize:
+    def call(self, tokens: str) -> dict[str, Any]:
+        return {"do_resize": False} if tokens == "ms_swift" else {}  # qwen_vl_utils has done it
+
+    def size(self, processor: Any, config: Any, width: int, height: int, call: Mapping[str, Any]) -> ImageSize:
         patch, merge = processor.patch_size, processor.merge_size
-        if not is_resized:
+        if call.get("do_resize", True):
             limits = processor.size
             height, width = smart_resize(height, width, patch * merge, limits["shortest_edge"], limits["longest_edge"])
         grid = (1, height // patch, width // patch)
@@ -173,6 +180,24 @@ class GridVision(Vision):
     def features(self, body: Any, pixel_values: Any, tower: Mapping[str, Any]) -> tuple[Any, Sequence[Any]]:
         seen = body.visual(pixel_values.to(body.visual.dtype), **tower, return_dict=True)
         return seen.pooler_output, getattr(seen, "deepstack_features", None) or ()
+
+
+@dataclass(frozen=True)
+class TileVision(Vision):
+    """Images become one or several tiles of one size, and each tile the same number of tokens."""
+
+    def tiles(self, processor: Any, width: int, height: int, call: Mapping[str, Any]) -> int:
+        """How many tiles an image is cut into."""
+        return 1
+
+    def tile_tokens(self, config: Any) -> int:
+        """How many tokens a tile becomes."""
+        vision = config.vision_config
+        patches = (int(vision.image_size) // int(vision.patch_size)) ** 2
+        return patches + int(config.vision_feature_select_strategy == "full")
+
+    def size(self, processor: Any, config: Any, width: int, height: int, call: Mapping[str, Any]) -> ImageSize:
+        return ImageSize(self.tiles(processor, width, height, call) * self.tile_tokens(config))
 
 
 def smart_resize(height: int, width: int, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from npukit.errors import NpukitError
 from npukit.llm.config.options import DataOptions
 from npukit.llm.families.vision import Grid, ImageSize, Vision
 from npukit.llm.images.files import BadImage, locate, read_image, read_size
-from npukit.llm.images.resize import is_final, resized, resizes
+from npukit.llm.images.resize import resized, resizes
 
 Inputs = dict[str, Any]
 BLANK = 56  # the side of the image that a batch without one is given
@@ -51,6 +51,7 @@ class Images:
         self.token_id = int(shape.image_token_id)
         self._shape, self._data = shape, data
         self._turns = data.tokens == "npukit"  # LLaMA-Factory and ms-swift show images as they lie in the file
+        self._call = vision.call(data.tokens)
         self._blanks = blanks
         if data.tokens == "npukit" and (data.image_min_pixels or data.image_max_pixels):
             self._limit(data)
@@ -87,7 +88,7 @@ class Images:
         try:
             for each in resizes(size, self._data, self.vision, self.processor):
                 size = each
-            return self.vision.size(self.processor, *size, is_resized=is_final(self._data, self.vision))
+            return self.vision.size(self.processor, self._shape, *size, self._call)
         except ValueError as error:
             raise BadImage(f"{name} {error}") from None
 
@@ -126,8 +127,7 @@ class Images:
 
     def _processed(self, image: Any) -> Any:
         ready = resized(image, self._data, self.vision, self.processor)
-        more = {"do_resize": False} if is_final(self._data, self.vision) else {}
-        return self.processor(images=[ready], return_tensors="np", **more)["pixel_values"]
+        return self.processor(images=[ready], return_tensors="np", **self._call)["pixel_values"]
 
     def _blank(self) -> tuple[Any, list[Grid]]:
         from PIL import Image

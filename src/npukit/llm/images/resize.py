@@ -26,7 +26,7 @@ def resizes(size: Size, data: DataOptions, vision: Vision, processor: Any) -> It
     """
     if data.tokens == "llama_factory":
         yield from _llama_factory(size, data, isinstance(vision, GridVision))
-    elif is_final(data, vision):
+    elif data.tokens == "ms_swift" and isinstance(vision, GridVision):
         yield _as_qwen_vl_utils(size, data, processor)
 
 
@@ -61,11 +61,6 @@ def _as_qwen_vl_utils(size: Size, data: DataOptions, processor: Any) -> Size:
         size[1], size[0], factor, data.image_min_pixels or least, data.image_max_pixels or most
     )
     return width, height
-
-
-def is_final(data: DataOptions, vision: Vision) -> bool:
-    """Whether the processor does not resize once more."""
-    return data.tokens == "ms_swift" and isinstance(vision, GridVision)
 
 
 def resized(image: Image, data: DataOptions, vision: Vision, processor: Any) -> Image:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
+from npukit.llm import families
 from npukit.llm.config.given import COMMAND_LINE, MISSING, Given, Keys, Mistake
-from npukit.llm.config.media import is_media_data, is_media_model
+from npukit.llm.config.media import is_media_data, is_media_model, media_type
 from npukit.llm.config.nearest import nearest, nearest_file
 from npukit.llm.config.options import Config
 from npukit.llm.config.schema import options, plain
@@ -245,8 +246,20 @@ def _media(config: Config, given: Given) -> Iterator[ConfigProblem]:
     validation = config.data.validation if isinstance(config.data.validation, tuple) else ()
     for name, sources in (("train", config.data.train), ("validation", validation)):
         for index, source in enumerate(sources):
-            if is_media_data(source.path) and not Path(source.path).exists():
+            if "images" in source.columns and not _may_see(config.model.path):
+                text = f"{source.path} has images, and {config.model.path} is not known to see: use another model."
+                yield ConfigProblem(f"data.{name}.{index}", text)
+            if is_media_data(source.path) and "images" not in source.columns and not Path(source.path).exists():
                 yield ConfigProblem(f"data.{name}.{index}", f"{source.path} is a multimodal data set: {later}.")
+
+
+def _may_see(model: str) -> bool:
+    """Whether a model sees images, by its folder, or by its name."""
+    try:
+        found = json.loads((Path(model).expanduser() / "config.json").read_text(encoding="utf-8"))
+        return families.vision_of(found) is not None
+    except (OSError, ValueError):
+        return (media_type(model) or "") in families.visions()
 
 
 def _template(config: Config, given: Given) -> Iterator[ConfigProblem]:

@@ -1,0 +1,29 @@
+"""InternVL 2.5 and 3, as transformers has them: images are cut into tiles of 448 pixels, 256 tokens each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from npukit.llm.families.vision import ImageSize, TileVision
+
+
+@dataclass(frozen=True)
+class InternVision(TileVision):
+    """LLaMA-Factory does not cut images; InternVL's own processor does."""
+
+    def call(self, tokens: str) -> dict[str, Any]:
+        return {"crop_to_patches": tokens != "llama_factory"}
+
+    def tiles(self, processor: Any, width: int, height: int, call: Mapping[str, Any]) -> int:
+        return int(processor.get_number_of_image_patches(height, width, dict(call)))
+
+    def tile_tokens(self, config: Any) -> int:
+        return int(config.image_seq_length)
+
+    def text(self, size: ImageSize) -> str:
+        return f"<img>{super().text(size)}</img>"
+
+
+VISION = InternVision(marker="<IMG_CONTEXT>", token="<IMG_CONTEXT>")
