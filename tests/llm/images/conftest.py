@@ -61,8 +61,8 @@ INTERN_VISION = {
     "intermediate_size": 48,
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
-    "image_size": [56, 56],
-    "patch_size": [14, 14],
+    "image_size": 56,
+    "patch_size": 14,
 }
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
 FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
