@@ -19,6 +19,7 @@ from npukit.llm.config.record import record_files
 from npukit.llm.models.adapter import Change, is_transposed, read_adapter, tied_weights
 from npukit.llm.models.checkpoint import WeightFiles, open_checkpoint
 from npukit.llm.models.folder import read_json
+from npukit.llm.models.loading import auto_class
 
 GB = 10**9
 TOKENIZER = ("tokenizer", "special_tokens_map", "added_tokens", "vocab", "merges", "chat_template", "generation_config")
@@ -108,9 +109,12 @@ class MergedWeights:
                     self.changes.setdefault(other, []).append(change)
 
     def _saved_name(self, parameter: str, tied: Mapping[str, str], folder: Path) -> str:
-        """The name that a parameter has in the files: some models are saved without the prefix of their body."""
+        """The name that a parameter has in the files: some models are saved without the prefix of their body, and those
+        that see with the names of their language model alone, or of that within them.
+        """
         bare = parameter.removeprefix(f"{self._skeleton.base_model_prefix}.")
-        for name in (parameter, bare):
+        seeing = [parameter.replace("model.language_model.", each, 1) for each in ("model.", "language_model.model.")]
+        for name in (parameter, bare, *seeing):
             if name in self._weights.entries or name in tied:
                 return name
         raise NpukitError(
@@ -170,12 +174,12 @@ class MergedWeights:
 
 def make_skeleton(model: Path, trust_remote_code: bool) -> Any:
     """The model's modules without weights: to know of which kind each of them is."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
     try:
         with torch.device("meta"):
             config = AutoConfig.from_pretrained(model, trust_remote_code=trust_remote_code)
-            return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+            return auto_class(config).from_config(config, trust_remote_code=trust_remote_code)
     except Exception as error:  # what a broken configuration leads to has no common kind
         first = str(error).strip().split("\n")[0]
         raise NpukitError(f"{model / 'config.json'} cannot be used: {first}") from error

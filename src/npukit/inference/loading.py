@@ -18,6 +18,7 @@ from npukit.inference.engine import Engine
 from npukit.inference.engine.request import SamplingParams
 from npukit.launch.abilities import abilities
 from npukit.launch.devices import torch_device
+from npukit.llm import families
 from npukit.llm.chat.chat import Chat, Prompt
 from npukit.llm.chat.messages import Message
 from npukit.llm.chat.templates import find_template
@@ -62,6 +63,10 @@ def load(use: Use, device: torch.device | None = None) -> Loaded:
     folder, adapters = find_parts(use.model.path, use.merged)
     weights = open_checkpoint(folder, pickles=use.engine.allow_pickles)
     config = _config(folder, use)
+    if families.vision_of(config):
+        raise NpukitError(
+            f"{folder} sees images: such models are trained and exported, and not run yet; serve it with --engine vllm."
+        )
     dtype = choose_dtype(use.model.dtype, weights, device)
     _check_memory(weights, dtype, device, folder)
     from transformers import AutoModelForCausalLM

@@ -189,7 +189,7 @@ def test_padded_rows_have_the_same_loss(
     data = prepare(wanted.data, named("sft"), tokenizer, 0, images=images).train
     model = make_model(wanted, folder, torch.device("cpu"), tokenizer).eval()
     with torch.no_grad():
-        batch = Collator(False, 0, images=images)([data[number] for number in range(12)])  # type: ignore[index]
+        batch = Collator(False, 0, images=images)([data[number] for number in range(12)])
         found = float(model(**batch))
     sums = of_transformers(wanted)
     assert found == pytest.approx(sum(loss for loss, _ in sums) / sum(count for _, count in sums), abs=1e-5)
@@ -257,3 +257,22 @@ def test_preferences_with_images(seeing_models: Callable[[str], Path], pictures:
     train(wanted.model_copy(update={"task": "dpo"}))
     losses = logged(tmp_path / "run")
     assert losses[0] == pytest.approx(0.693147, abs=1e-5) and losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "llava"])
+def test_an_adapter_is_merged_as_peft_does(
+    family: str, seeing_models: Callable[[str], Path], rows: Path, tmp_path: Path
+) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForImageTextToText
+
+    from npukit.export.merge import merge
+
+    folder = seeing_models(family)
+    train(config(folder, rows, tmp_path / "run", max_steps=2, batch_size=4))
+    merge(folder, [tmp_path / "run"], tmp_path / "merged")
+    found = AutoModelForImageTextToText.from_pretrained(tmp_path / "merged").state_dict()
+    base = AutoModelForImageTextToText.from_pretrained(folder)
+    wanted = PeftModel.from_pretrained(base, str(tmp_path / "run")).merge_and_unload().state_dict()
+    assert found.keys() == wanted.keys()
+    assert all(torch.allclose(found[name], wanted[name], atol=1e-6) for name in wanted)

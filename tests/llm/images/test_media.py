@@ -66,7 +66,7 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any], Any]] = {
 @pytest.mark.parametrize("case", LAYOUTS)
 def test_every_layout_has_its_images(case: str) -> None:
     format, row, image = LAYOUTS[case]
-    found = lay_out(row, Layout(format))  # type: ignore[arg-type]
+    found = lay_out(row, Layout(format))
     assert isinstance(found, Illustrated) and found.images == (image,)
     assert found.turns == [ASKED, ANSWERED]
 
@@ -383,7 +383,7 @@ def test_the_cache_has_names_and_no_pixels(
     data = DataOptions.model_validate({"train": [str(file)], "media_dir": pictures, "packing": False})
     for _ in range(2):  # made, then from the cache
         rows = prepare(data, named("sft"), made._tokenizer, 0, images=made.images).train
-        found = [rows[number]["images"][0] for number in range(2)]  # type: ignore[index]
+        found = [rows[number]["images"][0] for number in range(2)]
         assert [Path(each.file).name for each in found[0]] == ["c.png"] and not found[1]
         assert found[0][0].place == f"{file}, line 1"
     assert sum(each.stat().st_size for each in (tmp_path / "cache").rglob("*") if each.is_file()) < 8_000

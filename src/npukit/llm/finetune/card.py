@@ -78,8 +78,9 @@ def _table(rows: dict[str, str]) -> str:
 
 
 def _load(config: Config, base: str, folder: Path) -> str:
-    model = f'AutoModelForCausalLM.from_pretrained("{base if config.tuning.method == "lora" else folder}")'
-    lines = ["from transformers import AutoModelForCausalLM, AutoTokenizer", f"model = {model}"]
+    kind = "AutoModelForImageTextToText" if (folder / "preprocessor_config.json").exists() else "AutoModelForCausalLM"
+    model = f'{kind}.from_pretrained("{base if config.tuning.method == "lora" else folder}")'
+    lines = [f"from transformers import {kind}, AutoTokenizer", f"model = {model}"]
     if config.tuning.method == "lora":
         lines = ["from peft import PeftModel", *lines, f'model = PeftModel.from_pretrained(model, "{folder}")']
     return "\n".join([*lines, f'tokenizer = AutoTokenizer.from_pretrained("{folder}")'])

@@ -87,19 +87,14 @@ def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention:
 
     >>> load_model(ModelOptions(path="Qwen/Qwen2-7B"), "Qwen/Qwen2-7B", torch.bfloat16, attention=None)
     """
-    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoModelForSequenceClassification
+    from transformers import AutoModelForSequenceClassification
 
     common = {"dtype": dtype, "trust_remote_code": options.trust_remote_code, "attn_implementation": attention}
     shape = load_config(options, place)
-    kind = AutoModelForCausalLM
-    if families.vision_of(shape):
-        if scores:
-            raise NpukitError(
-                f"{options.path} sees images, and cannot be given a layer of scores: use a model of text."
-            )
-        kind = AutoModelForImageTextToText
-        if attention:
-            common["attn_implementation"] = {"": attention, "text_config": attention, "vision_config": "sdpa"}
+    kind = auto_class(shape)
+    if scores and families.vision_of(shape):
+        raise NpukitError(f"{options.path} sees images, and gets no new layer for scores: use a model of text.")
+    common["attn_implementation"] = attention_of(shape, attention)
     if options.from_config:
         with torch_device():  # where weights are drawn fastest
             return kind.from_config(shape, **common)
@@ -110,6 +105,19 @@ def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention:
             return AutoModelForSequenceClassification.from_pretrained(place, **common)
     with _told(options):
         return kind.from_pretrained(place, **common)
+
+
+def auto_class(shape: Any) -> Any:
+    """Which of transformers' classes makes a model of this shape."""
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+    return AutoModelForImageTextToText if families.vision_of(shape) else AutoModelForCausalLM
+
+
+def attention_of(shape: Any, name: str | None) -> Any:
+    """An attention as transformers wants it named: of a model that sees, that of its language model."""
+    seeing = {"": name, "text_config": name, "vision_config": "sdpa"}
+    return seeing if name and families.vision_of(shape) else name
 
 
 def load_images(options: ModelOptions, place: str, shape: Any, data: DataOptions) -> Images | None:

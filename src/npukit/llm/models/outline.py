@@ -13,6 +13,7 @@ from npukit.facts.models import known_model
 from npukit.llm import families
 from npukit.llm.config.options import ModelOptions
 from npukit.llm.families.family import Dimensions, Shapes
+from npukit.llm.families.vision import Vision
 from npukit.llm.models.weights import read_headers
 
 
@@ -22,6 +23,7 @@ class Outline:
 
     shapes: Shapes
     sizes: Dimensions
+    vision: Vision | None = None
 
     @property
     def parameters(self) -> int:
@@ -34,6 +36,10 @@ class Outline:
             for name, shape in self.shapes.items()
             if len(shape) == 2 and name.endswith(".weight") and _layer_of(name) is not None
         }
+
+    def part_of(self, name: str) -> str | None:
+        """The part of a model that sees which a weight belongs to; older checkpoints leave out the first `model`."""
+        return (self.vision.part_of(name) or self.vision.part_of(f"model.{name}")) if self.vision else None
 
     def computed(self) -> float:
         """Weights of the layers' matrices that a token is multiplied with: of experts only those that it takes."""
@@ -66,13 +72,14 @@ def look_at(options: ModelOptions) -> Outline | None:
     folder = Path(options.path).expanduser()
     try:
         known = None if folder.exists() else known_model(options.path)
-        config = known or families.as_mapping(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        written = known or json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = families.as_mapping(written)
         family = families.of(config)
         # Files keep each expert apart; a model that is loaded has them in one tensor.
         shapes = {} if options.from_config or known or family.experts else read_headers(folder)
         if not shapes and family.shapes:
             shapes = family.shapes(config)
-        return Outline(shapes, family.dimensions(config)) if shapes else None
+        return Outline(shapes, family.dimensions(config), families.vision_of(written)) if shapes else None
     except (OSError, ValueError, KeyError, TypeError, struct.error):
         return None
 

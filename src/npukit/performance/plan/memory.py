@@ -77,7 +77,12 @@ def trained_parameters(config: Config, model: Outline) -> int:
 
 def _targets(config: Config, model: Outline) -> list[tuple[int, ...]]:
     """The shapes of the matrices that an adapter is put on."""
-    return [shape for name, shape in model.linear().items() if is_target(name, config.tuning.targets)]
+    tuning = config.tuning
+    return [
+        shape
+        for name, shape in model.linear().items()
+        if is_target(name, tuning.targets) and not getattr(tuning, f"freeze_{model.part_of(name)}", False)
+    ]
 
 
 def stage_of(config: Config) -> int:

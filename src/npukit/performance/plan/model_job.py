@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 
 from npukit.facts.models import known_model
 from npukit.launch.devices import torch_device
@@ -20,6 +20,7 @@ from npukit.llm.finetune.train import adapt, weights_dtype
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
 from npukit.llm.models.attention import register
 from npukit.llm.models.forward import share_rows
+from npukit.llm.models.loading import attention_of, auto_class
 from npukit.llm.tasks import task as tasks
 from npukit.llm.tasks.losses.tokens import loss_of
 from npukit.performance.plan.memory import row_length
@@ -40,8 +41,8 @@ def train_shapes(output: Path) -> None:
     joined = tasks.of(config).joins(config, families.of(shape).can_pack)
     attention = PACKED_ATTENTION if joined or config.training.sequence_parallel > 1 else None
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(
-            shape, dtype=weights_dtype(config, device), attn_implementation=attention
+        model = auto_class(shape).from_config(
+            shape, dtype=weights_dtype(config, device), attn_implementation=attention_of(shape, attention)
         )
         model = adapt(model, config, device)
     # Whole on the card from the start, or on the host until it is shared out.
