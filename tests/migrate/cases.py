@@ -645,6 +645,11 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ),
     ("def f():\n    import tensorrt\n    d = torch.device('cuda:0')", SAME, SAME),
     ("import cupy\nx = y.cuda()", SAME, SAME),
+    (
+        'from safetensors.torch import load_file\nw = load_file(p, "cuda")',
+        'from safetensors.torch import load_file\nw = load_file(p, "npu")',
+        'from safetensors.torch import load_file\nw = load_file(p, "npu" if hasattr(torch, "npu") else "cuda")',
+    ),
     ("try:\n    import apex\n    FUSED = True\nexcept ImportError: pass\nif FUSED and x.is_cuda: pass", SAME, SAME),
     ('f = "cuda" in str(m.device)', 'f = "npu" in str(m.device)', 'f = str(m.device).startswith(("cuda", "npu"))'),
     ("class CudaAccelerator:\n    def is_available(self): return torch.cuda.is_available()", SAME, SAME),

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from npukit.facts.device_arguments import positions
 from npukit.facts.libraries import own_devices
 from npukit.migrate.callees import is_discarded, looks_up_module, own_method, parameter_of, sets_anew
 from npukit.source import PythonFile
@@ -32,29 +33,11 @@ DEVICE = Sink(
     re.compile(
         r"(?:^|_)(?:device|devices|dev|map_location|gpu_type)(?:$|_(?:type|str|string|name|list|map)$)", re.IGNORECASE
     ),
-    {
-        "torch.device": 0,
-        "torch.Generator": 0,
-        "torch.autocast": 0,
-        "torch.amp.autocast": 0,
-        "torch.amp.GradScaler": 0,
-        "torch.amp.autocast_mode.autocast": 0,
-        "torch.load": 1,
-        "torch.set_default_device": 0,
-        "torch.get_device_module": 0,
-        "torch.distributed.device_mesh.init_device_mesh": 0,
-        "torch.distributed.init_device_mesh": 0,
-        ".to": 0,
-        ".cuda": 0,
-        ".to_empty": 0,
-        ".create_pg": 0,
-        "torch.distributed.device_mesh.DeviceMesh.from_group": 1,
-        "torch.distributed.DeviceMesh.from_group": 1,
-    },
+    positions("device"),
 )
 BACKEND = Sink(
     re.compile(r"(?:^|_)backend$", re.IGNORECASE),
-    {"torch.distributed.init_process_group": 0, "torch.distributed.Backend": 0, "deepspeed.init_distributed": 0},
+    positions("backend"),
 )
 
 
