@@ -173,8 +173,6 @@ def _needs(part: Definition, names: dict[str, str], file: PythonFile) -> Evidenc
         return Evidence("library", taken, place)
     if refused := _refuses(part, file):
         return refused
-    if extension := loads_extension(part, file):
-        return Evidence("kernel", extension, place)
     for node, name in _called(part, passed=_is_of_tests(file)):
         is_kernel = name.endswith("_cuda") and isinstance(getattr(node, "func", None), ast.Name)
         if name in names or (is_kernel and of_call(node, file)):
@@ -187,7 +185,8 @@ def _refuses(part: _Function, file: PythonFile) -> Evidence | None:
     for statement in _certain(part.body):
         if refused := refuses_without(statement, file, asks_any=_is_of_tests(file)):
             return Evidence("library", refused, file.place(statement))
-    return None
+    extension = loads_extension(part, file)
+    return Evidence("kernel", extension, file.place(part)) if extension else None
 
 
 def _class_needs(part: ast.ClassDef, names: dict[str, str], file: PythonFile) -> Evidence | None:

@@ -121,10 +121,12 @@ def extension_at_top(path: Path, root: Path | None) -> str:
 
 def loads_extension(function: ast.FunctionDef | ast.AsyncFunctionDef, file: PythonFile) -> str:
     """The extension that a function does nothing but load: if BACKEND is None: import _scan; BACKEND = _scan"""
-    statements = [each for each in inside(function) if isinstance(each, ast.stmt) and each is not function]
-    if not all(isinstance(each, _LOADS) and not _calls(each) for each in statements):
-        return ""
-    imports = [each for each in statements if isinstance(each, _Import)]
+    imports: list[_Import] = []
+    for each in inside(function):
+        if isinstance(each, ast.stmt) and each is not function:
+            if not isinstance(each, _LOADS) or _calls(each):
+                return ""
+            imports += [each] if isinstance(each, _Import) else []
     found = [_needed_by(each, alias, file) for each in imports for alias in each.names]
     return found[0] if found and all(found) else ""
 
