@@ -30,7 +30,7 @@ HAN = re.compile("[\u4e00-\u9fff]")
 SOURCES = Path(__file__).parents[2] / "src" / "npukit"
 # Texts made of parts that are looked up by themselves, or of a rule's own words, which are not.
 MADE_OF_PARTS = {"x does not run on NPUsx", "x x", "x x on the CPU", "x x ms of each step", "x=x: x", "x x on x"}
-EXPLAINED = ("torch_npu", "hccl")  # families of errors that are there as a whole
+EXPLAINED = ("torch_npu", "acl", "hccl")  # families of errors that are there as a whole
 IN_HELP = {  # of help itself, which no verb declares
     "Usage: ", "Arguments", "Examples", "Commands", "default: {0}", "required", "variable: {0}", "on",
     "Guide: npukit docs {0}", "Show this message and exit.",
