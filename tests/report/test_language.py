@@ -23,7 +23,7 @@ from npukit.facts.errors import errors_of
 from npukit.facts.libraries import libraries
 from npukit.migrate.rules import all_rules
 from npukit.performance.advise.rules import all_rules as advice_rules
-from npukit.report.language import FOLDER, chinese, language
+from npukit.report.language import FOLDER, catalogue, chinese, language
 from npukit.report.wrapping import columns, wrap
 
 HAN = re.compile("[\u4e00-\u9fff]")
@@ -93,7 +93,8 @@ def said_by(function: str, folder: Path, position: int) -> Iterator[str]:
 
 
 def test_all_findings_are_there_in_chinese() -> None:
-    assert [text for text in finding_texts() if text and chinese(text) is None] == []
+    known = catalogue()  # a template such as "Use {0}." would take any remedy
+    assert [text for text in finding_texts() if text and " ".join(text.split()) not in known] == []
     made = {*said_by("finding", SOURCES / "migrate", 1), *said_by("advice", SOURCES / "performance" / "advise", 1)}
     assert {text for text in made if chinese(text) is None} <= MADE_OF_PARTS
 
