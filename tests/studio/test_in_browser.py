@@ -135,6 +135,7 @@ def test_a_curve_is_zoomed_with_mouse_and_keys(browser: Browser) -> None:
     assert browser.do(f"return {steps}") != everything
     ActionChains(browser.driver).double_click(browser.driver.find_element("css selector", ".art")).perform()
     browser.until("!document.querySelector('.all')")
+    browser.until(f"JSON.stringify({steps}) === {json.dumps(json.dumps(everything, separators=(',', ':')))}")
     browser.do("document.querySelector('.art').focus()")
     for key, is_zoomed in (("+", True), (Keys.ARROW_RIGHT, True), ("0", False)):
         ActionChains(browser.driver).send_keys(key).perform()

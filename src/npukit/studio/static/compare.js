@@ -18,7 +18,7 @@ export async function show(main, { runs = "" }) {
   );
   const panel = curvePanel(async (range) => {
     const curves = await Promise.all(ids.map((id) => curvesOf(id, range)));
-    panel.draw(found.map((run, at) => ({ ...run, ...curves[at] })));
+    if (range === panel.view.range) panel.draw(found.map((run, at) => ({ ...run, ...curves[at] })));
   });
   const names = found.map(({ title, id }, at) => ({ name: title, kind: `c${at}`, href: address("run", { id }) }));
   body.replaceChildren(legend(names), panel.box, card(word("configuration"), differences(found)));

@@ -48,7 +48,8 @@ export async function show(main, { id }) {
   if (found.logs.length) runLogs(logs, id, () => found.state);
   let state = "";
   const refresh = every(2000, async () => {
-    const asked = state ? [query("run", { id }), isTraining && curvesOf(id, panel.view.range)] : [found, first];
+    const { range } = panel.view;
+    const asked = state ? [query("run", { id }), isTraining && curvesOf(id, range)] : [found, first];
     const curves = await asked[1];
     found = await asked[0];
     const isNew = state !== found.state;
@@ -56,7 +57,7 @@ export async function show(main, { id }) {
     if (isNew) head.replaceChildren(...heading(found, () => refresh()));
     if (curves && isTraining) {
       tiles.replaceChildren(...progress(found, curves.last));
-      panel.draw([{ title: found.title, curves: curves.curves }]);
+      if (range === panel.view.range) panel.draw([{ title: found.title, curves: curves.curves }]); // else it is too late
     }
     if (!isNew) return;
     error.replaceChildren(...(await runError(found)));
