@@ -9,9 +9,8 @@ from pathlib import Path
 from npukit.llm import tasks
 from npukit.llm.config.dialects.table import Dialect
 from npukit.llm.config.dialects.training import DIALECTS
-from npukit.llm.config.dialects.translator import Translator, recognise
-from npukit.llm.config.dialects.values import Values
-from npukit.llm.config.given import COMMAND_LINE, Given, Mistake, Mistakes, Origin
+from npukit.llm.config.dialects.translator import recognise
+from npukit.llm.config.given import COMMAND_LINE, Given, Mistake, Mistakes
 from npukit.llm.config.names import OptionNames
 from npukit.llm.config.options import Config
 from npukit.llm.config.validation import validate
@@ -19,6 +18,7 @@ from npukit.llm.config.wording import worded
 from npukit.llm.config.words import parse_words
 from npukit.llm.config.yaml_file import read_yaml
 from npukit.llm.reading.check import mistakes_in
+from npukit.llm.reading.written import read_written, set_own, translate
 
 NAMES = OptionNames({dialect.name: dialect.rows for dialect in DIALECTS}, "npukit train --explain")
 
@@ -55,22 +55,16 @@ def read(
     >>> read(Path("sft.yaml"), ["training.epochs=2"], os.environ).config.training.epochs
     2.0
     """
-    given = read_yaml(file) if file else Given()
-    options = parse_words(words)
-    flat = {key: option for key, option in options.items() if "." not in key}
-    for key, (value, name) in flat.items():
-        given.set((key,), value, COMMAND_LINE, name)
-    dialect = _dialect(given, flags=bool(flat) and verb != "train", verb=verb)
+    given, options = read_written(file, words)
+    flags = verb != "train" and any("." not in key for key in options)
+    dialect = _dialect(given, flags, verb)
     mistakes: list[Mistake] = []
     notes: list[str] = []
     if dialect:
-        given, mistakes, notes = _translate(dialect, given, environ, verb, ranks)
-    for key, (value, name) in options.items():
-        if "." in key:
-            given.set(tuple(key.split(".")), value, COMMAND_LINE, name)
+        task = verb if verb in ("pt", "rlhf") else "sft"
+        given, mistakes, notes = translate(dialect, given, environ, task, NAMES, ranks)
+    set_own(given, options, environ)
     mistakes += _same_task(given, verb)
-    if environ.get("USE_MODELSCOPE_HUB", "").lower() in ("1", "true"):
-        given.set_default(("model", "hub"), "modelscope", Origin("USE_MODELSCOPE_HUB"))
     config, wrong = validate(given, Config, NAMES)
     mistakes += wrong
     if config:
@@ -79,7 +73,7 @@ def read(
         notes += more
     name = dialect.name if dialect else "npukit"
     if mistakes or config is None:
-        raise Mistakes([replace(each, text=worded(each.text, given.theirs)) for each in mistakes])
+        raise Mistakes([replace(mistake, text=worded(mistake.text, given.theirs)) for mistake in mistakes])
     return Reading(config, notes, given, name)
 
 
@@ -108,16 +102,6 @@ def _is_group(key: str, value: object) -> bool:
     name, colon, _ = str(value).partition(":")
     is_word = bool(colon) and name in getattr(Config.model_fields[key].annotation, "model_fields", {})
     return is_word or isinstance(value, dict)
-
-
-def _translate(
-    dialect: Dialect, given: Given, environ: Mapping[str, str], verb: str, ranks: int
-) -> tuple[Given, list[Mistake], list[str]]:
-    task = verb if verb in ("pt", "rlhf") else "sft"
-    values = Values(given.values, dialect.defaults(), environ, task, ranks)
-    translator = Translator(dialect, given, values, NAMES)
-    translator.translate()
-    return translator.ours, translator.mistakes, values.notes
 
 
 def _same_task(given: Given, verb: str) -> list[Mistake]:

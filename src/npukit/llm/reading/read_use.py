@@ -22,11 +22,10 @@ from typing import Any
 from npukit.errors import NpukitError
 from npukit.llm.chat.templates import find_template
 from npukit.llm.config.dialects.table import Dialect, load, row_of
-from npukit.llm.config.dialects.translator import Translator, recognise
+from npukit.llm.config.dialects.translator import recognise
 from npukit.llm.config.dialects.use import DIALECTS
 from npukit.llm.config.dialects.use.llama_factory import TABLE as LLAMA_FACTORY_TABLE
 from npukit.llm.config.dialects.use.swift import TABLE as SWIFT_TABLE
-from npukit.llm.config.dialects.values import Values
 from npukit.llm.config.given import COMMAND_LINE, MISSING, Given, Keys, Mistake, Mistakes, Origin
 from npukit.llm.config.names import OptionNames
 from npukit.llm.config.nearest import nearest_file
@@ -34,9 +33,8 @@ from npukit.llm.config.record import RunRecord, find_record
 from npukit.llm.config.schema import options
 from npukit.llm.config.use import USED, Use, Verb
 from npukit.llm.config.validation import validate
-from npukit.llm.config.words import parse_words
-from npukit.llm.config.yaml_file import read_yaml
 from npukit.llm.models.folder import ADAPTER, base_of
+from npukit.llm.reading.written import read_written, set_own, translate
 
 FILES = (".yaml", ".yml", ".json")
 HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
@@ -60,30 +58,23 @@ def read_use(verb: Verb, words: Sequence[str], environ: Mapping[str, str] = os.e
     'Qwen/Qwen2-7B-Instruct'
     """
     file, model, rows, words = _first(words)
-    given = read_yaml(file) if file else Given()
-    written = parse_words(words)
-    for key, (value, name) in written.items():
-        if "." not in key:
-            given.set((key,), value, COMMAND_LINE, name)
+    given, written = read_written(file, words)
     mistakes: list[Mistake] = []
     notes: list[str] = []
     dialect = _dialect(given, verb, is_file=file is not None)
     own = _taken_out(given, own_names(verb), dialect)
+    names = OptionNames({known.name: known.rows for known in DIALECTS}, f"npukit {verb} --help")
     if dialect:
-        given, mistakes, notes = _translate(dialect, given, environ, verb)
+        given, mistakes, notes = translate(dialect, given, environ, verb, names)
     for keys, value, place, name in own:
         given.set(keys, value, place, name)
-    for key, (value, name) in written.items():
-        if "." in key:
-            given.set(tuple(key.split(".")), value, COMMAND_LINE, name)
+    set_own(given, written, environ)
     if model:
         given.set(("model", "path"), model, COMMAND_LINE)
     if rows:
         given.set(("data", "input"), rows, COMMAND_LINE)
-    if environ.get("USE_MODELSCOPE_HUB", "").lower() in ("1", "true"):
-        given.set_default(("model", "hub"), "modelscope", Origin("USE_MODELSCOPE_HUB"))
     _adapter_for_a_model(given)
-    use, wrong = validate(given, Use, OptionNames({each.name: each.rows for each in DIALECTS}, f"npukit {verb} --help"))
+    use, wrong = validate(given, Use, names)
     mistakes += wrong
     if use:
         use = _completed(use, verb, notes)
@@ -150,16 +141,6 @@ def _taken_out(
             found.append((tuple(own[key].split(".")), value, given.place((key,)), given.name((key,))))
             del given.values[key]
     return found
-
-
-def _translate(
-    dialect: Dialect, given: Given, environ: Mapping[str, str], verb: str
-) -> tuple[Given, list[Mistake], list[str]]:
-    values = Values(given.values, dialect.defaults(), environ, verb, 1)
-    names = OptionNames({each.name: each.rows for each in DIALECTS}, f"npukit {verb} --help")
-    translator = Translator(dialect, given, values, names)
-    translator.translate()
-    return translator.ours, translator.mistakes, values.notes
 
 
 def _adapter_for_a_model(given: Given) -> None:
