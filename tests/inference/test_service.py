@@ -107,7 +107,6 @@ def test_who_does_not_read_is_dropped_and_holds_up_nobody() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # it is for the log
 def test_an_engine_that_fails_ends_every_answer() -> None:
     async def main() -> None:
         engine = Parrot(pause=0.005)

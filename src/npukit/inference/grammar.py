@@ -35,7 +35,8 @@ def _errors_named() -> Iterator[None]:
 class Constraint:
     """What one answer may still say; the engine asks it before each token (see engine.request.Grammar)."""
 
-    def __init__(self, matcher: LLMatcher) -> None:
+    def __init__(self, matcher: LLMatcher, grammar: str) -> None:
+        self.grammar = grammar  # as llguidance has it: `Grammars.compile` makes the same constraint again
         self._matcher = matcher
         self.allowed()  # some grammars only fail here, for example a schema that refers to itself and to nothing else
 
@@ -65,7 +66,7 @@ class Constraint:
 
     def copy(self) -> Constraint:
         """The same constraint for another answer, as it stands now."""
-        return Constraint(self._matcher.deep_copy())
+        return Constraint(self._matcher.deep_copy(), self.grammar)
 
 
 class Grammars:
@@ -90,14 +91,14 @@ class Grammars:
 
         with _errors_named():
             text = json.dumps(ANY_OBJECT if schema is None else schema)
-            return self._compile(LLMatcher.grammar_from_json_schema(text, overrides={**STYLE}))
+            return self.compile(LLMatcher.grammar_from_json_schema(text, overrides={**STYLE}))
 
     def regex(self, pattern: str) -> Constraint:
         """Text that the whole regular expression matches."""
         from llguidance import LLMatcher
 
         with _errors_named():
-            return self._compile(LLMatcher.grammar_from_regex(pattern))
+            return self.compile(LLMatcher.grammar_from_regex(pattern))
 
     def choice(self, choices: Sequence[str]) -> Constraint:
         """One of these texts."""
@@ -128,17 +129,18 @@ class Grammars:
         with _errors_named():
             if gbnf and "::=" in grammar:
                 grammar = gbnf_to_lark.any_to_lark(grammar)
-            return self._compile(LLMatcher.grammar_from_lark(grammar))
+            return self.compile(LLMatcher.grammar_from_lark(grammar))
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes that a token stands for, whether or not they are text."""
         return self._tokenizer.decode_bytes([token])
 
-    def _compile(self, grammar: str) -> Constraint:
+    def compile(self, grammar: str) -> Constraint:
+        """A constraint from a grammar in llguidance's own form."""
         from llguidance import LLMatcher, LLParserLimits
 
         limits = LLParserLimits(verbose_errors=False)
         matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=limits)
         if matcher.is_error():
             raise NpukitError(f"The grammar cannot be used: {matcher.get_error().strip()}")
-        return Constraint(matcher)
+        return Constraint(matcher, grammar)

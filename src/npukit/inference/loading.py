@@ -75,11 +75,18 @@ def load(use: Use, device: torch.device | None = None) -> Loaded:
     for adapter in adapters:
         apply_adapter(model, adapter)
     model = model.to(device).eval()
+    chat, defaults = load_chat(use)
+    thinking = {} if use.chat.enable_thinking is None else {"enable_thinking": use.chat.enable_thinking}
+    return Loaded(folder, model, chat.tokenizer, chat, defaults, adapters, thinking)
+
+
+def load_chat(use: Use) -> tuple[Chat, SamplingParams]:
+    """A model's tokenizer with its chat template, and how its authors want it to be sampled, without the model."""
+    folder, adapters = find_parts(use.model.path, use.merged)
     tokenizer = load_tokenizer(use)
     generation = _generation_config([*reversed(adapters), folder])
     chat = Chat(tokenizer, find_template(use.chat.template, tokenizer), use.chat.system, _end_tokens(generation))
-    thinking = {} if use.chat.enable_thinking is None else {"enable_thinking": use.chat.enable_thinking}
-    return Loaded(folder, model, tokenizer, chat, _defaults(generation, chat), adapters, thinking)
+    return chat, _defaults(generation, chat)
 
 
 def load_body(folder: Path, use: Use, device: torch.device) -> Any:

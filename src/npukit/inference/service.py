@@ -1,4 +1,4 @@
-"""An engine in a thread of its own, for the requests of one event loop.
+"""An engine for the requests of one event loop: its own process is talked to, or it runs, in a thread.
 
     async with Service(engine) as service:
         async for outputs in await service.submit(request): ...
@@ -19,9 +19,10 @@ from typing import Any, TypeVar
 
 from npukit.errors import NpukitError
 from npukit.inference.engine.request import Output, Request
-from npukit.launch.abilities import abilities
+from npukit.inference.remote import RemoteEngine
 
 T = TypeVar("T")
+IDLE = 1.0  # seconds after which an engine with nothing to do is asked whether it still lives
 QUEUE = 4096  # outputs that wait for one reader
 
 
@@ -87,6 +88,8 @@ class Service:
     async def __aexit__(self, *_: object) -> None:
         self._work.put(None)
         await asyncio.to_thread(self._thread.join)
+        if isinstance(self.engine, RemoteEngine):
+            await asyncio.to_thread(self.engine.close)
 
     async def submit(self, request: Request) -> OutputStream:
         """Hand a request to the engine; what it cannot take is the NpukitError of `Engine.add`."""
@@ -128,21 +131,19 @@ class Service:
             self._work.put(lambda: self.engine.cancel(number))
 
     def _run(self) -> None:
-        _use_device(self.engine)
         try:
             while self._take_work():
-                if not self.engine.is_idle and (outputs := self.engine.step()):
+                if outputs := self.engine.step():
                     self._tell(self._hand_out, outputs)
         except BaseException as error:  # the engine's own mistake: nothing it has can be trusted any more
             self.failure = error
             self._tell(self._fail_all, error)
-            raise
 
     def _take_work(self) -> bool:
-        """Do what was asked for since the last step; with nothing to compute, wait until something is."""
+        """Do what was asked for since the last step; with nothing to compute, wait for a while until something is."""
         try:
             while True:
-                work = self._work.get(block=self.engine.is_idle)
+                work = self._work.get(self.engine.is_idle, IDLE)
                 if work is None:
                     return False
                 work()
@@ -169,15 +170,6 @@ class Service:
             work = self._work.get_nowait()
             if work is not None:
                 work()
-
-
-def _use_device(engine: Any) -> None:
-    """The current accelerator is a thread's own, on NPU as on CUDA."""
-    device = getattr(engine, "device", None)
-    if device is not None and abilities(device).own_memory:
-        import torch
-
-        torch.get_device_module(device).set_device(device)
 
 
 def _resolve(future: asyncio.Future[T], value: T) -> None:

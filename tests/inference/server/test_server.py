@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -287,3 +289,17 @@ def figure(server: Any, name: str) -> float:
 def wait_for(server: Any, running: int) -> None:
     while figure(server, "vllm:num_requests_running") != running:
         time.sleep(0.02)
+
+
+def test_a_server_whose_engine_was_killed_ends_with_a_sentence(start: Any, tiny_qwen2: Path) -> None:
+    server = start(tiny_qwen2)
+    engine = _children(server.process.pid)[-1]
+    os.kill(engine, signal.SIGKILL)
+    assert server.process.wait() == 1
+    assert "engine" in server.said[-1] and "Traceback" not in "".join(server.said)
+
+
+def _children(pid: int) -> list[int]:
+    """All processes below a process, the youngest generation last."""
+    own = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return own + [grandchild for child in own for grandchild in _children(child)]

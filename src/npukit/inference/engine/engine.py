@@ -18,7 +18,16 @@ from npukit.inference.engine.fused import fuse
 from npukit.inference.engine.graphs import can_record
 from npukit.inference.engine.own_caches import OwnCaches
 from npukit.inference.engine.pool import BlockPool
-from npukit.inference.engine.request import Finish, Output, Request, RequestOutput, SamplingParams, Stats, Token
+from npukit.inference.engine.request import (
+    Finish,
+    Output,
+    Request,
+    RequestOutput,
+    SamplingParams,
+    Stats,
+    Token,
+    check_request,
+)
 from npukit.inference.engine.results import PendingStep
 from npukit.inference.engine.runner import Runner
 from npukit.inference.engine.scheduler import CHEAP, CHEAP_ON_HOST, Scheduler
@@ -163,7 +172,7 @@ class Engine:
 
     def add(self, request: Request) -> int:
         """Take a request; its number is in every output of it."""
-        self._check(request)
+        check_request(request, self.longest, self.words, self._newest)
         number = self._next_number
         self._next_number += 1
         wanted = request.sampling.max_tokens
@@ -234,24 +243,6 @@ class Engine:
             confirmed_tokens=self._confirmed_tokens,
             preemptions=scheduler.preemptions,
         )
-
-    def _check(self, request: Request) -> None:
-        if not request.prompt:
-            raise NpukitError("The prompt is empty: give at least one token.")
-        if len(request.prompt) >= self.longest:
-            raise NpukitError(
-                f"The prompt has {len(request.prompt)} tokens, and with its answer it may have {self.longest}: "
-                "shorten it, or start with a longer limit if the model allows it."
-            )
-        if not 0 <= min(request.prompt) <= max(request.prompt) < self.words:
-            raise NpukitError(
-                f"The prompt has a token that the model does not have: ids go from 0 to {self.words - 1}."
-            )
-        request.sampling.check(self.words)
-        if request.prompt_logprobs is not None and not 0 <= request.prompt_logprobs <= self.words:
-            raise NpukitError(f"prompt_logprobs must be a number from 0 to {self.words}.")
-        if request.adapter is not None and request.adapter not in self._newest:
-            raise NpukitError(f"There is no adapter {request.adapter}: load it first.")
 
     def _can_go_ahead(self) -> bool:
         """Not while a sequence's next token depends on the one on its way: it would miss every other step."""

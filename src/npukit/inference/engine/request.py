@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal, NamedTuple, Protocol
 
@@ -100,6 +100,24 @@ class Request:
     adapter: str | None = None  # the name of a LoRA adapter that the engine has
     prompt_logprobs: int | None = None  # as SamplingParams.logprobs, for the prompt's own tokens
     grammar: Grammar | None = None
+
+
+def check_request(request: Request, longest: int, words: int, adapters: Container[str]) -> None:
+    """Refuse what an engine cannot take: one with sequences of up to `longest` tokens, so many words and adapters."""
+    if not request.prompt:
+        raise NpukitError("The prompt is empty: give at least one token.")
+    if len(request.prompt) >= longest:
+        raise NpukitError(
+            f"The prompt has {len(request.prompt)} tokens, and with its answer it may have {longest}: "
+            "shorten it, or start with a longer limit if the model allows it."
+        )
+    if not 0 <= min(request.prompt) <= max(request.prompt) < words:
+        raise NpukitError(f"The prompt has a token that the model does not have: ids go from 0 to {words - 1}.")
+    request.sampling.check(words)
+    if request.prompt_logprobs is not None and not 0 <= request.prompt_logprobs <= words:
+        raise NpukitError(f"prompt_logprobs must be a number from 0 to {words}.")
+    if request.adapter is not None and request.adapter not in adapters:
+        raise NpukitError(f"There is no adapter {request.adapter}: load it first.")
 
 
 class Token(NamedTuple):  # some hundred thousand are made in a second: a dataclass takes four times as long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -18,14 +19,14 @@ SWITCH_INTERVAL = 0.0005  # seconds; Python's own is ten times as long
 def main() -> None:
     """Load, listen, serve."""
     use = taken_over().use
-    # While the engine's thread waits for the one that writes answers, the device has nothing to do.
+    # The thread that takes tokens from the engine must not wait for the one that writes answers.
     sys.setswitchinterval(SWITCH_INTERVAL)
     check_packages()
     listener = listen(use.serve)
     from npukit.inference.embedding import is_embedding_model
 
     _say(f"loading {use.model.path}")
-    app, device, longest, failure = _embeddings(use) if is_embedding_model(use.model.path) else _answers(use)
+    app, device, longest, failure = _embeddings(use) if is_embedding_model(use.model.path) else _answers(use, listener)
 
     def ready(address: str) -> None:
         names = ", ".join((*use.serve.served_model_name, *use.named))
@@ -35,12 +36,12 @@ def main() -> None:
     serve(app, use.serve, listener, ready, failure)
 
 
-def _answers(use: Use) -> tuple[Any, Any, int, Callable[[], BaseException | None]]:
+def _answers(use: Use, listener: socket.socket) -> tuple[Any, Any, int, Callable[[], BaseException | None]]:
     """The application of a language model, its device, the longest sequence, and what made its engine fail, if any."""
     from npukit.inference.server.app import make_app
     from npukit.inference.server.model import load_serving
 
-    serving = load_serving(use)
+    serving = load_serving(use, listener)
     return make_app(serving), serving.service.engine.device, serving.longest, lambda: serving.service.failure
 
 
