@@ -52,7 +52,7 @@ def engine() -> Iterator[RemoteEngine]:
 
 
 def with_grammar(text: str) -> Request:
-    return Request((1, 2, 3), grammar=SimpleNamespace(grammar=text))  # type: ignore[arg-type]
+    return Request((1, 2, 3), grammar=SimpleNamespace(grammar=text))
 
 
 def outputs_of(engine: RemoteEngine, numbers: set[int]) -> dict[int, list[Output]]:
@@ -91,7 +91,6 @@ def test_a_grammar_is_compiled_aside(engine: RemoteEngine) -> None:
 def test_what_is_given_up_ends(engine: RemoteEngine) -> None:
     running, compiling = engine.add(Request(tuple(range(9_000)))), engine.add(with_grammar("slow"))
     wrong = engine.add(with_grammar("wrong"))
-    engine.step()
     for number in (compiling, wrong):
         engine.cancel(number)
     outputs = outputs_of(engine, {compiling, wrong})

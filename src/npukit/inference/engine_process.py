@@ -38,7 +38,7 @@ class Cancel:
 
 
 @dataclass(frozen=True)
-class Call:
+class MethodCall:
     """A method of the engine to be called between two steps; a Reply follows."""
 
     method: str
@@ -52,6 +52,13 @@ class Ready:
     longest: int
     words: int
     device: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The last message: what ended the engine, or kept it from being made."""
+
+    error: Exception
 
 
 @dataclass(frozen=True)
@@ -93,12 +100,15 @@ def run(connection: Connection, make: Callable[[], tuple[Any, Any]]) -> None:
         signal.signal(number, signal.SIG_IGN)
     try:
         engine, grammars = make()
-    except NpukitError as error:
-        connection.send(Reply(error=error))
-        return
-    connection.send(Ready(engine.longest, engine.words, str(engine.device)))
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the server has gone
+        connection.send(Ready(engine.longest, engine.words, str(engine.device)))
         _EngineLoop(connection, engine, grammars).run()
+    except (BrokenPipeError, ConnectionResetError):
+        return  # the server has gone
+    except Exception as error:
+        with contextlib.suppress(OSError):
+            connection.send(Failed(_portable(error)))
+        if not isinstance(error, NpukitError):
+            raise
 
 
 class _EngineLoop:
@@ -174,7 +184,7 @@ class _EngineLoop:
             return
         self._numbers[own], self._own_numbers[message.number] = message.number, own
 
-    def _called(self, call: Call) -> Reply:
+    def _called(self, call: MethodCall) -> Reply:
         try:
             return Reply(getattr(self._engine, call.method)(*call.arguments))
         except Exception as error:

@@ -12,7 +12,7 @@ from typing import Any
 
 from npukit.inference.engine.adapters import LoadedAdapter
 from npukit.inference.engine.request import Output, Request, Stats, check_request
-from npukit.inference.engine_process import Add, Call, Cancel, Ready, Reply, as_outputs, run
+from npukit.inference.engine_process import Add, Cancel, Failed, MethodCall, Ready, Reply, as_outputs, run
 
 PATIENCE = 0.001  # seconds that `step` waits for outputs before new requests are looked for
 ENDING = 10  # seconds that the process has to end
@@ -28,7 +28,7 @@ class RemoteEngine:
     def __init__(self, make: Callable[[], tuple[Any, Any]], listener: socket.socket | None = None) -> None:
         """Fork the process, which calls `make` for the engine and a maker of grammars.
 
-        Call it before torch has touched a device. The process does not keep the server's `listener` open.
+        MethodCall it before torch has touched a device. The process does not keep the server's `listener` open.
         """
         self._connection, other = multiprocessing.Pipe()
         context = multiprocessing.get_context("fork")
@@ -58,10 +58,7 @@ class RemoteEngine:
 
     def wait_until_ready(self) -> None:
         """Wait for the engine; what kept it from being made is raised here."""
-        ready = self._receive()
-        if isinstance(ready, Reply) and ready.error is not None:
-            raise ready.error
-        assert isinstance(ready, Ready)
+        ready: Ready = self._receive()
         self.longest, self.words, self.device = ready.longest, ready.words, ready.device
 
     @property
@@ -113,7 +110,7 @@ class RemoteEngine:
         self._adapters.discard(name)
 
     def _call(self, method: str, *arguments: Any) -> Any:
-        self._send(Call(method, arguments))
+        self._send(MethodCall(method, arguments))
         while not isinstance(reply := self._receive(), Reply):
             self._outputs += self._taken(reply)
         if reply.error is not None:
@@ -133,9 +130,12 @@ class RemoteEngine:
 
     def _receive(self) -> Any:
         try:
-            return pickle.loads(self._connection.recv_bytes())
+            message = pickle.loads(self._connection.recv_bytes())
         except (EOFError, OSError):
             raise self._ended() from None
+        if isinstance(message, Failed):
+            raise message.error
+        return message
 
     def _ended(self) -> RuntimeError:
         self._process.join(ENDING)
