@@ -346,3 +346,19 @@ def test_what_grpo_cannot_do_is_refused_by_name(flags: str, sentence: str) -> No
 def test_what_needs_a_value_model_or_a_teacher_is_refused_by_name() -> None:
     with pytest.raises(NpukitError, match="rlhf_type ppo is not supported yet"):
         swift(f"{SFT} --rlhf_type ppo", "rlhf")
+
+
+def test_images_are_limited_by_the_environment() -> None:
+    model = "--model Qwen/Qwen3-VL-4B-Instruct --dataset AI-ModelScope/LaTeX_OCR:human_handwrite#20 --freeze_vit false"
+    reading = read(
+        None, shlex.split(f"{model} --vit_lr 1e-5"), {"MAX_PIXELS": "1003520", "ROOT_IMAGE_DIR": "pictures"}, "sft", 1
+    )
+    data, tuning = reading.config.data, reading.config.tuning
+    assert (data.template, data.tokens, data.image_max_pixels) == ("qwen3_vl", "ms_swift", 980 * 32**2)
+    assert str(data.media_dir) == "pictures" and data.train[0].columns["images"] == "image"
+    assert not tuning.freeze_vision_tower and tuning.freeze_projector and tuning.vision_tower_rate == 1e-5
+
+
+def test_a_model_that_is_not_known_to_see_gets_no_images() -> None:
+    with pytest.raises(Mistakes, match="is not known to see"):
+        swift("--model Qwen/Qwen2.5-7B-Instruct --dataset AI-ModelScope/LaTeX_OCR#20")

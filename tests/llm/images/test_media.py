@@ -387,3 +387,17 @@ def test_the_cache_has_names_and_no_pixels(
         assert [Path(each.file).name for each in found[0]] == ["c.png"] and not found[1]
         assert found[0][0].place == f"{file}, line 1"
     assert sum(each.stat().st_size for each in (tmp_path / "cache").rglob("*") if each.is_file()) < 8_000
+
+
+def test_a_preview_shows_where_pictures_go(
+    seeing_models: Callable[[str], Path], pictures: Path, tmp_path: Path
+) -> None:
+    from npukit.studio.api.data import look
+
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"messages": [ASKED, ANSWERED], "images": ["b.png"]}))
+    wanted = {"model": str(seeing_models("qwen2_vl")), "data": str(file), "folder": str(pictures)}
+    (row,) = look({**wanted, "template": "", "task": "", "tokens": ""}, 512, 0)["rows"]
+    assert "user\n<|vision_start|>[b.png: 4 tokens]<|vision_end|>Who?" in "".join(
+        each["text"] for each in row["pieces"]
+    )

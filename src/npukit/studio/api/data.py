@@ -15,9 +15,11 @@ from npukit.studio.studio import Studio, Wrong, number, text
 from npukit.web.assets import HEADERS
 
 if TYPE_CHECKING:
+    from npukit.llm.config.options import DataOptions
     from npukit.llm.data.encode import Encoded, Encoder
     from npukit.llm.data.files import RawRow
     from npukit.llm.data.row import Layout
+    from npukit.llm.images.images import Images
     from npukit.llm.tasks.task import Task
 
 LOOKED_AT = 2000  # rows that are tokenised for the histogram
@@ -89,11 +91,12 @@ def look(wanted: dict[str, str], cutoff: int, page: int) -> dict[str, Any]:
     template = find_template(options.template, tokenizer, options.tokens)
     records = list(islice(table.records(), LOOKED_AT))
     layout = find_layout(records, table, task)
-    encoded, bad = _encode(records, layout, task, Encoder(options, task, tokenizer, template))
+    images = _images(wanted["model"], options)
+    encoded, bad = _encode(records, layout, task, Encoder(options, task, tokenizer, template, images))
     rows = [row for _, row in encoded]
     return {
         "rows": [
-            {"place": record.place, "pictures": _pictures(record, wanted["folder"]), **_tokens(row, tokenizer)}
+            {"place": record.place, "pictures": _pictures(record, wanted["folder"]), **_tokens(row, tokenizer, images)}
             for record, row in encoded[page * SHOWN : (page + 1) * SHOWN]
         ],
         "bad": [
@@ -166,10 +169,25 @@ def _tokenizer(model: str) -> Any:
     return load_tokenizer(ModelOptions(path=model), str(place))
 
 
-def _tokens(encoded: Encoded, tokenizer: Any) -> dict[str, Any]:
-    """Pieces of text and whether they count; tokens that are parts of one character are shown as one piece."""
+def _images(model: str, options: DataOptions) -> Images | None:
+    """How the model is given images; None where it sees none."""
+    from npukit.llm.config.options import ModelOptions
+    from npukit.llm.models.folder import find_parts
+    from npukit.llm.models.loading import load_config, load_images
+
+    folder, named = str(find_parts(model)[0]), ModelOptions(path=model)
+    return load_images(named, folder, load_config(named, folder), options)
+
+
+def _tokens(encoded: Encoded, tokenizer: Any, images: Images | None = None) -> dict[str, Any]:
+    """Pieces of text and whether they count; tokens that are parts of one character are shown as one piece.
+
+    So are those of an image, under the name of its file.
+    """
     from npukit.llm.data.encode import END, MORE, SEPARATOR
 
+    left = list(encoded.images)
+    rest = 0  # tokens of an image that has been shown
     pieces: list[dict[str, Any]] = []
     waiting: list[int] = []
     for value in encoded.tokens[:MOST_TOKENS].tolist():
@@ -178,6 +196,14 @@ def _tokens(encoded: Encoded, tokenizer: Any) -> dict[str, Any]:
             continue
         counts = value >= 0
         token = (value % END) % MORE if counts else ~value
+        if images and encoded.images and token == images.token_id:
+            if not rest:
+                image = left.pop(0)
+                rest = image.size.tokens
+                name = f"[{Path(image.file).name}: {rest} tokens]"
+                pieces.append({"text": name, "counts": counts, "id": token, "tokens": rest})
+            rest -= 1
+            continue
         waiting.append(token)
         decoded = tokenizer.decode(waiting)
         if "\ufffd" in decoded and len(waiting) < 4:
