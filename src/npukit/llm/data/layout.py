@@ -162,8 +162,8 @@ def conversation(row: dict[str, Any], layout: Layout) -> Conversation:
         question = "\n".join(part for part in parts if part)
         if not question and not layout.keeps_empty:
             raise BadRow(f"has an empty {asked}")
-        if isinstance(several := row.get(answered), list) and several:
-            row = {**row, answered: several[0]}  # of several answers the first, as in ms-swift
+        if layout.keeps_empty and isinstance(several := row.get(answered), list) and several:
+            row = {**row, answered: several[0]}  # of several answers ms-swift takes the first
         turns += [turn("user", question), turn("assistant", said(row, answered, layout))]
     return _with_system_and_tools(turns, row)
 
