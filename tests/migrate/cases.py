@@ -25,6 +25,11 @@ class T:
 
 CASES: list[tuple[str, str | None, str | None]] = [
     # functions of torch.cuda
+    (
+        "with torch.cuda.amp.autocast(True, torch.bfloat16): f()",
+        'with torch.amp.autocast("npu", enabled=True, dtype=torch.bfloat16): f()',
+        'with torch.amp.autocast("npu" if hasattr(torch, "npu") else "cuda", enabled=True, dtype=torch.bfloat16): f()',
+    ),
     ("torch.cuda.is_available()", "torch.npu.is_available()", "torch.accelerator.is_available()"),
     ("th.cuda.is_available()", "th.npu.is_available()", "torch.accelerator.is_available()"),
     ("cuda.is_available()", "torch.npu.is_available()", "torch.accelerator.is_available()"),

@@ -491,3 +491,29 @@ def test_what_follows_an_else_that_leaves_is_guarded(tmp_path: Path) -> None:
     text = "def f(x):\n    if HAVE_FA:\n        scale = 2\n    else:\n        return x\n    return x.cuda() * scale\n"
     assert not migrated(tmp_path, a=guard + text).changes
     assert migrated(tmp_path, a=guard + text.replace("return x\n", "scale = 1\n")).changes
+
+
+PAIR = (
+    "from ours import load_extension\nops = load_extension('ops')\nclass Scan(torch.autograd.Function):\n"
+    "    @staticmethod\n    def forward(ctx, x):\n        if x.device.type == 'cuda':\n"
+    "            forward = ops.scan_forward_cuda\n        else:\n            forward = ops.scan_forward_cpu\n"
+    "        return forward(x)\n"
+)
+FLAGS = (
+    "def build(sources, extra_cuda_cflags=None):\n    if torch.cuda.is_available():\n"
+    "        extra_cuda_cflags = ['-O3']\n    return compile(sources, extra_cuda_cflags)\n"
+)
+OPTIONAL = (
+    "try:\n    import triton\n    HAVE = True\nexcept ImportError:\n    HAVE = False\n"
+    "if HAVE:\n    @triton.jit\n    def _kernel(x): ...\ndef scan(x):\n    _kernel[(1,)](x)\n"
+)
+
+
+@pytest.mark.parametrize("text", [PAIR, FLAGS])
+def test_a_choice_between_compiled_functions_or_compiler_flags_stays(tmp_path: Path, text: str) -> None:
+    assert not migrated(tmp_path, ops=text).changes
+
+
+def test_a_function_that_imports_an_optional_kernel_for_itself_stays(tmp_path: Path) -> None:
+    main = f"def main():\n    from ops import scan as fast\n{BODY}    fast(x)\n"
+    assert not migrated(tmp_path, ops=OPTIONAL, bench=main).changes

@@ -358,3 +358,24 @@ def test_arguments_that_torch_npu_does_not_take_are_reported(tmp_path: Path) -> 
         "NPK202"
     ]
     assert not migrated(tmp_path, a=text.format("max_entries=9")).left
+
+
+def test_a_function_called_cuda_of_the_projects_own_module_keeps_its_name(tmp_path: Path) -> None:
+    call = "import torch\nfrom ours import utils\nbatch = utils.cuda(batch, device=device)\n"
+    (tmp_path / "ours").mkdir()
+    assert not migrated(tmp_path, ours__utils="def cuda(x, **options): return x\n", train=call).changes
+
+
+def test_a_test_that_is_skipped_without_an_accelerator_names_the_one_that_is_there(tmp_path: Path) -> None:
+    text = (
+        "import pytest\n@pytest.mark.skipif(not torch.cuda.is_available(), reason='no GPU')\n"
+        "def test_it():\n    config.device = 'cuda'\n    run(config)\n"
+    )
+    found = after(tmp_path, text)
+    assert "skipif(not torch.accelerator.is_available()" in found
+    assert "config.device = torch.accelerator.current_accelerator().type" in found
+
+
+def test_torch_that_comes_with_everything_of_another_module_is_torch(tmp_path: Path) -> None:
+    (change,) = migrated(tmp_path, a="from model.utils import *\ntorch.cuda.synchronize()\n").changes
+    assert "torch.accelerator.synchronize()" in change.after

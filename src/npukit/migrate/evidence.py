@@ -58,7 +58,7 @@ class Evidence:
 def of_node(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
     """The kind and the name of what only CUDA has, where a node names it; a call is asked in `of_call`."""
     if isinstance(node, ast.Attribute):
-        return _of_attribute(node)
+        return _of_attribute(node) or _of_pair(node, file)
     if isinstance(node, ast.Name):
         if isinstance(node.ctx, ast.Load) and (library := weak_names(file).get(node.id)):
             return "kernel", library
@@ -92,6 +92,13 @@ def _of_attribute(node: ast.Attribute) -> tuple[str, str] | None:
     if name in ABOUT_THE_CARD or (asks_cudnn and name in _CUDNN_SWITCHES):
         return "card", name
     return _speaks(name)
+
+
+def _of_pair(node: ast.Attribute, file: PythonFile) -> tuple[str, str] | None:
+    """ops.scan_forward_cuda, where there is an ops.scan_forward_cpu as well: two functions of a compiled extension"""
+    pair = node.attr.endswith("_cuda") and f"{node.attr[:-4]}cpu" in file.by_name and not _FOR_ANY.search(node.attr)
+    is_of_module = isinstance(node.value, ast.Name) and bool(file.names.bindings_in(file.tree, node.value.id))
+    return ("kernel", node.attr) if pair and is_of_module and isinstance(node.ctx, ast.Load) else None
 
 
 @lru_cache(maxsize=256)

@@ -20,7 +20,7 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _Import = ast.Import | ast.ImportFrom
 _TOP_IMPORT = re.compile(r"\n(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*|[^\n#]*)|import[ \t]+([\w.]+))")
 _BESIDE = re.compile(r"\nfrom \.(\w+) import (\([^)]*\)|.*)")
-_COMPILED = re.compile(r"\n@(?:triton|tilelang)\.(?!testing\b)")
+_COMPILED = re.compile(r"\n[ \t]*@(?:triton|tilelang)\.(?!testing\b)")
 _ASKS = re.compile(r"triton|cuda|device|backend|impl|kernel|fused|avail|have|has_|use_|is_", re.IGNORECASE)
 _ONLY_ASKED = re.compile(r"\W*(?:(?:HAVE|HAS|IS|check|is|has)_\w+|testing)\W*")
 _RUN_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.Module)
@@ -60,7 +60,8 @@ def strong_names(file: PythonFile) -> dict[str, str]:
             name = alias.asname or alias.name.partition(".")[0]
             if (library := _needed_by(node, alias, file)) and _is_always(name, node, file):
                 found[name] = library
-    own = compiled(file.tree.body) if "triton" in file.text or "tilelang" in file.text else frozenset[str]()
+    kernels = "triton" in file.text or "tilelang" in file.text
+    own = compiled(_at_top(file.tree.body)) if kernels else frozenset[str]()
     return found | dict.fromkeys(own, "Triton")
 
 
@@ -225,7 +226,13 @@ def launchers(path: Path | None, with_others: bool = True) -> frozenset[str]:
         body = ast.parse(text).body
     except (SyntaxError, ValueError):
         return frozenset()
-    return _always_using(others | compiled(body), body)
+    return _always_using(others | compiled(_at_top(body)), body)
+
+
+def _at_top(body: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements of a file, also those that it runs where a library is there: if HAVE_TRITON: @triton.jit ..."""
+    inner = (each.body for each in body if isinstance(each, (ast.If, ast.Try)))
+    return [*body, *(statement for statements in inner for statement in statements)]
 
 
 def _imported_launchers(path: Path, text: str) -> Iterator[str]:

@@ -219,7 +219,8 @@ class Names:
             return name
         for module in self._stars:
             file = file_of(module, self.path, self.root)
-            found = exported(file, name, self.root) if file else f"{module}.{name}"
+            elsewhere = name if name == "torch" else f"{module}.{name}"  # a module that is not here passes torch on
+            found = exported(file, name, self.root) if file else elsewhere
             if found:
                 return found
         return None

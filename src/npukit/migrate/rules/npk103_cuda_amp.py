@@ -130,8 +130,8 @@ def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Go
         end = file.span(node)[1]
         return (*kind.edits, *head, file.insert(end, f"(device_type={kind.text})"))
     if isinstance(call, ast.Call) and is_called:
-        enabled = [Edit(p, p, "enabled=") for p in _positional(call, file)] if name == "autocast" else []
-        return (*kind.edits, *head, *_first_argument(call, kind.text, file), *enabled)
+        named = _named(call, file) if name == "autocast" else ()
+        return (*kind.edits, *head, *_first_argument(call, kind.text, file), *named)
     if _in_partial(node, file):
         return (*kind.edits, *head, file.insert(file.span(node)[1], f", {kind.text}"))
     callee = getattr(call.func, "id", getattr(call.func, "attr", "")) if isinstance(call, ast.Call) else "isinstance"
@@ -232,6 +232,11 @@ def _first_argument(call: ast.Call, text: str, file: PythonFile) -> tuple[Edit, 
     return (file.insert(open_bracket + 1, text + (", " if has_arguments else "")),)
 
 
-def _positional(call: ast.Call, file: PythonFile) -> list[int]:
-    """torch.cuda.amp.autocast(True): its first argument was `enabled`."""
-    return [file.span(call.args[0])[0]] if len(call.args) == 1 and not isinstance(call.args[0], ast.Starred) else []
+def _named(call: ast.Call, file: PythonFile) -> tuple[Edit, ...]:
+    """The names of what torch.cuda.amp.autocast(True, dtype) was given, which is in another order in torch.amp."""
+    if any(isinstance(each, ast.Starred) for each in call.args):
+        return ()
+    return tuple(
+        file.insert(file.span(each)[0], f"{name}=")
+        for each, name in zip(call.args, ("enabled", "dtype", "cache_enabled"), strict=False)
+    )

@@ -24,6 +24,7 @@ from npukit.migrate.styles import style_of
 from npukit.migrate.torch_imports import is_of_another_framework
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
+from npukit.source.names import file_of
 
 rule = Rule(
     "NPK110",
@@ -45,6 +46,8 @@ _OVERRIDDEN = "The method is for CUDA. Migrated code calls .to() instead."
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     func = call.func
     if not isinstance(func, ast.Attribute) or file.resolve(func) == "torch.cuda" or is_of_another_framework(file):
+        return
+    if _is_module(func.value, file):  # utils.cuda(batch), a function of the project
         return
     if goal.portable and "super().cuda(" in file.source(call) and _own_method(func, file):
         what = "super().cuda() moves to a CUDA device"
@@ -87,6 +90,11 @@ def check_name(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding
         return
     if not stays(call, file, goal):
         yield rule.finding((file, call), f"{file.source(call)[:60]} moves to a CUDA device", remedy=_NAMED)
+
+
+def _is_module(receiver: ast.expr, file: PythonFile) -> bool:
+    module = file.resolve(receiver) or ""
+    return bool(module) and file_of(module, file.path, file.names.root) is not None
 
 
 def _own_method(func: ast.Attribute, file: PythonFile) -> bool:

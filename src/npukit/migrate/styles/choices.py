@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from npukit.facts.torch_npu.names import names_of
 from npukit.migrate.goal import Goal
+from npukit.migrate.regions import held_at
 from npukit.source import PythonFile
 
 _ASKS = ("torch.cuda.is_available", "torch.accelerator.is_available", "torch.npu.is_available")
@@ -98,6 +99,19 @@ def is_where_available(node: ast.AST, file: PythonFile) -> bool:
             return True
         if any(_leads_to_asking(each, file) for each in ast.walk(choice.test)):
             return not (isinstance(choice.test, ast.UnaryOp) and isinstance(choice.test.op, ast.Not))
+    return False
+
+
+def is_skipped_without(node: ast.AST, file: PythonFile) -> bool:
+    """Whether a node is in a test that is skipped without an accelerator: @skipif(not torch.cuda.is_available())"""
+    for asked, holds in held_at(node, file):
+        mark = file.parent(asked)
+        if not isinstance(mark, ast.Call) or mark not in getattr(file.parent(mark), "decorator_list", ()):
+            continue
+        if isinstance(asked, ast.UnaryOp) and isinstance(asked.op, ast.Not):
+            asked, holds = asked.operand, not holds
+        if holds and isinstance(asked, ast.expr) and is_asked(asked, file):
+            return True
     return False
 
 

@@ -31,6 +31,7 @@ from npukit.migrate.styles.choices import (
     chosen,
     compared,
     is_from_cpu,
+    is_skipped_without,
     is_where_available,
     own_device,
 )
@@ -104,7 +105,8 @@ class Portable:
         torch = _torch(node, file)
         if torch is None:
             return None
-        if by_accelerator(file, goal) and not of_card and is_where_available(node, file):
+        is_there = not of_card and (is_where_available(node, file) or is_skipped_without(node, file))
+        if by_accelerator(file, goal) and is_there:
             return Text(f"{torch.text}.accelerator.current_accelerator().type", torch.edits)
         return Text(helpers.DEVICE_TYPE, torch.edits)
 
