@@ -314,7 +314,8 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "torch.set_default_tensor_type(torch.cuda.FloatTensor)",
         'torch.set_default_device("npu")',
-        "torch.set_default_device(torch.accelerator.current_accelerator())",
+        'if hasattr(torch, "npu"):\n    torch.set_default_device("npu")\nelse:\n'
+        "    torch.set_default_tensor_type(torch.cuda.FloatTensor)",
     ),
     (
         "x = x.type(torch.cuda.HalfTensor)",

@@ -517,3 +517,9 @@ def test_a_choice_between_compiled_functions_or_compiler_flags_stays(tmp_path: P
 def test_a_function_that_imports_an_optional_kernel_for_itself_stays(tmp_path: Path) -> None:
     main = f"def main():\n    from ops import scan as fast\n{BODY}    fast(x)\n"
     assert not migrated(tmp_path, ops=OPTIONAL, bench=main).changes
+
+
+def test_a_package_below_src_is_looked_up(tmp_path: Path) -> None:
+    kernel = "import triton\n@triton.jit\ndef _kernel(x): ...\ndef scan(x):\n    _kernel[(1,)](x)\n"
+    test = f"{SKIP}def test_it():\n    from ours.ops import scan\n{BODY}    scan(x)\n"
+    assert not migrated(tmp_path, src__ours____init__="", src__ours__ops=kernel, tests__test_it=test).changes

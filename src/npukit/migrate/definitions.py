@@ -80,7 +80,7 @@ def _imported(node: ast.stmt, file: PythonFile) -> str:
     where = file_of("." * getattr(node, "level", 0) + module, file.path, file.names.root)
     parts = module.split(".")[1:] if where is None else []
     library = needed(node) or next(filter(None, map(needs_cuda, parts)), None)  # ours.triton, which is made elsewhere
-    if library is None and where is not None and re.match("test|bench", file.path.stem):
+    if library is None and where is not None and (_is_of_tests(file) or re.match("bench", file.path.stem)):
         library = needed_at_top(where)
         if library is None or library.name == "Triton":  # whose kernels are looked for one by one
             return extension_at_top(where, file.names.root)

@@ -2,7 +2,12 @@
 
 before:           torch.set_default_tensor_type("torch.cuda.FloatTensor")
 after (npu):      torch.set_default_device("npu")
-after (portable): torch.set_default_device(torch.accelerator.current_accelerator())
+after (portable): if hasattr(torch, "npu"):
+                      torch.set_default_device("npu")
+                  else:
+                      torch.set_default_tensor_type("torch.cuda.FloatTensor")
+
+The default device does not reach torch.Tensor(...) and torch.LongTensor(...), so CUDA keeps its default type.
 """
 
 from __future__ import annotations
@@ -45,6 +50,9 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if len(call.args) != 1 or not (match := _type(call.args[0], file)) or stays(call, file, goal):
         return
     name = style_of(goal).device(call, file, goal)
+    if func.attr != "type" and goal.portable:
+        yield rule.finding((file, call), f"{match[0]} is a CUDA tensor type", edits=_beside(call, match[1], file))
+        return
     edits = (*name.edits, *_by_device(call, func, match[1], name.text, file)) if name else ()
     if func.attr == "type":  # torch refuses torch.npu.FloatTensor as the default only
         at = file.span(call.args[0])[0] + file.source(call.args[0]).rindex("cuda")
@@ -70,3 +78,19 @@ def _by_device(call: ast.Call, func: ast.Attribute, kind: str, device: str, file
     indent = file.text[file.line_start(statement) : file.span(statement)[0]]
     second = f"{file.newline}{indent}{torch}.set_default_dtype({torch}.{dtype})"
     return (file.replace(call, f"{torch}.set_default_device({device}){second}"),)
+
+
+def _beside(call: ast.Call, kind: str, file: PythonFile) -> tuple[Edit, ...]:
+    """The default device for NPUs, and the default type for CUDA as it was."""
+    statement, dtype, torch = file.parent(call), _DTYPES.get(kind), torch_name(file)
+    if not dtype or not isinstance(statement, ast.Expr) or not file.alone_on_lines(statement):
+        return ()
+    if statement.end_lineno != statement.lineno:
+        return ()
+    indent = file.text[file.line_start(statement) : file.span(statement)[0]]
+    inner = f"{indent}    "
+    of_npu = [f'{torch.text}.set_default_device("npu")']
+    if kind != "Float":
+        of_npu.append(f"{torch.text}.set_default_dtype({torch.text}.{dtype})")
+    lines = [f'if hasattr({torch.text}, "npu"):', *(f"{inner}{each}" for each in of_npu), f"{indent}else:", inner]
+    return (*torch.edits, file.insert(file.span(call)[0], file.newline.join(lines)))
