@@ -1,13 +1,11 @@
-"""Replace torch.set_default_tensor_type for CUDA tensors.
+"""Replace CUDA's tensor types.
 
-before:           torch.set_default_tensor_type("torch.cuda.FloatTensor")
-after (npu):      torch.set_default_device("npu")
-after (portable): if hasattr(torch, "npu"):
-                      torch.set_default_device("npu")
-                  else:
-                      torch.set_default_tensor_type("torch.cuda.FloatTensor")
+before:           x = x.type(torch.cuda.HalfTensor)
+after (npu):      x = x.type(torch.npu.HalfTensor)
+after (portable): x = x.to(torch.accelerator.current_accelerator(), torch.float16)
 
-The default device does not reach torch.Tensor(...) and torch.LongTensor(...), so CUDA keeps its default type.
+torch.set_default_tensor_type("torch.cuda.FloatTensor") becomes torch.set_default_device("npu") on NPUs. The default
+device does not reach torch.Tensor(...), so the portable style keeps the default type for CUDA, in an `else`.
 """
 
 from __future__ import annotations
