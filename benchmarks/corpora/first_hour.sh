@@ -42,8 +42,7 @@ block "npukit doctor" "npukit analyze my_project" "npukit migrate my_project --d
     "npukit verify my_project migrated -- python train.py --steps 5"
 printf '\nTo run it takes torch, and what the last sentence says. The first use of a simulated NPU downloads torch_npu and compiles the rest; `npukit sim setup` does that ahead of time.\n'
 block "pip install -q torch==2.13.0" "pip install -q '$source[train]'" "npukit sim setup" \
-    "npukit verify my_project migrated -- python train.py --steps 5" \
-    "npukit run --device sim --devices 2 migrated/train.py --steps 5"
+    "npukit verify my_project migrated -- python train.py --steps 5"
 printf '\n## Fine-tune a model\n\nThe model is a tiny one with random weights and its 400 rows are made up, so that nothing is downloaded.\n'
 block "npukit run --device cpu $source/examples/finetune/make.py model_and_rows" \
     "npukit init --model model_and_rows/model --data model_and_rows/data/cards.jsonl"
