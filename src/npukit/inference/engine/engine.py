@@ -113,6 +113,7 @@ class Engine:
             return
         self._model.set_attn_implementation(self._own_attention)
         self._scheduler.forget_prefixes()
+        self._addresses = self._places_of_weights()
         if not keep_cache:
             self._runner.forget_graphs()
             release_cache(self._model)
@@ -122,6 +123,11 @@ class Engine:
         self._model.eval()
         if isinstance(self._runner, Runner):
             self._runner.use_paged_attention()
+            if self._places_of_weights() != self._addresses:  # a fused optimizer lays them out anew
+                self._runner.forget_graphs()
+
+    def _places_of_weights(self) -> list[int]:
+        return [parameter.data_ptr() for parameter in self._model.parameters()]
 
     def warm_up(self) -> None:
         """Do before the first request what would make some of the first ones wait."""
