@@ -46,7 +46,7 @@ def by_hand(logps: Any, old: Any, ref: Any, options: GrpoOptions) -> float:
                 loss = -min(free * advantage, min(max(c, 1 - options.epsilon), 1 + high) * advantage)
             if ref is not None:
                 apart = ref[row][t] - logps[row][t]
-                loss += options.beta * (math.exp(apart) - apart - 1)
+                loss += options.beta * (math.exp(apart) - apart - 1) * (c if options.use_bias_correction_kl else 1)
             losses.append(loss)
         rows.append(losses)
     if options.loss_type in ("grpo", "sapo"):
@@ -59,8 +59,10 @@ def by_hand(logps: Any, old: Any, ref: Any, options: GrpoOptions) -> float:
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo"])
 def test_a_loss_is_its_formula(loss_type: Any, level: Any) -> None:
-    more = {"epsilon_high": 0.3, "delta": 1.6} if loss_type != "cispo" else {"epsilon_high": 1.2}
-    options = GrpoOptions(loss_type=loss_type, importance_sampling_level=level, beta=0.1, **more)
+    more: dict[str, Any] = {"epsilon_high": 0.3, "delta": 1.6} if loss_type != "cispo" else {"epsilon_high": 1.2}
+    biased = loss_type == "dapo"
+    more |= {"beta": 0.1, "use_bias_correction_kl": biased, "importance_sampling_level": level}
+    options = GrpoOptions(loss_type=loss_type, **more)
     logps, old, ref = values(0).requires_grad_(), values(1), values(2)
     found, figures = loss_of(logps, torch.ones_like(logps), batch(old=old, reference=ref), options)
     assert float(found.detach()) == pytest.approx(

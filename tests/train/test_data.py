@@ -62,6 +62,19 @@ def test_an_epoch_has_every_row_once_on_all_ranks_together(rows: Any, world_size
     assert sum(batch.weight for share in shares for step in share for batch in step) == ROWS
 
 
+def test_steps_that_repeat_rows_can_be_resumed_between_repeats() -> None:
+    def read(start: Position) -> list[tuple[list[int], bool]]:
+        making: dict[str, Any] = {"collate": list, "weight": len, "seed": 1, "shuffle": True, "workers": 0, "epochs": 1}
+        data = Data(list(range(10)), Split(4, 1, 0, 1), torch.device("cpu"), repeats=2, **making)
+        assert data.steps_per_epoch == 6
+        return [(step[0].content, step[0].ends_epoch) for step in data.steps(start)]
+
+    steps = read(Position())
+    assert [len(rows) for rows, _ in steps] == [4, 4, 4, 4, 2, 2] and steps[0][0] == steps[1][0] != steps[2][0]
+    assert [ends for _, ends in steps] == [False] * 5 + [True]
+    assert read(Position(0, 3)) == steps[3:]
+
+
 def test_a_step_has_the_same_rows_however_many_ranks_share_it() -> None:
     alone = take(make(Rows(), batch_size=4, shuffle=True), 6)
     shared = [take(make(Rows(), rank, 2, shuffle=True), 6) for rank in range(2)]

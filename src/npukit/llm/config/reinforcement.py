@@ -66,6 +66,9 @@ class GrpoOptions(FrozenOptions):
     beta: Annotated[float, Field(ge=0), GRPO] = Field(
         0.0, description="weight of the distance (KL) from the model before training"
     )
+    use_bias_correction_kl: Annotated[bool, GRPO] = Field(
+        False, description="weigh that distance by the ratio, as DeepSeek-V3.2 and TRL's default do"
+    )
     kl_in_reward: Annotated[bool, GRPO] = Field(
         False, description="take that distance off the reward, instead of adding it to the loss"
     )

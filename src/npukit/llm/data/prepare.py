@@ -131,7 +131,8 @@ class _Preparation:
         numbers = np.repeat(np.arange(len(tables), dtype=np.int32), [len(rows) for rows in chosen])
         rows = Chosen(tables, numbers, np.concatenate(list(chosen)))
         lengths = rows.lengths()
-        counted = f"{len(rows):,} rows, {lengths.sum():,} tokens for {purpose}"
+        tokens = f", {lengths.sum():,} tokens" if self._task.counts_tokens else ""
+        counted = f"{len(rows):,} rows{tokens} for {purpose}"
         if not self._data.packing:
             self._tell(f"{counted}.")
             return rows

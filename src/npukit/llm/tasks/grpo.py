@@ -27,6 +27,7 @@ class GRPO(Task):
     program = "npukit.rl.rank"  # which has the inference engine
     uses: ClassVar[frozenset[str]] = frozenset({"chat", "grpo"})
     columns_tell = True
+    counts_tokens = False
     compiles = False  # layers are called by the sampler and by the learner, with rows of very different lengths
 
     def problems(self, config: Config) -> Iterator[tuple[str, str]]:

@@ -42,6 +42,7 @@ class Task:
     streams: ClassVar[bool] = False  # rows may be read while the model trains
     packs: ClassVar[bool] = False  # rows are packed before the first step
     models_tokens: ClassVar[bool] = False  # the loss is that of every next token, nothing else
+    counts_tokens: ClassVar[bool] = True  # the tokens of rows are what is trained on
     rows_per_item: ClassVar[int] = 1  # of the model for each row of the data
     columns_tell: ClassVar[bool] = False  # a row is understood by its own columns, whatever the layout of the others
     compiles: ClassVar[bool] = True  # layers may be compiled where that makes them faster

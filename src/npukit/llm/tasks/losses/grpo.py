@@ -122,7 +122,7 @@ def loss_of(
         distance = divergence(logprobs, batch["reference"])
         figures = {"kl": _mean(distance, mask), **figures}
         if not options.kl_in_reward:
-            losses = losses + options.beta * distance
+            losses = losses + options.beta * distance * (ratio if options.use_bias_correction_kl else 1)
     if options.importance_correction:
         losses = losses * correction(old, sampled, mask, options)
     figures["sampling/logp_difference"] = _mean((old - sampled).abs(), mask)
