@@ -247,7 +247,9 @@ def test_every_package_that_is_imported_is_declared() -> None:
     """So that none is there by chance, because another one happens to need it."""
     declared = {Requirement(each).name.lower().replace("-", "_") for each in PROJECT["dependencies"]}
     declared |= {Requirement(each).name.lower().replace("-", "_") for every in EXTRAS.values() for each in every}
-    known = declared | ON_OCCASION | {"npukit", "yaml", "annotated_types", "pydantic_core"} | sys.stdlib_module_names
+    known = (
+        declared | ON_OCCASION | {"npukit", "yaml", "PIL", "annotated_types", "pydantic_core"} | sys.stdlib_module_names
+    )
     imported = {
         (name.partition(".")[0], str(file.relative_to(ROOT)))
         for file in (ROOT / "src").rglob("*.py")

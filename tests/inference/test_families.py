@@ -30,7 +30,10 @@ EXPERTS = {
     "moe_intermediate_size": 32,
     "shared_expert_intermediate_size": 32,
 }
-PLAIN = sorted(name for name, family in families.known().items() if family.attention == "plain")
+# Models that see are not served yet.
+PLAIN = sorted(
+    name for name, family in families.known().items() if family.attention == "plain" and name not in families.visions()
+)
 
 
 @pytest.mark.parametrize("kind", PLAIN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from npukit.launch.abilities import abilities
 from npukit.llm import families
 
 
@@ -26,8 +28,8 @@ def use_fused_operators(model: Any) -> None:
         elif kind in _TANH_GELUS:
             module.forward = _npu_gelu
     code = importlib.import_module(type(model).__module__)
-    if families.of(model.config).fused_rotary:
-        code.apply_rotary_pos_emb = _rotary  # type: ignore[attr-defined]
+    if families.of(model.config).fused_rotary and not hasattr(code.apply_rotary_pos_emb, "is_fused"):
+        code.apply_rotary_pos_emb = _rotary(code.apply_rotary_pos_emb)  # type: ignore[attr-defined]
 
 
 def use_compilable_gelu(model: nn.Module) -> None:
@@ -88,8 +90,17 @@ def _swiglu(module: Any) -> Any:
     return forward
 
 
-def _rotary(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> tuple[Tensor, Tensor]:
+def _rotary(before: Any) -> Any:
+    """All models of a family call this, also one that stays on the CPU of the same process."""
     import torch_npu
 
-    cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
-    return torch_npu.npu_rotary_mul(query, cos, sin), torch_npu.npu_rotary_mul(key, cos, sin)
+    @functools.wraps(before)
+    def rotary(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> tuple[Tensor, Tensor]:
+        if not abilities(query.device).torch_npu:
+            turned: tuple[Tensor, Tensor] = before(query, key, cos, sin, unsqueeze_dim=unsqueeze_dim)
+            return turned
+        cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
+        return torch_npu.npu_rotary_mul(query, cos, sin), torch_npu.npu_rotary_mul(key, cos, sin)
+
+    rotary.is_fused = True  # type: ignore[attr-defined]
+    return rotary

@@ -187,6 +187,8 @@ export const EN = {
   group_data: "Data",
   group_preference: "Preferences",
   group_head: "Classification, embedding, ranking",
+  group_grpo: "GRPO",
+  group_rewards: "Rewards",
   group_training: "Training",
   device_auto: "Automatic",
   device_npu: "NPU",

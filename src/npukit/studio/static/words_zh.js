@@ -186,6 +186,8 @@ export const ZH = {
   group_data: "数据",
   group_preference: "偏好学习",
   group_head: "分类、向量与排序",
+  group_grpo: "GRPO",
+  group_rewards: "奖励",
   group_training: "训练",
   device_auto: "自动",
   device_npu: "NPU",
