@@ -1,4 +1,4 @@
-"""RolloutSample answers from the model that is trained, with the inference engine on its own modules."""
+"""Sample answers from the model that is trained, with the inference engine on its own modules."""
 
 from __future__ import annotations
 
