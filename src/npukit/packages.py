@@ -23,7 +23,7 @@ def require(*packages: str, extra: str = "") -> None:
     >>> require("torch", "peft", extra="train")
     npukit: This needs peft, which is not installed: pip install 'npukit[train]'.
     """
-    if missing := [each for each in packages if not _is_installed(each)]:
+    if missing := [package for package in packages if not _is_installed(package)]:
         raise not_installed(missing, extra)
     for package in packages:
         wanted = next((brought[package] for brought in extras().values() if package in brought), "")
@@ -72,7 +72,7 @@ def extras() -> dict[str, dict[str, str]]:
 def _command(packages: Sequence[str], extra: str) -> str:
     names: list[str] = []
     for package in packages:
-        bringing = [each for each, brought in extras().items() if package in brought]
+        bringing = [extra for extra, brought in extras().items() if package in brought]
         chosen = extra if extra in bringing else bringing[0] if bringing else ""
         names.append(f"'npukit[{chosen}]'" if chosen else package.replace("_", "-"))
     return f"pip install {' '.join(dict.fromkeys(names))}"
@@ -100,4 +100,4 @@ def _version(package: str) -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(each) for each in re.findall(r"\d+", version)[:3]) or (sys.maxsize,)
+    return tuple(int(digits) for digits in re.findall(r"\d+", version)[:3]) or (sys.maxsize,)

@@ -83,7 +83,7 @@ def install(own: bool = False) -> None:
         return
     if own:
         _hide_deprecations()
-        NATIVE.extend(each for each in OWN_NATIVE if each not in NATIVE)
+        NATIVE.extend(name for name in OWN_NATIVE if name not in NATIVE)
     for pattern in (*WARNINGS, *(OWN_WARNINGS if own else ()), *(f".*{re.escape(part)}" for part in NATIVE)):
         warnings.filterwarnings("ignore", pattern)
     for pattern in ONCE:

@@ -85,7 +85,7 @@ def main() -> None:
 
 def check_system(arguments: list[str]) -> None:
     """Refuse in one sentence what only Linux has; reading and rewriting code is tried on macOS."""
-    verb = next((each for each in arguments if not each.startswith("-")), None)
+    verb = next((word for word in arguments if not word.startswith("-")), None)
     way_out = WAYS_OUT.get(sys.platform)
     if verb is None or way_out is None or (sys.platform == "darwin" and verb in READING):
         return

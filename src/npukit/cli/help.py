@@ -212,8 +212,8 @@ def choices(param: Any) -> list[str]:
     """The values that an option of an enumeration or a Literal takes."""
     annotation = param.type_descriptor.annotation
     if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return [str(each.value) for each in annotation]
-    return [str(each) for each in typing.get_args(annotation)] if typing.get_origin(annotation) is Literal else []
+        return [str(member.value) for member in annotation]
+    return [str(choice) for choice in typing.get_args(annotation)] if typing.get_origin(annotation) is Literal else []
 
 
 def meaning(param: Any) -> str:
@@ -246,7 +246,7 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
     """
     import difflib
 
-    found = difflib.get_close_matches(word, known, n=1) or [each for each in known if each.startswith(word)]
+    found = difflib.get_close_matches(word, known, n=1) or [name for name in known if name.startswith(word)]
     return f": did you mean {found[0]}?" if found else "."
 
 

@@ -60,7 +60,7 @@ def init(
     rows = f" for {counted(made.rows, 'row')}" if made.rows is not None else ""
     command = f"npukit train {shlex.quote(str(file))}" + (f" --devices {devices}" if devices > 1 else "")
     commands = [f"{command} --dry-run", command]
-    text = f"Wrote {file}{rows}, and {schema} for editors. Next:\n" + "\n".join(f"  {each}" for each in commands)
+    text = f"Wrote {file}{rows}, and {schema} for editors. Next:\n" + "\n".join(f"  {command}" for command in commands)
     show({"file": file, "schema": schema, "rows": made.rows, "devices": devices, "next": commands}, text, json)
 
 

@@ -127,7 +127,7 @@ def launch(
     check_auto(auto, chosen)
     check_faults(fault, chosen)
     job = plan_job(command, plan, chosen, os.environ, auto, max_restarts, log_dir)
-    variables = {each.name: each.value for each in job.variables}
+    variables = {variable.name: variable.value for variable in job.variables}
     if dry_run:
         show({"command": job.command, "variables": variables, "layout": job.layout}, str(job), json)
     else:

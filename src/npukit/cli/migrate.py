@@ -111,7 +111,7 @@ def _checked(migration: Migration, path: Path, command: str) -> Migration:
     for line in as_lines(checked):
         print(printable(line), file=sys.stderr)
     if not checked.good:
-        worst = next(each for each in checked.after if not each.passed)
+        worst = next(run for run in checked.after if not run.passed)
         print(printable(f"\n{worst.output}"), file=sys.stderr)
         raise NpukitError(f"Nothing was written: `{command}` does worse after the migration, on {worst.device}.")
     return checked.migration

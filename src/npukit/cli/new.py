@@ -27,4 +27,4 @@ def new(
     made, place = name.absolute().name, shlex.quote(str(name))
     train = f"cd {place} && npukit run train.py"
     text = f"Created {made}. To train: {train} (add --device sim for a simulated NPU)"
-    show({"folder": name, "files": sorted(each.name for each in name.iterdir()), "next": [train]}, text, json)
+    show({"folder": name, "files": sorted(file.name for file in name.iterdir()), "next": [train]}, text, json)

@@ -152,10 +152,10 @@ def compare(
     """
     from npukit.precision.comparing import compare as compare_runs
 
-    for each in rename or []:
-        if "=" not in each:
-            raise NpukitError(f"--rename takes OLD=NEW, such as transformer.h=model.layers, not {each!r}.")
-    found = compare_runs(left, right, dict(each.split("=", 1) for each in rename or []))
+    for pair in rename or []:
+        if "=" not in pair:
+            raise NpukitError(f"--rename takes OLD=NEW, such as transformer.h=model.layers, not {pair!r}.")
+    found = compare_runs(left, right, dict(pair.split("=", 1) for pair in rename or []))
     if report:
         from npukit.precision.page import write_page
 
@@ -235,7 +235,7 @@ def bisect(
 
     words = script_of(command)
     new_folder(output)
-    environments = tuple(choose(each, 1, card).environment() for each in (reference, device))
+    environments = tuple(choose(kind, 1, card).environment() for kind in (reference, device))
     found = bisect_runs(
         words,
         (environments[0], environments[1]),

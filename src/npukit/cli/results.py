@@ -82,7 +82,7 @@ def print_error(error: dict[str, Any], exit_code: int, arguments: list[str]) -> 
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if _answer is None and "--json" not in options:
         return
-    command = _answer.command if _answer else " ".join(["npukit", *[each for each in options if each[0] != "-"][:1]])
+    command = _answer.command if _answer else " ".join(["npukit", *[word for word in options if word[0] != "-"][:1]])
     print(to_json(envelope(command, None, exit_code, error)), flush=True)
 
 

@@ -51,9 +51,11 @@ def _show(found: RewardTrial) -> None:
     table = Table("row", *found.functions, "answer")
     for number, (scores, answer) in enumerate(zip(found.rewards, found.answers, strict=True), 1):
         short = " ".join(answer.split())
-        table.add_row(str(number), *(_shown(each) for each in scores), printable(short[:60] + "…" * (len(short) > 60)))
+        table.add_row(
+            str(number), *(_shown(reward) for reward in scores), printable(short[:60] + "…" * (len(short) > 60))
+        )
     table.add_section()
-    table.add_row("mean", *(_shown(each) for each in found.means), "")
+    table.add_row("mean", *(_shown(mean) for mean in found.means), "")
     console().print(table)
     for problem in found.problems:
         console().print(printable(str(problem)))

@@ -57,8 +57,8 @@ def _helps() -> dict[str, str]:
     helps: dict[str, str] = {}
     for verb in (verb for group in VERBS.values() for verb in group):
         command = load(verb)
-        for name, each in (getattr(command, "commands", None) or {"": command}).items():
+        for name, subcommand in (getattr(command, "commands", None) or {"": command}).items():
             title = f"npukit {verb.name} {name}".strip()
-            context: Any = typer.Context(each, info_name=title)
-            helps[title] = each.get_help(context)
+            context: Any = typer.Context(subcommand, info_name=title)
+            helps[title] = subcommand.get_help(context)
     return helps

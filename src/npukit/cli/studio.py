@@ -101,8 +101,8 @@ def form(name: str) -> dict[str, Any]:
     declared = inspect.signature(function).parameters
     page = FORMS[name]
     hints = typing.get_type_hints(function, include_extras=True)
-    hints = {each: hints[each] for each in declared if each not in (*NOT_IN_FORMS, page.strip("-"))}
-    fields = [_field(each, hint, declared[each].default) for each, hint in hints.items()]
+    hints = {parameter: hints[parameter] for parameter in declared if parameter not in (*NOT_IN_FORMS, page.strip("-"))}
+    fields = [_field(parameter, hint, declared[parameter].default) for parameter, hint in hints.items()]
     return {
         "options": fields,
         "names": [field["name"] for field in fields],
@@ -116,12 +116,12 @@ def _field(name: str, hint: Any, default: Any) -> dict[str, Any]:
     annotation, info = typing.get_args(hint)[:2]
     is_union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
     plain = next(
-        each for each in (typing.get_args(annotation) if is_union else (annotation,)) if each is not type(None)
+        part for part in (typing.get_args(annotation) if is_union else (annotation,)) if part is not type(None)
     )
     inner = typing.get_args(plain) if typing.get_origin(plain) in (list, Literal) else (plain,)
     kind, choices = "text", []
     if isinstance(inner[0], type) and issubclass(inner[0], Enum):
-        kind, choices = "choice", [each.value for each in inner[0]]
+        kind, choices = "choice", [member.value for member in inner[0]]
     elif isinstance(inner[0], str):
         kind, choices = "choice", list(inner)
     elif inner[0] in (int, float, bool):
@@ -129,14 +129,14 @@ def _field(name: str, hint: Any, default: Any) -> dict[str, Any]:
     elif inner[0] is Path or name in PATHS:
         kind = "path"
     is_argument = isinstance(info, typer.models.ArgumentInfo)
-    names = [each for word in info.param_decls or () for each in word.split("/") if each.startswith("--")]
+    names = [flag for word in info.param_decls or () for flag in word.split("/") if flag.startswith("--")]
     flag = "" if is_argument else names[0] if names else f"--{name.replace('_', '-')}"
     default = None if default is inspect.Parameter.empty else getattr(default, "value", default)
     return {
         "name": name,
         "label": name.replace("_", " ").capitalize(),
         "flag": flag,
-        "off": [each for each in names[1:] if each.startswith("--no-")],
+        "off": [other for other in names[1:] if other.startswith("--no-")],
         "kind": "command" if name == "command" else kind,
         "choices": choices,
         "list": typing.get_origin(plain) is list,

@@ -113,18 +113,18 @@ def _words(use: Use, verb: Verb, flags: Mapping[str, Any], unused: list[str]) ->
         if key not in known:
             unused.append(key)
             continue
-        for each in value if isinstance(value, tuple) else (value,):
-            yield from _option(known[key][0], each, flags[known[key][0]])
+        for item in value if isinstance(value, tuple) else (value,):
+            yield from _option(known[key][0], item, flags[known[key][0]])
 
 
 def _model(use: Use) -> tuple[str, Use]:
     """An adapter that names its model stands for both."""
     from npukit.llm.reading.read_use import base
 
-    applied = [each for each in use.adapters if each.name is None]
+    applied = [adapter for adapter in use.adapters if adapter.name is None]
     if len(applied) != 1 or base(applied[0].path) != use.model.path:
         return use.model.path, use
-    named = tuple(each for each in use.adapters if each.name is not None)
+    named = tuple(adapter for adapter in use.adapters if adapter.name is not None)
     return applied[0].path, use.model_copy(update={"adapters": named})
 
 

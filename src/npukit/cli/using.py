@@ -63,7 +63,7 @@ def flags(verb: Verb) -> dict[str, tuple[str, ...]]:
 def _flag(option: Option) -> Flag:
     from npukit.llm.config.use import Flag
 
-    return next((each for each in option.field.metadata if isinstance(each, Flag)), Flag())
+    return next((item for item in option.field.metadata if isinstance(item, Flag)), Flag())
 
 
 def with_options(function: Callable[..., None], verb: Verb) -> Callable[..., None]:
@@ -73,17 +73,17 @@ def with_options(function: Callable[..., None], verb: Verb) -> Callable[..., Non
 
     known = options(Use)
     named = {_name(names): (key, names) for key, names in flags(verb).items()}
-    own = [each for each in inspect.signature(function).parameters.values() if each.name != "use"]
-    own = [each.replace(annotation=eval(str(each.annotation), function.__globals__)) for each in own]
-    arguments = [each for each in own if _is_argument(each.annotation)]
+    own = [parameter for parameter in inspect.signature(function).parameters.values() if parameter.name != "use"]
+    own = [parameter.replace(annotation=eval(str(parameter.annotation), function.__globals__)) for parameter in own]
+    arguments = [parameter for parameter in own if _is_argument(parameter.annotation)]
     parameters = [
         inspect.Parameter("model", inspect.Parameter.KEYWORD_ONLY, annotation=Model),
         *arguments,
         *(_parameter(name, known[key], names) for name, (key, names) in named.items()),
-        *(each for each in own if each not in arguments),
+        *(parameter for parameter in own if parameter not in arguments),
         inspect.Parameter("explain", inspect.Parameter.KEYWORD_ONLY, annotation=Explain, default=False),
     ]
-    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
 
     def made(**values: Any) -> None:
         given = {names[0]: (key, values.pop(name)) for name, (key, names) in named.items()}
@@ -91,7 +91,7 @@ def with_options(function: Callable[..., None], verb: Verb) -> Callable[..., Non
         function(use=_use(verb, values.pop("model"), given), **values)
 
     made.__doc__, made.__name__ = function.__doc__, function.__name__
-    made.__annotations__ = {each.name: each.annotation for each in parameters}
+    made.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     made.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return made
 
@@ -123,7 +123,7 @@ def _name(names: tuple[str, ...]) -> str:
 
 
 def _is_argument(annotation: Any) -> bool:
-    return any(isinstance(each, typer.models.ArgumentInfo) for each in getattr(annotation, "__metadata__", ()))
+    return any(isinstance(item, typer.models.ArgumentInfo) for item in getattr(annotation, "__metadata__", ()))
 
 
 def _parameter(name: str, option: Option, names: tuple[str, ...]) -> inspect.Parameter:
@@ -131,8 +131,8 @@ def _parameter(name: str, option: Option, names: tuple[str, ...]) -> inspect.Par
     from npukit.llm.config.schema import parts
 
     annotation, default = option.field.annotation, option.field.default
-    kinds = [each for each in parts(annotation) if isinstance(each, type) or typing.get_origin(each) is Literal]
-    kind = next(each for each in kinds if each is not type(None))
+    kinds = [part for part in parts(annotation) if isinstance(part, type) or typing.get_origin(part) is Literal]
+    kind = next(part for part in kinds if part is not type(None))
     is_list = typing.get_origin(annotation) is tuple
     if kind is bool and default is not False:
         names = (f"{names[0]}/--no-{names[0][2:]}", *names[1:])

@@ -69,24 +69,26 @@ def export_gguf(
     name = ARCHITECTURES[config.model_type]
     weights = MergedWeights(model, open_checkpoint(model), adapters, trust_remote_code=False)
     plan = weights.plan(None if dtype == "auto" else getattr(torch, dtype))
-    kinds = {each: _kind(gguf, planned.shape, planned.dtype) for each, planned in plan.items()}
-    architecture = next(each for each, known in gguf.MODEL_ARCH_NAMES.items() if known == name)
+    kinds = {weight: _kind(gguf, planned.shape, planned.dtype) for weight, planned in plan.items()}
+    architecture = next(number for number, known in gguf.MODEL_ARCH_NAMES.items() if known == name)
     names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
-    total, done = sum(each.bytes for each in plan.values()), 0
+    total, done = sum(planned.bytes for planned in plan.values()), 0
     with new_folder(output, total, force, (model, *adapters)) as folder, _without_logs():
         writer = gguf.GGUFWriter(folder / FILE, name)
         _describe(writer, gguf, config, model.name)
         _add_tokenizer(writer, gguf, [*reversed(adapters), model], config.vocab_size)
-        for each, planned in plan.items():
-            width = gguf.GGML_QUANT_SIZES[kinds[each]][1]
+        for weight, planned in plan.items():
+            width = gguf.GGML_QUANT_SIZES[kinds[weight]][1]
             size = int(np.prod(planned.shape)) * width
-            writer.add_tensor_info(_named(names, each), planned.shape, np.dtype(np.float32), size, kinds[each])
+            writer.add_tensor_info(_named(names, weight), planned.shape, np.dtype(np.float32), size, kinds[weight])
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
-        for each, planned in plan.items():
-            tensor = _for_llama_cpp(each, weights.tensor(each), config) if name == "llama" else weights.tensor(each)
-            writer.write_tensor_data(gguf.quants.quantize(tensor.float().contiguous().numpy(), kinds[each]))
+        for weight, planned in plan.items():
+            tensor = weights.tensor(weight)
+            if name == "llama":
+                tensor = _for_llama_cpp(weight, tensor, config)
+            writer.write_tensor_data(gguf.quants.quantize(tensor.float().contiguous().numpy(), kinds[weight]))
             done += planned.bytes
             progress(done, total)
         writer.close()

@@ -65,7 +65,7 @@ def merge(
     weights = open_checkpoint(model)
     merged = MergedWeights(model, weights, adapters, trust_remote_code)
     plan = merged.plan(None if dtype == "auto" else getattr(torch, dtype))
-    total = sum(each.bytes for each in plan.values())
+    total = sum(planned.bytes for planned in plan.values())
     done = 0
 
     def wrote(size: int) -> None:
@@ -78,7 +78,7 @@ def merge(
         files += copy_others(model, adapters, folder)
         written = merged.config(config, plan)
         (folder / "config.json").write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    kinds = sorted({str(each.dtype).removeprefix("torch.") for each in plan.values()})
+    kinds = sorted({str(planned.dtype).removeprefix("torch.") for planned in plan.values()})
     names = tuple(str(adapter) for adapter in adapters)
     return Exported(output, tuple(files), len(plan), len(merged.changes), total, ", ".join(kinds), names, merged.notes)
 
@@ -113,7 +113,9 @@ class MergedWeights:
         that see with the names of their language model alone, or of that within them.
         """
         bare = parameter.removeprefix(f"{self._skeleton.base_model_prefix}.")
-        seeing = [parameter.replace("model.language_model.", each, 1) for each in ("model.", "language_model.model.")]
+        seeing = [
+            parameter.replace("model.language_model.", prefix, 1) for prefix in ("model.", "language_model.model.")
+        ]
         for name in (parameter, bare, *seeing):
             if name in self._weights.entries or name in tied:
                 return name
@@ -124,7 +126,8 @@ class MergedWeights:
     def _settle_ties(self) -> None:
         """A layer that shares its weight with the embedding is written by itself where they are no longer the same."""
         for name, source in tied_weights(self._skeleton).items():
-            saved = next((each for each in (source, source.partition(".")[2]) if each in self._weights.entries), None)
+            candidates = (source, source.partition(".")[2])
+            saved = next((candidate for candidate in candidates if candidate in self._weights.entries), None)
             if saved is None or (name not in self.changes and saved not in self.changes):
                 continue
             self._untied[name] = saved
@@ -147,7 +150,7 @@ class MergedWeights:
 
     def _is_embedding(self, name: str) -> bool:
         return any(
-            name.endswith(each) for each in ("embed_tokens.weight", "wte.weight", "lm_head.weight", "lm_head.bias")
+            name.endswith(ending) for ending in ("embed_tokens.weight", "wte.weight", "lm_head.weight", "lm_head.bias")
         )
 
     def tensor(self, name: str) -> Tensor:
@@ -159,14 +162,16 @@ class MergedWeights:
 
     def config(self, config: dict[str, Any], plan: Mapping[str, Planned]) -> dict[str, Any]:
         """The model's config.json, as far as it says what has changed."""
-        kinds = {each.dtype for each in plan.values() if each.dtype.is_floating_point}
+        kinds = {planned.dtype for planned in plan.values() if planned.dtype.is_floating_point}
         changed = dict(config)
         if len(kinds) == 1:
             key = "torch_dtype" if "torch_dtype" in config else "dtype"
             changed[key] = str(kinds.pop()).removeprefix("torch.")
         if self._untied:
             changed["tie_word_embeddings"] = False
-        sizes = [each.shape[0] for name, each in plan.items() if name in self.changes and self._is_embedding(name)]
+        sizes = [
+            planned.shape[0] for name, planned in plan.items() if name in self.changes and self._is_embedding(name)
+        ]
         if sizes and "vocab_size" in config:
             changed["vocab_size"] = max(sizes)
         return changed

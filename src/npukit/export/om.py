@@ -104,7 +104,7 @@ def _compile(atc: str, command: tuple[str, ...], environ: Mapping[str, str], exp
 
 
 def _script(command: tuple[str, ...]) -> str:
-    arguments = " \\\n    ".join(shlex.quote(each) for each in command)
+    arguments = " \\\n    ".join(shlex.quote(argument) for argument in command)
     return (
         "#!/usr/bin/env bash\n"
         "# Run this where CANN is installed, with its set_env.sh sourced.\n"

@@ -53,7 +53,7 @@ def write_sharded(
         weight_map |= dict.fromkeys(names, files[-1])
     hashes = {"files": hash_files(folder, files)}
     if len(shards) > 1:
-        total = {"total_size": sum(each.bytes for each in plan.values())}
+        total = {"total_size": sum(planned.bytes for planned in plan.values())}
         index = {"metadata": total, "weight_map": dict(sorted(weight_map.items()))}
         files.append(f"{stem}.safetensors.index.json")
         (folder / files[-1]).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")

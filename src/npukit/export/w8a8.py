@@ -69,7 +69,7 @@ def quantise(
         raise NpukitError(f"{model} has no linear layers that can be quantised.")
     tensors = _Tensors(weights, linear)
     plan = tensors.plan()
-    total = sum(each.bytes for each in plan.values())
+    total = sum(planned.bytes for planned in plan.values())
     done = 0
 
     def wrote(size: int) -> None:

@@ -55,7 +55,7 @@ def card(name: str) -> Card:
     """
     known = cards()
     wanted = name.lower().removeprefix("ascend")
-    by_lower_name = {word.lower(): each.name for each in known.values() for word in (each.name, *each.also)}
+    by_lower_name = {word.lower(): card.name for card in known.values() for word in (card.name, *card.also)}
     if wanted in by_lower_name:
         return known[by_lower_name[wanted]]
     import difflib
@@ -71,4 +71,4 @@ def card_of(smi_name: str) -> Card | None:
     >>> card_of("910B3").kernels
     'ascend910b'
     """
-    return next((each for each in cards().values() if smi_name in (each.smi_name, each.name)), None)
+    return next((card for card in cards().values() if smi_name in (card.smi_name, card.name)), None)

@@ -68,5 +68,5 @@ def speed_of(name: str) -> Speed | None:
         return Speed(row["tflops"] * 1e12, row["bandwidth_gbs"] * 1e9) if row else None
     if found.tflops is None or found.bandwidth_gbs is None:
         return None
-    links = [(each or 0.0) * 1e9 for each in (found.link_gbs, found.network_gbs)]
+    links = [(speed or 0.0) * 1e9 for speed in (found.link_gbs, found.network_gbs)]
     return Speed(found.tflops * 1e12, found.bandwidth_gbs * 1e9, *links)

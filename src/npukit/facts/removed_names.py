@@ -36,4 +36,4 @@ def removed_name(name: str, torch: str) -> RemovedName | None:
     """
     parts = name.split(".")
     found = (removed_names().get(".".join(parts[:length])) for length in range(len(parts), 1, -1))
-    return next((each for each in found if each and key(torch) >= key(each.missing_from)), None)
+    return next((name for name in found if name and key(torch) >= key(name.missing_from)), None)

@@ -53,7 +53,7 @@ class Target:
         """
         given: dict[str, str] = {}
         for part in text.split(","):
-            name, _, value = (each.strip() for each in part.partition("="))
+            name, _, value = (piece.strip() for piece in part.partition("="))
             name = name.lower().replace("-", "_")
             if name not in _FIELDS or not value:
                 raise NpukitError(f"{text!r} is not a target: write it as {EXAMPLE}; there are {', '.join(_FIELDS)}.")

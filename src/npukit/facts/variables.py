@@ -82,7 +82,7 @@ def renamed() -> dict[str, str]:
     >>> renamed()["CUDA_VISIBLE_DEVICES"]
     'ASCEND_RT_VISIBLE_DEVICES'
     """
-    return {name: each.instead for name, each in variables().items() if each.takes_the_same}
+    return {name: variable.instead for name, variable in variables().items() if variable.takes_the_same}
 
 
 @functools.cache

@@ -91,7 +91,7 @@ class Conversation:
         while finish is None:
             if stopped():
                 self._engine.cancel(number)
-            for output in (each for each in self._engine.step() if each.number == number):
+            for output in (candidate for candidate in self._engine.step() if candidate.number == number):
                 finish = finish or output.finish
                 if output.token is None:
                     continue

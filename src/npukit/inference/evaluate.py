@@ -90,7 +90,7 @@ def _find(paths: Sequence[str]) -> list[Path]:
         if not path.exists():
             raise NpukitError(f"There is no file or folder {path}.")
         files += (
-            sorted(each for each in path.rglob("*") if each.suffix in (".txt", ".csv")) if path.is_dir() else [path]
+            sorted(file for file in path.rglob("*") if file.suffix in (".txt", ".csv")) if path.is_dir() else [path]
         )
     if other := next((file for file in files if file.suffix not in (".txt", ".csv")), None):
         raise NpukitError(f"{other}: evaluation reads .txt for perplexity and .csv for multiple choice.")

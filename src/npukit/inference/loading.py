@@ -112,7 +112,7 @@ def choose_dtype(name: str, weights: WeightFiles, device: torch.device) -> torch
     for entry in weights.entries.values():
         if entry.dtype.is_floating_point:
             sizes[entry.dtype] = sizes.get(entry.dtype, 0) + entry.bytes
-    saved = max(sizes, key=lambda each: sizes[each], default=torch.float32)
+    saved = max(sizes, key=lambda dtype: sizes[dtype], default=torch.float32)
     if not abilities(device).own_memory:
         return torch.float32 if saved is torch.float16 else saved
     has_bf16 = torch.get_device_module(device).is_bf16_supported()

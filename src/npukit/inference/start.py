@@ -49,9 +49,9 @@ def start(verb: Verb, use: Use, devices: Devices, data: Sequence[str] = (), json
     check_reachable(use.model.path)
     if data:
         use = use.model_copy(
-            update={"data": use.data.model_copy(update={"input": tuple(Source(path=each) for each in data)})}
+            update={"data": use.data.model_copy(update={"input": tuple(Source(path=path) for path in data)})}
         )
     settings = devices.environment()
     more = launch_settings(settings, devices.kind == "npu", 1, {}) if verb != "serve" else ()
-    settings |= {each.name: each.value for each in more} | handed_over(UseJob(verb, use, json))
+    settings |= {variable.name: variable.value for variable in more} | handed_over(UseJob(verb, use, json))
     run(["-m", PROCESSES.get(verb, "npukit.inference.process")], settings, ranks=devices.count)

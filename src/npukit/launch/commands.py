@@ -83,7 +83,7 @@ def _script(command: Sequence[str], is_python: bool) -> str:
     if is_python:
         return "" if command[0] == "-m" else command[0]
     if Path(command[0]).name in _SHELLS:
-        return next((each for each in command[1:] if not each.startswith("-")), "") if "-c" not in command else ""
+        return next((word for word in command[1:] if not word.startswith("-")), "") if "-c" not in command else ""
     return command[0] if os.sep in command[0] and not Path(command[0]).is_absolute() else ""
 
 

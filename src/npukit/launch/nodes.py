@@ -141,9 +141,9 @@ def from_environment(environ: Environ) -> NodePlan:
     plans = [plan for scheduler in SCHEDULERS if (plan := scheduler(environ))]
     for first, second in itertools.pairwise(plans):
         if (first.nodes, first.rank) != (second.nodes, second.rank):
-            said = " and ".join(f"{each.source} says node {each.rank} of {each.nodes}" for each in (first, second))
+            claims = " and ".join(f"{plan.source} says node {plan.rank} of {plan.nodes}" for plan in (first, second))
             raise NpukitError(
-                f"The variables of this job contradict each other: {said}. Give --nnodes, --node-rank and --master."
+                f"The variables of this job contradict each other: {claims}. Give --nnodes, --node-rank and --master."
             )
     return next(iter(plans), None) or from_kubernetes(environ) or NodePlan()
 

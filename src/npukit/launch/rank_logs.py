@@ -106,7 +106,7 @@ class Started:
         context = self._context
         if context is None:
             return []
-        ended = {local for local, each in context.subprocess_handlers.items() if each.proc.returncode == 0}
+        ended = {local for local, handler in context.subprocess_handlers.items() if handler.proc.returncode == 0}
         ranks = {local: int(context.envs[local]["RANK"]) for local in context.subprocess_handlers}
         done = {local for local, rank in ranks.items() if logs.is_done(rank)} | ended - context._running_local_ranks
         return [(ranks[local], logs.logs.get(ranks[local], "")) for local in sorted(done)]

@@ -41,7 +41,7 @@ def share(cards: list[int], near: dict[int, frozenset[int]], usable: frozenset[i
     shares = []
     for place, card in enumerate(cards):
         cpus = sorted(near.get(card, frozenset()) & usable)
-        neighbours = [each for each in cards if near.get(each) == near.get(card)]
+        neighbours = [other for other in cards if near.get(other) == near.get(card)]
         size = len(cpus) // len(neighbours)
         turn = cards[:place].count(card) + neighbours.index(card)
         shares.append(set(cpus[turn * size : (turn + 1) * size]))

@@ -79,7 +79,7 @@ def _npus(info: Info) -> list[DeviceStatus]:
     result = []
     for number, chip in enumerate(info.chips):
         mine = [process for process in info.processes if (process.npu, process.chip) == (chip.npu, chip.chip)]
-        told = tuple(f"{each.name or '?'} (pid {each.pid}, {each.memory_mib or '?'} MiB)" for each in mine)
+        users = tuple(f"{process.name or '?'} (pid {process.pid}, {process.memory_mib or '?'} MiB)" for process in mine)
         result.append(
             DeviceStatus(
                 number if chip.device is None else chip.device,
@@ -91,7 +91,7 @@ def _npus(info: Info) -> list[DeviceStatus]:
                 chip.temperature_c,
                 chip.power_w,
                 chip.cores_percent,
-                told,
+                users,
             )
         )
     return result

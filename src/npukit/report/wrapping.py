@@ -17,7 +17,9 @@ def columns(text: str) -> int:
     >>> columns("NPU 卡")
     6
     """
-    return len(text) + sum(unicodedata.east_asian_width(each) in "WF" for each in text if not each.isascii())
+    return len(text) + sum(
+        unicodedata.east_asian_width(character) in "WF" for character in text if not character.isascii()
+    )
 
 
 def padded(text: str, width: int) -> str:

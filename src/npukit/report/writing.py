@@ -162,9 +162,9 @@ def is_disk_full(error: BaseException, place: Path | None = None) -> bool:
         return True
     # What is written in Rust (safetensors, tokenizers) has no errno, only the system's own words.
     return any(
-        (isinstance(each, OSError) and each.errno in (errno.ENOSPC, errno.EDQUOT))
-        or os.strerror(errno.ENOSPC) in str(each)
-        for each in _chain(error)
+        (isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT))
+        or os.strerror(errno.ENOSPC) in str(cause)
+        for cause in _chain(error)
     )
 
 
@@ -179,17 +179,17 @@ def disk_full(error: BaseException) -> NpukitError | None:
     """The sentence for an error that a full disk is behind, wherever it was met; None for every other error."""
     if not is_disk_full(error):
         return None
-    named = next((each.filename for each in _chain(error) if isinstance(each, OSError) and each.filename), None)
+    filename = next((cause.filename for cause in _chain(error) if isinstance(cause, OSError) and cause.filename), None)
     places = (Path.cwd(), Path(tempfile.gettempdir()))
-    where = named or next((place for place in places if _has_no_room(place)), "a file")
+    where = filename or next((place for place in places if _has_no_room(place)), "a file")
     return NpukitError(f"Cannot write {where}: the disk is full. {FREE_SOME}", on_the_way=True, code="disk_full")
 
 
 def _has_no_room(place: Path) -> bool:
-    there = next((each for each in (place, *place.absolute().parents) if each.exists()), None)
-    if there is None:
+    existing = next((folder for folder in (place, *place.absolute().parents) if folder.exists()), None)
+    if existing is None:
         return False
-    disk = shutil.disk_usage(there)
+    disk = shutil.disk_usage(existing)
     return disk.total > 0 and disk.free < NO_ROOM  # /proc and /sys have no size at all
 
 

@@ -38,7 +38,7 @@ class Collector:
         options = config.rewards
         self._scorer = Scorer(options, config.grpo, list(prompts[0].columns))
         self._models = [
-            ScoringModel(each, config.model.hub, parallel.device, parallel.dtype) for each in options.models
+            ScoringModel(model, config.model.hub, parallel.device, parallel.dtype) for model in options.models
         ]
         self.names = [*self._scorer.names, *(model.name for model in self._models)]
         if options.weights and len(options.weights) != len(self.names):

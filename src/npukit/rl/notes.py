@@ -39,7 +39,7 @@ class Notes:
                 with self._reference:
                     _note("reference", self._think(batch)[0], some)
         if self._masks:
-            known = [each for part in self._parallel.gather(entropies) for each in part.values()]
+            known = [row for part in self._parallel.gather(entropies) for row in part.values()]
             least = np.quantile(np.concatenate(known), 1 - self._options.top_entropy_quantile)
             for number, entropy_row in entropies.items():
                 samples[number].noted["learns"] = (entropy_row >= least).astype(np.float32)
@@ -53,8 +53,8 @@ class Notes:
             for number, sample in enumerate(samples)
             if sample.noted
         }
-        found = {number: each for part in self._parallel.gather(own) for number, each in part.items()}
-        return torch.tensor([found[number] for number in range(len(samples))])
+        all_ranks = {number: distance for part in self._parallel.gather(own) for number, distance in part.items()}
+        return torch.tensor([all_ranks[number] for number in range(len(samples))])
 
     @torch.no_grad()
     def _think(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:

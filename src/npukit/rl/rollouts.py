@@ -83,7 +83,7 @@ class GrpoRollouts:
         return {"samples": [sample.state_dict() for sample in self._samples] if within else []}
 
     def load_state_dict(self, step: int, state: dict[str, Any]) -> None:
-        self._samples = [RolloutSample.of(each, self._prompts[each["number"]]) for each in state.get("samples", ())]
+        self._samples = [RolloutSample.of(saved, self._prompts[saved["number"]]) for saved in state.get("samples", ())]
         if self._parallel.is_main:
             self._kept.forget_after(step)
 
@@ -93,7 +93,7 @@ class GrpoRollouts:
         samples = self._collector.answer(prompts, seeds, 0)
         self._parallel.model.eval()
         reward = float(self._collector.totals(samples).nanmean().nan_to_num(0.0))
-        return {"loss": -reward, "reward": reward, "length": sum(len(each.ids) for each in samples) / len(samples)}
+        return {"loss": -reward, "reward": reward, "length": sum(len(sample.ids) for sample in samples) / len(samples)}
 
     def _generate(self, generation: int, step: int, given: Sequence[RolloutPrompt]) -> list[RolloutSample]:
         began, collector = time.perf_counter(), self._collector
@@ -131,7 +131,7 @@ class GrpoRollouts:
 
     def _made(self, dealt: list[tuple[int, Sequence[int], bool]], ends_epoch: bool) -> Iterator[Batch]:
         for number, numbers, counts in dealt:
-            some = [self._samples[each] for each in numbers]
+            some = [self._samples[number] for number in numbers]
             content = self._collate(some)
             rows = [sample.prompt.number for sample in some]
             items, size = weight(content, self._options) * counts, tokens(content, self._pad_id) * counts

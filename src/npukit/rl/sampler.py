@@ -39,7 +39,7 @@ class Sampler:
         with torch.autocast(device.type, self._dtype, enabled=self._dtype != torch.float32, cache_enabled=caches):
             engine = self._awake(len(prompts), max(len(prompt.ids) for prompt in prompts))
             try:
-                answers = engine.generate([self._request(*each) for each in zip(prompts, seeds, strict=True)])
+                answers = engine.generate([self._request(*pair) for pair in zip(prompts, seeds, strict=True)])
             finally:
                 engine.sleep(self._options.keep_cache)
                 self._engine = engine if self._options.keep_cache else None

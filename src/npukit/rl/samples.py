@@ -35,7 +35,7 @@ class RolloutSample:
 
     def state_dict(self) -> dict[str, Any]:
         """The answer in plain containers; the prompt is known by its number."""
-        arrays = {name: torch.from_numpy(each) for name, each in self.noted.items()}
+        arrays = {name: torch.from_numpy(array) for name, array in self.noted.items()}
         plain = {"number": self.prompt.number, "text": self.text, "is_cut": self.is_cut, "rewards": self.rewards}
         tokens = {"ids": torch.from_numpy(self.ids), "sampled": torch.from_numpy(self.sampled)}
         return {**plain, **tokens, "advantage": self.advantage, "noted": arrays}
@@ -43,7 +43,7 @@ class RolloutSample:
     @classmethod
     def of(cls, state: Mapping[str, Any], prompt: RolloutPrompt) -> RolloutSample:
         """What `state_dict` returned, as a sample again."""
-        noted = {name: each.numpy() for name, each in state["noted"].items()}
+        noted = {name: tensor.numpy() for name, tensor in state["noted"].items()}
         plain = {name: state[name] for name in ("text", "is_cut", "rewards", "advantage")}
         return cls(prompt, state["ids"].numpy(), state["sampled"].numpy(), noted=noted, **plain)
 
@@ -63,7 +63,7 @@ class SampleCollator:
         rows = [_row(sample) for sample in samples]
         batch = self.collate(rows)
         starts = [0, *batch["row_ends"]] if self.collate.joined else range(0, 1 << 62, batch["input_ids"].shape[1])
-        before = [start + len(each.prompt.ids) - 1 for start, each in zip(starts, samples, strict=False)]
+        before = [start + len(sample.prompt.ids) - 1 for start, sample in zip(starts, samples, strict=False)]
         lengths = [len(sample.ids) for sample in samples]
         places = [np.arange(first, first + length) for first, length in zip(before, lengths, strict=True)]
         ends = np.cumsum(lengths)
@@ -72,12 +72,12 @@ class SampleCollator:
         batch |= {
             "places": torch.from_numpy(np.concatenate(places)),
             "layout": _table(layout, torch.int64),
-            "mask": _table([np.full(n, each) for n, each in zip(lengths, counts, strict=True)], torch.float32),
+            "mask": _table([np.full(n, count) for n, count in zip(lengths, counts, strict=True)], torch.float32),
             "advantages": torch.tensor([sample.advantage for sample in samples], dtype=torch.float32),
             "sampled": _table([sample.sampled for sample in samples], torch.float32),
         }
         named = [name for name in NOTED if name in samples[0].noted]
-        return batch | {name: _table([each.noted[name] for each in samples], torch.float32) for name in named}
+        return batch | {name: _table([sample.noted[name] for sample in samples], torch.float32) for name in named}
 
 
 def _row(sample: RolloutSample) -> dict[str, Any]:

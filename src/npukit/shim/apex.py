@@ -113,7 +113,8 @@ def modules() -> dict[str, types.ModuleType]:
     """apex and its parts, by the names under which they are imported."""
     contents: dict[str, dict[str, Any]] = {
         "apex.amp": {
-            each.__name__: each for each in (initialize, scale_loss, master_params, state_dict, load_state_dict)
+            function.__name__: function
+            for function in (initialize, scale_loss, master_params, state_dict, load_state_dict)
         },
         "apex.parallel": {
             "DistributedDataParallel": _Parallel,

@@ -45,7 +45,7 @@ def on_cpu(value: Any) -> Any:
     if isinstance(value, torch.device) and value.type == "cuda":
         return torch.device("cpu")
     if isinstance(value, dict):
-        return {on_cpu(key): on_cpu(each) for key, each in value.items()}
+        return {on_cpu(key): on_cpu(item) for key, item in value.items()}
     return value
 
 

@@ -31,7 +31,7 @@ class _Rewriter(ast.NodeTransformer):
         # x.type(...) is a call on a tensor, not a question about a device.
         if isinstance(node.func, ast.Attribute) and node.func.attr == "type":
             node.func.value = self.visit(node.func.value)
-            node.args = [self.visit(each) for each in node.args]
+            node.args = [self.visit(argument) for argument in node.args]
             node.keywords = [self.visit(keyword) for keyword in node.keywords]
             return node
         self.generic_visit(node)

@@ -25,7 +25,8 @@ OPERATORS = "libnpusim_operators.so"
 BESIDE_CUDA = "libnpusim_beside_cuda.so"
 # What gcc 14 refuses, older compilers let pass with a warning that nobody sees.
 AS_GCC_14 = [
-    f"-Werror={each}" for each in ("implicit-function-declaration", "int-conversion", "incompatible-pointer-types")
+    f"-Werror={warning}"
+    for warning in ("implicit-function-declaration", "int-conversion", "incompatible-pointer-types")
 ]
 C_FLAGS = ["-std=gnu11", "-O2", "-g1", "-fPIC", "-Wall", "-Wextra", *AS_GCC_14, "-pthread"]
 # NDEBUG as in torch's own build: some of its classes have other members without it.
@@ -161,7 +162,7 @@ def operators(compilers: Compilers, headers: Headers, libraries: list[Path], fol
     everything = "".join(f'#include "{source}"\n' for source in sorted(ATEN.glob("*.cpp")))
     command = [*compilers.cxx, *SHARED, f"-Wl,-soname,{OPERATORS}", *headers.flags(), "-x", "c++", "-"]
     command += ["-o", str(folder / OPERATORS), *(f"-L{library}" for library in libraries)]
-    libs = [*(f"-l{each}" for each in OPERATORS_NEED), *standard_library(compilers), *LIBS]
+    libs = [*(f"-l{library}" for library in OPERATORS_NEED), *standard_library(compilers), *LIBS]
     _run([*command, *libs], OPERATORS, everything)
 
 

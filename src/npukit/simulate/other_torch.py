@@ -74,7 +74,7 @@ def find_python(wanted: Sequence[str]) -> Interpreter:
     >>> find_python(["3.10", "3.11"])
     Interpreter(path='/usr/bin/python3.11', version='3.11')
     """
-    usable = sorted((each for each in wanted if key(each) >= key(OLDEST_PYTHON)), key=key, reverse=True)
+    usable = sorted((version for version in wanted if key(version) >= key(OLDEST_PYTHON)), key=key, reverse=True)
     ours = f"{sys.version_info.major}.{sys.version_info.minor}"
     if ours in usable:
         return Interpreter(sys.executable, ours)

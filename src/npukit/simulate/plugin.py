@@ -75,8 +75,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     from npukit.report.report import counted
 
     error = known_errors()["no-cuda"]
-    failed = [each for kind in ("failed", "error") for each in terminalreporter.stats.get(kind, [])]
-    asking = sum(bool(re.search(error.pattern, each.longreprtext)) for each in failed)
+    failed = [report for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, [])]
+    asking = sum(bool(re.search(error.pattern, report.longreprtext)) for report in failed)
     if asking:
         terminalreporter.section("npukit")
         terminalreporter.write_line(

@@ -107,7 +107,7 @@ class Notebook:
         ascii_only = self.text[line.start : line.end].isascii()
         strings = new.splitlines(keepends=True) if line.listed and new else [new]
         space = self.text[_before_space(self.text, line.start) : line.start]
-        return f",{space}".join(json.dumps(each, ensure_ascii=ascii_only) for each in strings)
+        return f",{space}".join(json.dumps(string, ensure_ascii=ascii_only) for string in strings)
 
 
 def _in_order(edits: Iterable[Edit]) -> list[Edit]:
@@ -126,8 +126,8 @@ def _has_sources(cells: Any) -> bool:
         return False
     sources = [cell.get("source", "") for cell in cells]
     return all(
-        isinstance(each, str) or (isinstance(each, list) and all(isinstance(line, str) for line in each))
-        for each in sources
+        isinstance(source, str) or (isinstance(source, list) and all(isinstance(line, str) for line in source))
+        for source in sources
     )
 
 

@@ -147,13 +147,13 @@ class PythonFile:
 
     def function(self, node: ast.AST) -> ast.AST:
         """The function the node is in, else the module."""
-        return next((each for each in self.ancestors(node) if isinstance(each, Function)), self.tree)
+        return next((ancestor for ancestor in self.ancestors(node) if isinstance(ancestor, Function)), self.tree)
 
     def statement(self, node: ast.AST) -> ast.stmt:
         """The statement the node is part of."""
         if isinstance(node, ast.stmt):
             return node
-        return next(each for each in self.ancestors(node) if isinstance(each, ast.stmt))
+        return next(ancestor for ancestor in self.ancestors(node) if isinstance(ancestor, ast.stmt))
 
     # Meaning
 
@@ -176,7 +176,7 @@ class PythonFile:
                 return keyword.value
         if position is None or len(call.args) <= position:
             return None
-        starred = any(isinstance(each, ast.Starred) for each in call.args[: position + 1])
+        starred = any(isinstance(argument, ast.Starred) for argument in call.args[: position + 1])
         return None if starred else call.args[position]
 
     # Edits

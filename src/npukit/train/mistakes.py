@@ -15,7 +15,7 @@ def sentences(error: ValidationError, known: Iterable[str]) -> list[str]:
     >>> sentences(error, ["epochs"])
     ['there is no option epoch: did you mean epochs?']
     """
-    return [_sentence(each, list(known)) for each in error.errors()]
+    return [_sentence(problem, list(known)) for problem in error.errors()]
 
 
 def _sentence(error: ErrorDetails, known: list[str]) -> str:

@@ -204,8 +204,8 @@ class Trainer:
                         mean, more = self._loss(parallel.model, content)
                         share = mean * (batch.weight * per_item)
                     loss += share.detach()
-                    for name, each in more.items():
-                        beside[name] = beside.get(name, 0) + each.detach() * (batch.weight * per_item)
+                    for name, figure in more.items():
+                        beside[name] = beside.get(name, 0) + figure.detach() * (batch.weight * per_item)
                     if batch.ends_step:
                         # On its way to the host while the device computes the backward pass.
                         loss, *means = parallel.sum(torch.stack([loss, *beside.values()])) / parallel.world_size

@@ -116,5 +116,5 @@ def _json(row: dict[str, Any]) -> str:
 
 def _prints_json(command: Any) -> bool:
     inner = getattr(command, "commands", {}).values()
-    options = {name for each in (command, *inner) for param in each.params for name in param.opts}
+    options = {name for verb in (command, *inner) for param in verb.params for name in param.opts}
     return "--json" in options

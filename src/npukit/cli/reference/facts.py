@@ -98,7 +98,7 @@ def versions_page() -> str:
         "",
         "| torch_npu | torch | CANN |",
         "|---|---|---|",
-        *(f"| {each.torch_npu} | {each.torch} | {each.cann} |" for each in releases()),
+        *(f"| {release.torch_npu} | {release.torch} | {release.cann} |" for release in releases()),
         "",
         "## Python",
         "",
@@ -124,13 +124,18 @@ def variables_page() -> str:
         "| variable | meaning | default |",
         "|---|---|---|",
     ]
-    for each in variables().values():
-        meaning = f"{each.meaning}; on NPUs use `{each.instead}`" if each.of_cuda else each.meaning
-        if each.deprecated_for:
-            meaning += f"; deprecated, use `{each.deprecated_for}`"
-        lines.append(f"| `{each.name}` | {_cell(meaning)} | {f'`{each.default}`' if each.default else ''} |")
+    for variable in variables().values():
+        meaning = f"{variable.meaning}; on NPUs use `{variable.instead}`" if variable.of_cuda else variable.meaning
+        if variable.deprecated_for:
+            meaning += f"; deprecated, use `{variable.deprecated_for}`"
+        lines.append(
+            f"| `{variable.name}` | {_cell(meaning)} | {f'`{variable.default}`' if variable.default else ''} |"
+        )
     lines += ["", "## Pairs that do not go together", "", "| variables | why | do |", "|---|---|---|"]
-    lines += [f"| `{each.first}`, `{each.second}` | {each.why} | `{each.remedy}` |" for each in conflicts()]
+    lines += [
+        f"| `{conflict.first}`, `{conflict.second}` | {conflict.why} | `{conflict.remedy}` |"
+        for conflict in conflicts()
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -153,7 +158,7 @@ def errors_page() -> str:
     ]
     for family, title in ERRORS.items():
         lines += ["", f"## {title}", "", "| code | meaning | what to do first |", "|---|---|---|"]
-        lines += [_error(each) for each in errors_of(family)]
+        lines += [_error(error) for error in errors_of(family)]
     return "\n".join(lines) + "\n"
 
 

@@ -43,7 +43,7 @@ def ms_swift_page() -> str:
 
 
 def _dialect_page(name: str, word: str, guide: str, use: str) -> str:
-    dialect = next(each for each in DIALECTS if each.name == name)
+    dialect = next(candidate for candidate in DIALECTS if candidate.name == name)
     lines = [
         f"# {name}'s {word}s",
         "",

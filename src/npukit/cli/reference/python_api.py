@@ -49,7 +49,7 @@ def _signature(node: ast.FunctionDef | ast.ClassDef) -> str:
     if isinstance(node, ast.FunctionDef):
         returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
         return f"{node.name}({ast.unparse(node.args)}){returns}"
-    start = next((each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
+    start = next((item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"), None)
     return f"class {node.name}" if start is None else f"{node.name}({ast.unparse(start.args).removeprefix('self, ')})"
 
 

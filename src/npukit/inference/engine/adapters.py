@@ -67,8 +67,8 @@ class Adapters:
                 )
         for name, weights in adapter.saved.items():
             base = modules.get(name)
-            sizes = {each: value.shape for each, value in base.state_dict().items()} if base is not None else {}
-            if sizes != {each: value.shape for each, value in weights.items()}:
+            sizes = {key: value.shape for key, value in base.state_dict().items()} if base is not None else {}
+            if sizes != {key: value.shape for key, value in weights.items()}:
                 raise NpukitError(f"The adapter {adapter.name} does not fit this model: its {name} has another size.")
             if not _sees_tokens_alone(base):
                 raise _must_be_merged(adapter.name)
@@ -119,7 +119,9 @@ class Adapters:
         columns = list(accumulate((adapter.rank for adapter in adapters), initial=0))
         for name in replaced:
             own = {
-                column: each.saved[name] for column, each in zip(columns, adapters, strict=False) if name in each.saved
+                column: adapter.saved[name]
+                for column, adapter in zip(columns, adapters, strict=False)
+                if name in adapter.saved
             }
             self._model.set_submodule(name, ReplacedModule(self._base[name], self, own))
         for name in adapted:
@@ -252,7 +254,7 @@ def _saved(config: dict[str, Any], weights: dict[str, Tensor]) -> dict[str, dict
     names, saved = tuple(config.get("modules_to_save") or ()), dict[str, dict[str, Tensor]]()
     for key, value in weights.items():
         module, _, weight = key.removeprefix("base_model.model.").rpartition(".")
-        if any(each.endswith(names) for each in accumulate(module.split("."), "{}.{}".format)):
+        if any(prefix.endswith(names) for prefix in accumulate(module.split("."), "{}.{}".format)):
             saved.setdefault(module, {})[weight] = value
     return saved
 

@@ -106,7 +106,7 @@ def _splits(programs: int) -> int:
 
 def _write(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slots: Tensor) -> None:
     """Put each token's key and value where it belongs, in one kernel for both."""
-    key, value = (each if each.stride(2) == 1 else each.contiguous() for each in (key, value))
+    key, value = (tensor if tensor.stride(2) == 1 else tensor.contiguous() for tensor in (key, value))
     tokens, shared, size = key.shape
     store[(tokens,)](
         key,

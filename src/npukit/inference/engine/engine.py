@@ -133,7 +133,8 @@ class Engine:
         """Do before the first request what would make some of the first ones wait."""
         self._runner.warm_up()
         usual = {"temperature": 0.0}, {"temperature": 1.0}, {"top_p": 0.9}, {"top_k": 20, "top_p": 0.9}
-        self.generate(Request((0,) * (3 + n), SamplingParams(**each, max_tokens=2)) for n, each in enumerate(usual))  # type: ignore[arg-type]
+        params = [SamplingParams(**settings, max_tokens=2) for settings in usual]  # type: ignore[arg-type]
+        self.generate(Request((0,) * (3 + n), sampling) for n, sampling in enumerate(params))
 
     @property
     def adapters(self) -> list[str]:

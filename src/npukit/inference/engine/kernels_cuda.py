@@ -104,8 +104,8 @@ def attend(  # type: ignore[no-untyped-def]
             highest = tl.full([PADDED], -float("inf"), tl.float32)
             total = tl.zeros([PADDED], tl.float32)
             sums = tl.zeros([PADDED, WIDE], tl.float32)
-            for each in range(SPLITS):
-                spot = own * SPLITS + each
+            for number in range(SPLITS):
+                spot = own * SPLITS + number
                 weight = tl.load(weights + spot, mask=inside, other=-float("inf"), cache_modifier=".cg")
                 own_part = parts + spot[:, None] * SIZE + wide[None, :]
                 part = tl.load(own_part, mask=is_query, other=0.0, cache_modifier=".cg")

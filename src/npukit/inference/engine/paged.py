@@ -42,7 +42,9 @@ class Prefill:
 
     def to(self, device: torch.device) -> Prefill:
         """The same with its tensors on a device."""
-        slots, new_borders, borders = (to_device(each, device) for each in (self.slots, self.new_borders, self.borders))
+        slots, new_borders, borders = (
+            to_device(tensor, device) for tensor in (self.slots, self.new_borders, self.borders)
+        )
         return Prefill(slots, new_borders, borders, self.new, self.total)
 
 
@@ -85,7 +87,7 @@ def pack(chunks: Many[Chunk], block_size: int) -> Prompts:
         numbers.append(torch.stack([ids, place[chunk.start :], own[chunk.start :]]))
         slots.append(own)
     new, total = tuple(chunk.stop - chunk.start for chunk in chunks), tuple(chunk.stop for chunk in chunks)
-    new_borders, borders = (torch.tensor([0, *accumulate(each)], dtype=torch.int32) for each in (new, total))
+    new_borders, borders = (torch.tensor([0, *accumulate(lengths)], dtype=torch.int32) for lengths in (new, total))
     return Prompts(torch.cat(numbers, 1), Prefill(torch.cat(slots), new_borders, borders, new, total))
 
 

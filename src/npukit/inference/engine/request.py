@@ -71,12 +71,12 @@ class SamplingParams:
         >>> SamplingParams(top_k=2**63).check(vocabulary=32000)
         NpukitError: top_k must be a whole number from 0 to 2147483647.
         """
-        for each in fields(self):
-            value, most = getattr(self, each.name), _LARGEST.get(each.name)
+        for attribute in fields(self):
+            value, most = getattr(self, attribute.name), _LARGEST.get(attribute.name)
             if most is not None and value is not None and not (isinstance(value, int) and 0 <= value <= most):
-                raise NpukitError(f"{each.name} must be a whole number from 0 to {most}.")
-            if each.type == "float" and not math.isfinite(value):
-                raise NpukitError(f"{each.name} must be finite.")
+                raise NpukitError(f"{attribute.name} must be a whole number from 0 to {most}.")
+            if attribute.type == "float" and not math.isfinite(value):
+                raise NpukitError(f"{attribute.name} must be finite.")
         if self.temperature < 0 or self.repetition_penalty <= 0:
             raise NpukitError("temperature cannot be negative, and repetition_penalty must be positive.")
         if self.logprobs is not None and self.logprobs > vocabulary:

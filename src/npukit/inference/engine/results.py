@@ -44,8 +44,8 @@ class PendingStep:
         tokens: list[Token] = []
         for part in self._parts:
             tokens += _tokens(part, wanted[len(tokens) : len(tokens) + len(part.tokens)])
-        each = iter(tokens)
-        return (list(islice(each, count)) for count in counts)
+        remaining = iter(tokens)
+        return (list(islice(remaining, count)) for count in counts)
 
 
 def score(chunk: Chunk, logits: Callable[[int, int], Tensor]) -> None:
@@ -69,7 +69,7 @@ def _score(chunk: Chunk, logits: Callable[[int, int], Tensor]) -> None:
 def _tokens(part: ChosenTokens, wanted: list[int | None]) -> list[Token]:
     ids = part.tokens.tolist()
     if part.logprobs is None:
-        return [Token(each) for each in ids]
+        return [Token(token) for token in ids]
     logprobs = part.logprobs.tolist()
     values, top = (column.tolist() for column in part.top) if part.top else ([[]] * len(ids), [[]] * len(ids))
     return [

@@ -45,9 +45,11 @@ def choose(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) -> C
 
 
 def _temperatures(settings: Many[SamplingParams], device: torch.device) -> Tensor | float:
-    """What logits are divided by before their probabilities are told."""
-    told = [each.temperature if each.logprobs_after_temperature and not each.is_greedy else 1.0 for each in settings]
-    return 1.0 if all(each == 1.0 for each in told) else to_device(torch.tensor(told)[:, None], device)
+    """What logits are divided by before the log probabilities of tokens are returned."""
+    temperatures = [
+        params.temperature if params.logprobs_after_temperature and not params.is_greedy else 1.0 for params in settings
+    ]
+    return 1.0 if set(temperatures) <= {1.0} else to_device(torch.tensor(temperatures)[:, None], device)
 
 
 def _changed(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) -> Tensor:

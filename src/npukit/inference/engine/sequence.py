@@ -63,7 +63,7 @@ class Sequence:
 
     def confirm(self, tokens: list[Token]) -> list[Token]:
         """Of the tokens chosen after the newest and after each guess, those whose guesses were right."""
-        right = next((n for n, each in enumerate(self.guess) if tokens[n].id != each), len(self.guess))
+        right = next((n for n, token in enumerate(self.guess) if tokens[n].id != token), len(self.guess))
         self.cached -= len(self.guess) - right
         self.guess = ()
         return tokens[: right + 1]

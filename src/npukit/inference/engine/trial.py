@@ -45,7 +45,7 @@ def agrees(model: Any, answers: Callable[[list[Request]], list[RequestOutput]]) 
 
 def _depends_on_length(config: Mapping[str, Any]) -> bool:
     ropes = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kinds = {each.get("rope_type") for each in (ropes, *ropes.values()) if isinstance(each, dict)}
+    kinds = {rope.get("rope_type") for rope in (ropes, *ropes.values()) if isinstance(rope, dict)}
     return bool(kinds & set(_FAR)) or bool(config.get("attention_chunk_size"))
 
 

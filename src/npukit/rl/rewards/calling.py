@@ -27,7 +27,7 @@ def find_functions(options: RewardOptions, grpo: GrpoOptions) -> Functions:
     """
     args = types.SimpleNamespace(**grpo.model_dump(), **options.model_dump())
     own = built_in(options, grpo.max_completion_length)
-    known = {name: PluginFunction(each, is_trl=False) for name, each in own.items()}
+    known = {name: PluginFunction(function, is_trl=False) for name, function in own.items()}
     theirs = load_plugins(options.plugins, args)
     known |= theirs
     for name in options.functions:
@@ -54,8 +54,8 @@ def score(name: str, function: Callable[[AnswerBatch], Any], answers: AnswerBatc
         returned = _called(function, answers)
     except Exception as error:
         if len(answers) > 1:
-            each = [score(name, function, answers.only(number)) for number in range(len(answers))]
-            return Scores([one.rewards[0] for one in each], [problem for one in each for problem in one.problems])
+            alone = [score(name, function, answers.only(number)) for number in range(len(answers))]
+            return Scores([one.rewards[0] for one in alone], [problem for one in alone for problem in one.problems])
         return _none(answers, RewardProblem(name, "raised", f"{type(error).__name__}: {error}.", answers.texts[0]))
     return _numbers(name, returned, answers)
 

@@ -88,7 +88,7 @@ def cosine(
         return short - (short - long) * (1 - math.cos(math.pi * tokens / most)) / 2
 
     found = zip(accuracy(completions, solution), map(len, response_token_ids), strict=True)
-    return [value(*each) for each in found]
+    return [value(*pair) for pair in found]
 
 
 def repetition(options: RewardOptions, completions: Sequence[str], **_: Any) -> list[float]:

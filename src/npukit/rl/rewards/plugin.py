@@ -64,7 +64,7 @@ def _said(text: str) -> dict[str, Any]:
 def accepted(function: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
     """Those of the arguments that a function takes."""
     parameters = inspect.signature(function).parameters
-    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return given
     return {name: value for name, value in given.items() if name in parameters}
 
@@ -74,7 +74,7 @@ def missing(function: Callable[..., Any], columns: Sequence[str]) -> list[str]:
     known = {*columns, *arguments(AnswerBatch([], [], [], []), False)}
     needed = inspect.signature(function).parameters.values()
     usual = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    must = (each.name for each in needed if each.kind in usual and each.default is each.empty)
+    must = (parameter.name for parameter in needed if parameter.kind in usual and parameter.default is parameter.empty)
     return [name for name in must if name not in known]
 
 
@@ -96,29 +96,29 @@ def _load(file: Path, args: Any) -> dict[str, PluginFunction]:
     try:
         before = dict(_registry())
         spec.loader.exec_module(module)
-        classes = {name: each for name, each in _registry().items() if before.get(name) is not each}
-        made = {name: _made(each, args) for name, each in classes.items()}
+        classes = {name: registered for name, registered in _registry().items() if before.get(name) is not registered}
+        made = {name: _made(registered, args) for name, registered in classes.items()}
     except Exception as error:
         raise NpukitError(f"rewards.plugins: {file} cannot be run: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(str(file.resolve().parent))
     plain = {
-        name: PluginFunction(each, is_trl=True)
-        for name, each in vars(module).items()
-        if inspect.isfunction(each) and each.__module__ == module.__name__ and _is_reward(each)
+        name: PluginFunction(function, is_trl=True)
+        for name, function in vars(module).items()
+        if inspect.isfunction(function) and function.__module__ == module.__name__ and _is_reward(function)
     }
-    return plain | {name: PluginFunction(each, is_trl=False) for name, each in made.items()}
+    return plain | {name: PluginFunction(function, is_trl=False) for name, function in made.items()}
 
 
 def _is_reward(function: Callable[..., Any]) -> bool:
     return not function.__name__.startswith("_") and "completions" in inspect.signature(function).parameters
 
 
-def _made(each: Any, args: Any) -> Callable[..., Any]:
+def _made(registered: Any, args: Any) -> Callable[..., Any]:
     """ms-swift makes classes with its arguments; functions may stand there as well."""
-    if not isinstance(each, type):
-        return each  # type: ignore[no-any-return]
-    make: Callable[..., Callable[..., Any]] = each
+    if not isinstance(registered, type):
+        return registered  # type: ignore[no-any-return]
+    make: Callable[..., Callable[..., Any]] = registered
     return make(**accepted(make, {"args": args}))
 
 
@@ -174,5 +174,5 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def _stand_in() -> None:
     """From now on `import swift` works; an installed one comes first."""
-    if not any(isinstance(each, _Finder) for each in sys.meta_path):
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder())

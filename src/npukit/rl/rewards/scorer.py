@@ -44,9 +44,10 @@ class Scorer:
 
     def score(self, answers: AnswerBatch) -> tuple[list[list[float]], list[RewardProblem]]:
         """The rewards of each answer by each function, NaN where there is none, and what went wrong."""
-        found = [self._score(name, answers) for name in self.names]
-        rewards = [list(row) for row in zip(*(each.rewards for each in found), strict=True)]
-        return rewards or [[] for _ in answers.texts], [problem for each in found for problem in each.problems]
+        by_function = [self._score(name, answers) for name in self.names]
+        rewards = [list(row) for row in zip(*(scores.rewards for scores in by_function), strict=True)]
+        problems = [problem for scores in by_function for problem in scores.problems]
+        return rewards or [[] for _ in answers.texts], problems
 
     def close(self) -> None:
         """End the process."""

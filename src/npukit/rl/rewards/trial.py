@@ -46,8 +46,8 @@ def try_rewards(options: RewardOptions, data: Path, rows: int = 8, grpo: GrpoOpt
     ids = [list(range(len(text.split()))) for text in texts]  # words stand for tokens: no model has been chosen yet
     with Scorer(options, grpo or GrpoOptions(), list(columns[0])) as scorer:
         scored, problems = scorer.score(AnswerBatch([prompt for prompt, _ in found], texts, ids, columns))
-    rewards = [[None if math.isnan(each) else each for each in row] for row in scored]
-    means = [_mean([each for each in column if each is not None]) for column in zip(*rewards, strict=True)]
+    rewards = [[None if math.isnan(reward) else reward for reward in row] for row in scored]
+    means = [_mean([reward for reward in column if reward is not None]) for column in zip(*rewards, strict=True)]
     return RewardTrial(scorer.names, rewards, means, texts, problems)
 
 

@@ -123,11 +123,11 @@ def binary_cross_entropy_with_logits(
     x: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = 1
 ) -> Tensor:
     """torch's loss, rounded once: the CPU's kernel would round every step of it to half precision."""
-    given = [each for each in (x, target, weight, pos_weight) if each is not None]
+    given = [tensor for tensor in (x, target, weight, pos_weight) if tensor is not None]
     loss = torch.binary_cross_entropy_with_logits(
         wide(x), wide(target), wide_or_none(weight), wide_or_none(pos_weight), reduction
     )
-    return loss.to(reduce(torch.promote_types, [each.dtype for each in given]))
+    return loss.to(reduce(torch.promote_types, [tensor.dtype for tensor in given]))
 
 
 @kernel("npu_binary_cross_entropy_with_logits_backward")

@@ -111,8 +111,8 @@ def _sharding(options: TrainOptions, memory: MemorySnapshot, world_size: int) ->
     fixed = f"{size(memory.fixed / GIB)} of weights, gradients and optimizer states" if memory.fixed else "the states"
     sharded = options.parallel not in ("ddp", "zero1", "zero2")
     if world_size > 1 and not sharded:
-        each = f", {size((memory.fixed / world_size) / GIB)} on each" if memory.fixed else ""
-        yield f"parallel: fsdp2 (or zero3), which splits {fixed} over {world_size} devices{each}"
+        share = f", {size((memory.fixed / world_size) / GIB)} on each" if memory.fixed else ""
+        yield f"parallel: fsdp2 (or zero3), which splits {fixed} over {world_size} devices{share}"
     if world_size == 1:
         yield f"more devices with parallel: fsdp2 (or zero3), which splits {fixed}"
     elif not options.offload:
