@@ -56,14 +56,14 @@ class PortCheck:
 
     @property
     def put_back(self) -> list[Imported]:
-        return [each for each in self.imported if each.broken]
+        return [imported for imported in self.imported if imported.broken]
 
     @property
     def good(self) -> bool:
         """Whether the command passes after the migration wherever it could: everywhere, if it passed before."""
         if self.before is None:
             return True
-        return all(is_no_worse(self.before, each) for each in self.after)
+        return all(is_no_worse(self.before, ran) for ran in self.after)
 
 
 def is_no_worse(before: Ran, after: Ran) -> bool:
@@ -94,7 +94,7 @@ def check(migration: Migration, source: Path, command: str, tell: Callable[[str]
         tell(f"running {command} before")
         original = run_in(before, argv, choose(Wanted.cpu))
         tell(f"running {command} after, on the CPU and on a simulated NPU")
-        migrated = tuple(run_in(after, argv, choose(each)) for each in (Wanted.cpu, Wanted.sim))
+        migrated = tuple(run_in(after, argv, choose(wanted)) for wanted in (Wanted.cpu, Wanted.sim))
     return PortCheck(checked.migration, checked.imported, original, migrated)
 
 
@@ -130,26 +130,26 @@ def _tail(output: bytes) -> str:
     return "\n".join(output.decode(errors="replace").rstrip().split("\n")[-_TAIL:])
 
 
-def _unknown(each: Imported) -> str:
-    if each.before == "exits":
+def _unknown(imported: Imported) -> str:
+    if imported.before == "exits":
         return "exits when it is imported, as scripts do that want arguments"
-    return f"did not import before either ({each.error})"
+    return f"did not import before either ({imported.error})"
 
 
 def as_lines(checked: PortCheck) -> Iterator[str]:
     """What running showed, for the terminal."""
-    devices = list(dict.fromkeys(each.device for each in checked.imported))
+    devices = list(dict.fromkeys(imported.device for imported in checked.imported))
     for device in devices:
-        here = [each for each in checked.imported if each.device == device]
-        ok = sum(each.before == each.after == "imports" for each in here)
-        stood_in = sorted({package for each in here for package in each.stand_ins})
+        here = [imported for imported in checked.imported if imported.device == device]
+        ok = sum(imported.before == imported.after == "imports" for imported in here)
+        stood_in = sorted({package for imported in here for package in imported.stand_ins})
         instead = f", with stand-ins for {', '.join(stood_in)}" if stood_in else ""
         yield f"Imports on {device}: {ok} of {len(here)} changed files import as before{instead}."
-        unknown = [each for each in here if each.before in ("fails", "exits")]
-        yield from (f"  {each.file}: {_unknown(each)}" for each in unknown)
-    yield from (f"  {each.file}: put back, since on {each.device}: {each.error}" for each in checked.put_back)
+        unknown = [imported for imported in here if imported.before in ("fails", "exits")]
+        yield from (f"  {imported.file}: {_unknown(imported)}" for imported in unknown)
+    yield from (f"  {file.file}: put back, since on {file.device}: {file.error}" for file in checked.put_back)
     if checked.before:
-        for when, ran in (("before", checked.before), *(("after", each) for each in checked.after)):
+        for when, ran in (("before", checked.before), *(("after", run) for run in checked.after)):
             counts = ", ".join(f"{number} {word}" for word, number in ran.counts.items())
             how = "took too long" if ran.exit_code is None else f"exit code {ran.exit_code}"
             yield f"Command {when}, on {ran.device}: {counts or how}."

@@ -51,7 +51,7 @@ class ImportCheck:
 
     @property
     def put_back(self) -> list[Imported]:
-        return [each for each in self.imported if each.broken]
+        return [imported for imported in self.imported if imported.broken]
 
 
 def check_imports(migration: Migration, source: Path) -> ImportCheck:
@@ -71,11 +71,11 @@ def check_imports(migration: Migration, source: Path) -> ImportCheck:
             after = folder / f"after{number}"
             write_copy(migration, source, after)
             now = [
-                each
+                imported
                 for device, original in zip(devices, originals, strict=True)
-                for each in _compare(after, _python_files(migration), device, original)
+                for imported in _compare(after, _python_files(migration), device, original)
             ]
-            broken = _to_blame([each for each in now if each.broken], migration)
+            broken = _to_blame([imported for imported in now if imported.broken], migration)
             found += broken.values() if broken else now
             if not broken:
                 break
@@ -130,7 +130,8 @@ def _compare(
 def _to_blame(broken: Sequence[Imported], migration: Migration) -> dict[str, Imported]:
     """The files to put back: where the errors arose, if those were changed, and else the files that fail."""
     changed = set(_python_files(migration))
-    return {(name := each.origin if each.origin in changed else each.file): replace(each, file=name) for each in broken}
+    named = ((imported.origin if imported.origin in changed else imported.file, imported) for imported in broken)
+    return {name: replace(imported, file=name) for name, imported in named}
 
 
 def _without(migration: Migration, broken: Mapping[str, Imported]) -> Migration:
@@ -139,10 +140,10 @@ def _without(migration: Migration, broken: Mapping[str, Imported]) -> Migration:
     kept = tuple(change for change in migration.changes if change.path.relative_to(root).as_posix() not in broken)
     findings = tuple(
         rule.finding(
-            Place(root / each.file),
-            f"the migrated file no longer imports on {each.device}",
-            evidence=each.error,
+            Place(root / imported.file),
+            f"the migrated file no longer imports on {imported.device}",
+            evidence=imported.error,
         )
-        for each in broken.values()
+        for imported in broken.values()
     )
     return replace(migration, changes=kept, left=(*migration.left, *findings))

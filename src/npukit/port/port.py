@@ -146,15 +146,15 @@ def _migrated(repository: Repository, state: PortState, work: Path, migrated: Pa
     places = sum(commit.places for commit in commits)
     lines = [f"{commit.name} {commit.code} {commit.title}: {counted(commit.places, 'place')}" for commit in commits]
     says = f"{counted(places, 'place')} changed in {counted(len(commits), 'commit')}; {_imports_in_words(checked)}"
-    details = (*lines, *(f"{each.file} was put back: {each.error}" for each in checked.put_back))
+    details = (*lines, *(f"{imported.file} was put back: {imported.error}" for imported in checked.put_back))
     return state.keep(state.base, PortStep("migrate", "failed" if checked.put_back else "passed", says, details))
 
 
 def _imports_in_words(checked: ImportCheck) -> str:
     """How many files import after the migration as before, on every device."""
-    tried = {each.file for each in checked.imported if each.before in ("imports", "runs")}
-    back = {each.file for each in checked.put_back}
-    files = {each.file for each in checked.imported}
+    tried = {imported.file for imported in checked.imported if imported.before in ("imports", "runs")}
+    back = {imported.file for imported in checked.put_back}
+    files = {imported.file for imported in checked.imported}
     parts = [f"{len(tried - back)} of {counted(len(files), 'file')} import as before on every device"]
     if files - tried:
         parts.append(f"{len(files - tried)} did not import before either")
@@ -187,7 +187,7 @@ def _tests(command: str, original: Path, migrated: Path, tell: Tell) -> PortStep
         return PortStep("tests", "skipped", "not run: there are no files that pytest would collect, or --test is empty")
     tell(f"running {command} before and after")
     before = run_in(original, argv, choose(Wanted.cpu))
-    runs = [run_in(migrated, argv, choose(each)) for each in (Wanted.cpu, Wanted.sim)]
+    runs = [run_in(migrated, argv, choose(wanted)) for wanted in (Wanted.cpu, Wanted.sim)]
     worse = [run for run in runs if not is_no_worse(before, run)]
     told = [f"before, on {before.device}: {_in_words(before)}"]
     told += [f"after, on {run.device}: {_in_words(run)}" for run in runs]

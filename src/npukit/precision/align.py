@@ -106,7 +106,7 @@ def _exact(call: Call) -> Hashable:
     return (
         call.op if call.kind == "op" else "",
         _shapes(call),
-        tuple(each.shape for each in call.inputs.values() if each.is_tensor),
+        tuple(value.shape for value in call.inputs.values() if value.is_tensor),
     )
 
 
@@ -151,4 +151,4 @@ def _in_order(left: Sequence[Call], right: Sequence[Call], partner: Mapping[int,
         other = partner.get(place)
         yield call, right[other] if other is not None else None
         if other is not None:
-            yield from ((None, each) for each in after.pop(other, ()))
+            yield from ((None, added) for added in after.pop(other, ()))

@@ -119,10 +119,10 @@ class _Walk:
             if judged.outcome is Outcome.differs and self.first is None:
                 self.first = self._divergence(row, left, right, judged)
                 self.suspects = left, right
-        for seen, each in zip(self._seen, (left, right), strict=True):
-            if each:
-                seen[each.name] = each, row.outcome
-                seen.update({value.hash: (each, row.outcome) for value in each.outputs.values() if value.hash})
+        for seen, side in zip(self._seen, (left, right), strict=True):
+            if side:
+                seen[side.name] = side, row.outcome
+                seen.update({value.hash: (side, row.outcome) for value in side.outputs.values() if value.hash})
         return row
 
     def _is_noise(self, left: Value, right: Value) -> bool:
@@ -217,7 +217,7 @@ def _maker(seen: Mapping[str, _Seen], value: Value) -> _Seen | None:
     """The call that computed a tensor; what only copied it, as to another device, is passed over."""
     found = seen.get(value.maker) or seen.get(value.hash)
     while found and "copy" in found[0].op and value.hash:
-        source = next((each for each in found[0].inputs.values() if each.hash == value.hash), None)
+        source = next((given for given in found[0].inputs.values() if given.hash == value.hash), None)
         if source is None:
             break
         found = seen.get(source.maker)

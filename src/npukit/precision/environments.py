@@ -58,7 +58,7 @@ def compare_environments(left: Path, right: Path) -> EnvironmentComparison:
         for name in dict.fromkeys([*one, *other]):
             if one.get(name) != other.get(name):
                 found.append(Difference(section, name, one.get(name), other.get(name), why(section, name)))
-    return EnvironmentComparison(str(left), str(right), tuple(sorted(found, key=lambda each: not each.why)))
+    return EnvironmentComparison(str(left), str(right), tuple(sorted(found, key=lambda difference: not difference.why)))
 
 
 @functools.cache

@@ -145,8 +145,8 @@ class FeatureDetector:
         most = max(map(len, passes.values()))
         ends = (table_end, table_end)
         order = [
-            [(passes.get(number, []) + [ends] * most)[each] for number in range(len(self._names))]
-            for each in range(most)
+            [(passes.get(number, []) + [ends] * most)[turn] for number in range(len(self._names))]
+            for turn in range(most)
         ]
         self._order = key, torch.tensor(order, device=like.device)
         return self._order[1]
@@ -163,8 +163,8 @@ class FeatureDetector:
             excess = torch.cat([excess, torch.where(broken, 1e9, _NEVER)[None]])
         worst, kind = excess.max(0)
         score, number = worst.max(0)
-        told = [score, kind[number], number, now[0, number], usual[0, number], now[1, number], usual[1, number]]
-        self._found.append((step, torch.stack([each.float() for each in told])))
+        figures = [score, kind[number], number, now[0, number], usual[0, number], now[1, number], usual[1, number]]
+        self._found.append((step, torch.stack([figure.float() for figure in figures])))
         learned = torch.stack([usual[0] + _LEARNED_MAGNITUDE, usual[1] + _LEARNED_ALONE])
         remembered = torch.where(worst > 0, now.minimum(learned), now)
         return torch.where(torch.isfinite(now), remembered, _NEVER)

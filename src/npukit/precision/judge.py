@@ -153,7 +153,7 @@ def _settings(left: Mapping[str, Value], right: Mapping[str, Value]) -> Iterator
     for place in dict.fromkeys([*left, *right]):
         value, other = left.get(place, _DEFAULT), right.get(place, _DEFAULT)
         if not (value.is_tensor or other.is_tensor or place.split(".")[0] in _PLACES or _alike(value, other)):
-            one, two = ("the default" if each is _DEFAULT else each.scalar for each in (value, other))
+            one, two = ("the default" if setting is _DEFAULT else setting.scalar for setting in (value, other))
             yield f"{_place('argument', place)} is {one} on the left, {two} on the right"
 
 

@@ -74,7 +74,7 @@ def check_kernels(dump: Path, environment: Mapping[str, str]) -> KernelsCheck:
         if done.returncode or not result.is_file():
             raise NpukitError(f"The process that ran the operators of {dump} ended with exit code {done.returncode}.")
         found = json.loads(result.read_text())
-    return KernelsCheck(str(dump), found["device"], tuple(OperatorCase(**each) for each in found["kernels"]))
+    return KernelsCheck(str(dump), found["device"], tuple(OperatorCase(**case) for case in found["kernels"]))
 
 
 def check_here(dump: Path, device: Any) -> Iterator[OperatorCase]:
@@ -103,7 +103,7 @@ def _check(call: Call, calls: int, device: Any) -> OperatorCase:
         exact, rounded, found = (
             _run(call, where, wide) for where, wide in (("cpu", True), ("cpu", False), (device, False))
         )
-        floats = [place for place, each in enumerate(found) if each.is_floating_point()]
+        floats = [place for place, tensor in enumerate(found) if tensor.is_floating_point()]
         off = max((error_of(found[place], exact[place]) for place in floats), default=None)
         rounding = max((error_of(rounded[place], exact[place]) for place in floats), default=None)
     except (Unknown, KeyError, IndexError) as error:
@@ -129,12 +129,12 @@ def _run(call: Call, device: Any, wide: bool) -> list[Tensor]:
         made.append((tensor.double() if wide and tensor.is_floating_point() else tensor.clone()).to(device))
         return made[-1]
 
-    arguments, keywords = (rebuild(each, tensor_at, "", wide, device) for each in call.given)
+    arguments, keywords = (rebuild(nest, tensor_at, "", wide, device) for nest in call.given)
     namespace = torch.ops.npu if call.name.startswith("NPU.") else torch.ops.aten
     with torch.no_grad():
         result = getattr(namespace, call.op)(*arguments, **keywords)
     found = [result] if isinstance(result, torch.Tensor) else list(result or ())
-    tensors = [each for each in found if isinstance(each, torch.Tensor)] or made
+    tensors = [item for item in found if isinstance(item, torch.Tensor)] or made
     return [tensor.detach().cpu() for tensor in tensors]
 
 
@@ -162,7 +162,7 @@ def _main() -> None:
     from npukit.launch.devices import torch_device
 
     device = torch_device()
-    kernels = [asdict(each) for each in check_here(Path(sys.argv[1]), device)]
+    kernels = [asdict(case) for case in check_here(Path(sys.argv[1]), device)]
     Path(sys.argv[2]).write_text(json.dumps({"device": str(device), "kernels": kernels}))
 
 

@@ -13,11 +13,11 @@ def named_tensors(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, Tensor):
         yield name, value
     elif isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from named_tensors(each, f"{name}.{key}" if name else str(key))
+        for key, item in value.items():
+            yield from named_tensors(item, f"{name}.{key}" if name else str(key))
     elif isinstance(value, list | tuple):
-        for number, each in enumerate(value):
-            yield from named_tensors(each, f"{name}[{number}]")
+        for number, item in enumerate(value):
+            yield from named_tensors(item, f"{name}[{number}]")
 
 
 def row_count(batch: Any) -> int | None:

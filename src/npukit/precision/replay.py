@@ -60,11 +60,11 @@ def outputs_of(call: Call, wide: bool) -> dict[str, Tensor]:
         tensor = load(call.inputs[place])
         return tensor.double() if wide and tensor.is_floating_point() else tensor
 
-    arguments, keywords = (rebuild(each, tensor_at, "", wide) for each in call.given)
+    arguments, keywords = (rebuild(nest, tensor_at, "", wide) for nest in call.given)
     with torch.no_grad():
         result = getattr(getattr(torch.ops, namespace), function)(*arguments, **keywords)
     found = [result] if isinstance(result, torch.Tensor) else result
-    return {str(place): each for place, each in enumerate(found) if isinstance(each, torch.Tensor)}
+    return {str(place): tensor for place, tensor in enumerate(found) if isinstance(tensor, torch.Tensor)}
 
 
 def write_script(call: Call, folder: Path) -> None:
@@ -90,15 +90,15 @@ def rebuild(nest: Any, tensor_at: Callable[[str], Tensor], place: str, wide: boo
 
     if isinstance(nest, list):
         return [
-            rebuild(each, tensor_at, f"{place}.{n}" if place else str(n), wide, device) for n, each in enumerate(nest)
+            rebuild(item, tensor_at, f"{place}.{n}" if place else str(n), wide, device) for n, item in enumerate(nest)
         ]
     if not isinstance(nest, dict):
         return nest
     kind = nest.get("type")
     if not isinstance(kind, str):
         return {
-            key: rebuild(each, tensor_at, f"{place}.{key}" if place else key, wide, device)
-            for key, each in nest.items()
+            key: rebuild(item, tensor_at, f"{place}.{key}" if place else key, wide, device)
+            for key, item in nest.items()
         }
     if "dtype" in nest:
         return tensor_at(place)

@@ -143,11 +143,11 @@ class Comparison:
 def plain(value: Any) -> Any:
     """A result as lists, maps, numbers and text that any JSON parser takes."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(item) for item in value]
     if isinstance(value, Enum):
         return value.value
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

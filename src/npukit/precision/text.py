@@ -30,9 +30,9 @@ def _compare(found: Comparison) -> Iterator[str]:
     compared = f"{found.compared:,} of {sum(counts.values()):,} rows compared ({found.coverage:.0%})"
     yield f"{verdict}: {compared}, {counts.get('same', 0):,} same, {counts.get('differs', 0):,} differ."
     alone = [
-        f"{counts[each.value]:,} {each.value}"
-        for each in Outcome
-        if counts.get(each.value) and each.value not in ("same", "differs")
+        f"{counts[outcome.value]:,} {outcome.value}"
+        for outcome in Outcome
+        if counts.get(outcome.value) and outcome.value not in ("same", "differs")
     ]
     if alone:
         yield f"Not judged: {', '.join(alone)}."
@@ -125,17 +125,16 @@ def _ops(found: KernelsCheck) -> Iterator[str]:
     bad = found.out_of_line
     verdict = f"{len(bad):,} are out of line" if bad else "all as exact as their type allows"
     yield f"{len(checked):,} of {len(found.kernels):,} operators were run on {found.device} and in float64: {verdict}."
-    shown = [*bad, *sorted((each for each in checked if each not in bad), key=lambda each: -(each.error or 0.0))][
-        :_MOST
-    ]
+    good = sorted((kernel for kernel in checked if kernel not in bad), key=lambda kernel: -(kernel.error or 0.0))
+    shown = [*bad, *good][:_MOST]
     if shown:
         yield ""
         yield f"{'operator':<36} {'type':<9} {'shapes':<28} {'error':>8} {'CPU':>8}"
-    for each in shown:
-        mark = "  out of line" if each in bad else ""
+    for kernel in shown:
+        mark = "  out of line" if kernel in bad else ""
         yield (
-            f"{each.op[:36]:<36} {each.dtype:<9} {each.shapes[:28]:<28} {each.error or 0.0:>8.1e} "
-            f"{each.rounding or 0.0:>8.1e}{mark}"
+            f"{kernel.op[:36]:<36} {kernel.dtype:<9} {kernel.shapes[:28]:<28} {kernel.error or 0.0:>8.1e} "
+            f"{kernel.rounding or 0.0:>8.1e}{mark}"
         )
     reasons = Counter(kernel.why for kernel in found.kernels if kernel.why)
     if reasons:
@@ -160,15 +159,15 @@ def _weights(found: WeightsComparison) -> Iterator[str]:
     yield from (f"{name:<40} {error:>9.1e}" for name, error in list(found.layers.items())[:_LAYERS] if error)
     yield ""
     yield f"{'largest differences':<60} {'error':>9} {'absolute':>9}"
-    for each in sorted(differ, key=lambda each: -each.error)[:_MOST]:
-        yield f"{each.name:<60} {each.error:>9.1e} {each.largest:>9.1e}  {each.details}".rstrip()
+    for weight in sorted(differ, key=lambda item: -item.error)[:_MOST]:
+        yield f"{weight.name:<60} {weight.error:>9.1e} {weight.largest:>9.1e}  {weight.details}".rstrip()
 
 
 def _env(found: EnvironmentComparison) -> Iterator[str]:
     others = len(found.differences) - len(found.matter)
     yield f"{len(found.matter)} differences that can change numbers, {others} others."
-    for each in found.matter:
-        yield f"  {each.section:<9} {each.name}: {_shown(each.left)} / {_shown(each.right)}  ({each.why})"
+    for item in found.matter:
+        yield f"  {item.section:<9} {item.name}: {_shown(item.left)} / {_shown(item.right)}  ({item.why})"
 
 
 def _shown(value: Any) -> str:

@@ -121,20 +121,22 @@ def _same_nonfinite(left: Value, right: Value) -> bool:
 
 def _at_least(left: Value, right: Value) -> float | None:
     """The least error that two tensors with these figures can have."""
-    scale = max(
-        (abs(each) for each in (left.norm, right.norm) if each is not None and math.isfinite(each)), default=0.0
-    )
-    largest = [
-        abs(each) for v in (left, right) for each in (v.minimum, v.maximum) if each is not None and math.isfinite(each)
-    ]
-    scale = scale or max(largest, default=0.0) * math.sqrt(left.count)
+    bounds = left.minimum, left.maximum, right.minimum, right.maximum
+    scale = _largest(left.norm, right.norm) or _largest(*bounds) * math.sqrt(left.count)
     weights = {"norm": 1.0, "mean": math.sqrt(left.count), "minimum": 1.0, "maximum": 1.0}
-    found = []
+    differences = []
     for name, weight in weights.items():
         one, other = getattr(left, name), getattr(right, name)
         if one is not None and other is not None and math.isfinite(one) and math.isfinite(other):
-            found.append(abs(one - other) * weight)
-    return None if not found else max(found) / scale if scale else (0.0 if not max(found) else math.inf)
+            differences.append(abs(one - other) * weight)
+    if not differences:
+        return None
+    largest = max(differences)
+    return largest / scale if scale else math.inf if largest else 0.0
+
+
+def _largest(*figures: float | None) -> float:
+    return max((abs(figure) for figure in figures if figure is not None and math.isfinite(figure)), default=0.0)
 
 
 def allowance(left: Call, right: Call, inherited: float, output: Value | None = None) -> Allowance:

@@ -69,7 +69,7 @@ def compare_weights(left: Path, right: Path) -> WeightsComparison:
     return WeightsComparison(
         str(left),
         str(right),
-        tuple(sorted(found, key=lambda each: order.index(each.name))),
+        tuple(sorted(found, key=lambda weight: order.index(weight.name))),
         tuple(name for name in ours if name not in theirs),
         tuple(name for name in theirs if name not in ours),
         dict(sorted(layers.items(), key=lambda item: min(order.index(n) for n in ours if layer_of(n) == item[0]))),

@@ -64,7 +64,7 @@ def make_app(options: StudioOptions) -> Guard:
         studio.workers.close()
 
     pages = [Route("/", index), Route("/page/{name}", file), Route("/api/session", session)]
-    parts = [each for module in (machine, port, data, train, runs, chat, verbs) for each in module.routes(studio)]
+    parts = [route for module in (machine, port, data, train, runs, chat, verbs) for route in module.routes(studio)]
     app = Starlette(routes=[*pages, *parts], lifespan=lifespan, exception_handlers={HTTPException: _refused})
     return Guard(app, options)
 

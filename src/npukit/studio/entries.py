@@ -79,7 +79,7 @@ def entries(studio: Studio) -> list[Entry]:
     mine = [Entry(run.folder.name, run, training_folder(studio, run.record)) for run in studio.runs]
     owned = {entry.folder for entry in mine if entry.folder}
     foreign = [folder for folder in studio.finder.found().runs if folder not in owned]
-    return [*reversed(mine), *(Entry(FOREIGN + studio.folders.shown(each), None, each) for each in foreign)]
+    return [*reversed(mine), *(Entry(FOREIGN + studio.folders.shown(folder), None, folder) for folder in foreign)]
 
 
 def entry(studio: Studio, name: str) -> Entry:

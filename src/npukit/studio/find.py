@@ -60,7 +60,7 @@ def look(roots: tuple[Path, ...]) -> Found:
             data += [folder / name for name in names if name.endswith(DATA) and name != LOG]
         if number > FOLDERS:
             break
-    return Found(*(tuple(sorted(each, key=_age)) for each in (runs, models, adapters, data)))
+    return Found(*(tuple(sorted(paths, key=_age)) for paths in (runs, models, adapters, data)))
 
 
 def _folders(roots: tuple[Path, ...]) -> Iterator[tuple[Path, set[str]]]:

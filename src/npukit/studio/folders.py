@@ -72,19 +72,19 @@ class Folders:
         except OSError as error:
             raise NpukitError(f"{self.shown(folder)} cannot be read: {error.strerror}.") from error
         visible = [path for path in found if not path.name.startswith(".")][:most]
-        return [{"name": each.name, "path": self.shown(each), "folder": each.is_dir()} for each in visible]
+        return [{"name": path.name, "path": self.shown(path), "folder": path.is_dir()} for path in visible]
 
 
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for key, each in value.items():
+        for key, item in value.items():
             yield from _texts(key)
-            yield from _texts(each)
+            yield from _texts(item)
     elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _texts(each)
+        for item in value:
+            yield from _texts(item)
 
 
 def _is_path(text: str) -> bool:

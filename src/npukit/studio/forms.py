@@ -36,13 +36,13 @@ def words(form: Mapping[str, Any], values: Mapping[str, Any], folders: Folders) 
             script = _split(value)
             continue
         several = value if isinstance(value, list) else [value]
-        for each in several:
-            if not isinstance(each, str | int | float) or isinstance(each, bool) or str(each).startswith("-"):
+        for item in several:
+            if not isinstance(item, str | int | float) or isinstance(item, bool) or str(item).startswith("-"):
                 raise Wrong(f"{option['label']} is not a value that can be used.")
             if option["flag"]:
-                flags += [option["flag"], str(each)]
+                flags += [option["flag"], str(item)]
             else:
-                arguments.append(str(each))
+                arguments.append(str(item))
     return [*arguments, *flags, *script]
 
 

@@ -48,7 +48,7 @@ def hunks(change: Change) -> list[Hunk]:
             groups[-1].append((start, end, new, new_end))
         else:
             groups.append([(start, end, new, new_end)])
-    return [Hunk(each[0][0], each[-1][1], tuple(after[each[0][2] : each[-1][3]])) for each in groups]
+    return [Hunk(group[0][0], group[-1][1], tuple(after[group[0][2] : group[-1][3]])) for group in groups]
 
 
 def with_hunks(change: Change, accepted: Collection[int]) -> Change | None:
@@ -63,7 +63,7 @@ def with_hunks(change: Change, accepted: Collection[int]) -> Change | None:
     offsets = [0]
     for line in before:
         offsets.append(offsets[-1] + len(line))
-    edits = [Edit(offsets[each.start], offsets[each.end], "".join(each.lines)) for each in chosen]
+    edits = [Edit(offsets[hunk.start], offsets[hunk.end], "".join(hunk.lines)) for hunk in chosen]
     is_notebook = change.path.suffix == ".ipynb"
     after = Notebook(change.before).edited(edits) if is_notebook else apply_edits(change.before, edits)
     try:

@@ -39,7 +39,7 @@ class StudioOptions:
     def allows(self, name: str) -> bool:
         """Whether a browser may call the server by this name; any other could be a page that rebinds its own name."""
         name = name.lower().strip("[]")
-        if name in ("localhost", self.host.lower(), *(each.lower() for each in self.names)):
+        if name in ("localhost", self.host.lower(), *(other.lower() for other in self.names)):
             return True
         try:
             address = ipaddress.ip_address(name)

@@ -30,7 +30,7 @@ class Queue:
 
     def tick(self) -> None:
         """Start what can be started."""
-        self._children = [each for each in self._children if each.poll() is None]
+        self._children = [child for child in self._children if child.poll() is None]
         with _locked(self.runs.folder.parent / "lock") as is_mine:
             if not is_mine:
                 return
@@ -55,12 +55,12 @@ def free_cards(record: Record, live: list[Record], found: MachineStatus | None =
     """The numbers of the cards that a run can have now; None if there are too few."""
     if record.device == "cpu" or not record.cards:
         return ()
-    taken = {number for each in live if each.device == record.device for number in each.numbers}
+    taken = {number for other in live if other.device == record.device for number in other.numbers}
     if record.device == "sim":
         there = set(range(SIMULATED_CARDS))
     else:
         found = found or machine_status()
-        there = {each.number for each in found.devices if not each.processes}
+        there = {card.number for card in found.devices if not card.processes}
     free = sorted(there - taken)
     return tuple(free[: record.cards]) if len(free) >= record.cards else None
 

@@ -181,7 +181,7 @@ class Runs:
 
     def __iter__(self) -> Iterator[Run]:
         """The oldest first."""
-        names = sorted(each.name for each in self.folder.iterdir() if NAME.fullmatch(each.name))
+        names = sorted(path.name for path in self.folder.iterdir() if NAME.fullmatch(path.name))
         return (Run(self.folder / name) for name in names if (self.folder / name / RECORD).is_file())
 
     def find(self, name: str) -> Run:

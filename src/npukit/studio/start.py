@@ -37,8 +37,8 @@ def start(options: StudioOptions, tell: Callable[[str], None]) -> None:
         make_app(options), log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1
     )
     # uvicorn hands a signal on when all is done; an end that was asked for is no failure.
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda *_: None)
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_number, lambda *_: None)
     Server(config).run(sockets=[listener])
 
 

@@ -119,9 +119,9 @@ def _wants_chinese(request: Request) -> bool:
 def _in_chinese(value: Any, is_message: bool = False) -> Any:
     """An answer whose messages are in Chinese, where npukit's catalogue has them."""
     if isinstance(value, dict):
-        return {name: _in_chinese(each, name in MESSAGES) for name, each in value.items()}
+        return {name: _in_chinese(item, name in MESSAGES) for name, item in value.items()}
     if isinstance(value, list):
-        return [_in_chinese(each, is_message) for each in value]
+        return [_in_chinese(item, is_message) for item in value]
     return (chinese(value) or value) if is_message and isinstance(value, str) else value
 
 

@@ -59,9 +59,9 @@ def compare(
     """
     rounding = max((figure.rounding for series in before.values() for figure in series), default=0.0)
     pairs = list(_pairs(before, after, tolerance, rounding))
-    compared = tuple(each for each, _ in pairs if each.count)
-    divergences = [each for _, each in pairs if each]
-    first = min(divergences, key=lambda each: (each.number, _KINDS.index(each.kind)), default=None)
+    compared = tuple(compared for compared, _ in pairs if compared.count)
+    divergences = [difference for _, difference in pairs if difference]
+    first = min(divergences, key=lambda divergence: (divergence.number, _KINDS.index(divergence.kind)), default=None)
     return compared, first
 
 
@@ -86,7 +86,7 @@ def _first_divergence(
 ) -> FirstDifference | None:
     for number, (one, other) in enumerate(zip_longest(ours, theirs), 1):
         if one is None or other is None or difference(one, other, least) > allowed:
-            step = next((each.step for each in (one, other) if each and each.step is not None), None)
+            step = next((figure.step for figure in (one, other) if figure and figure.step is not None), None)
             values = (one.value if one else None, other.value if other else None)
             texts = (one.text if one else "", other.text if other else "")
             return FirstDifference(kind, name, number, step, *values, *texts)

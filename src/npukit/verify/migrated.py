@@ -17,7 +17,8 @@ def migration_between(before: Path, after: Path) -> Migration:
     """
     migrations = [migrate(before, Goal(style)) for style in Style]
     found = max(
-        migrations, key=lambda each: sum(change.after == _now(change, before, after) for change in each.changes)
+        migrations,
+        key=lambda migration: sum(change.after == _now(change, before, after) for change in migration.changes),
     )
     changes = (replace(change, after=_now(change, before, after)) for change in found.changes)
     return replace(found, changes=tuple(change for change in changes if change.after != change.before))

@@ -154,7 +154,7 @@ def _attention_with_dropout(attention: Any) -> Any:
         if not dropout_p:
             return attention(query, key, value, attn_mask, dropout_p, is_causal, **kw)
         if kw.get("enable_gqa"):
-            key, value = (each.repeat_interleave(query.size(-3) // each.size(-3), -3) for each in (key, value))
+            key, value = (tensor.repeat_interleave(query.size(-3) // tensor.size(-3), -3) for tensor in (key, value))
         scores = query @ key.mT * (kw.get("scale") or query.size(-1) ** -0.5)
         if is_causal:
             attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()

@@ -66,7 +66,7 @@ def main_of(arguments: Sequence[str]) -> list[str]:
         option = rest.pop(0)
         if option == "-m":
             ours = rest[:1] == [script.__name__]  # as `npukit run` starts a script
-            return main_of([each for each in rest[1:] if each != "--auto"]) if ours else ["-m", *rest[:1]]
+            return main_of([word for word in rest[1:] if word != "--auto"]) if ours else ["-m", *rest[:1]]
         if option == "-c":
             return []
         if option in _WITH_VALUE:

@@ -51,15 +51,16 @@ def _lines(result: Verification) -> Iterator[str]:
 
 def compared_lines(compared: Sequence[Compared]) -> Iterator[str]:
     """What was compared, one kind of figure a line."""
-    for each in compared:
-        if each.kind == "loss":
-            end = f", {each.first:g} to {each.last:g}" if each.count > 1 else f", {each.first:g}"
-            yield f"{counted(each.count, 'value')} of {each.name}{end}, {_apart(each.largest_difference)}"
+    for figures in compared:
+        if figures.kind == "loss":
+            end = f", {figures.first:g} to {figures.last:g}" if figures.count > 1 else f", {figures.first:g}"
+            yield f"{counted(figures.count, 'value')} of {figures.name}{end}, {_apart(figures.largest_difference)}"
     for kind, what in _KINDS.items():
-        found = [each for each in compared if each.kind == kind]
-        if found:
-            number = max(each.count for each in found) if kind == "settings" else sum(each.count for each in found)
-            yield f"{what.format(number)}, {_apart(max(each.largest_difference for each in found))}"
+        alike = [figures for figures in compared if figures.kind == kind]
+        if alike:
+            counts = [figures.count for figures in alike]
+            number = max(counts) if kind == "settings" else sum(counts)
+            yield f"{what.format(number)}, {_apart(max(figures.largest_difference for figures in alike))}"
 
 
 NOT_SIMULATED = "Not simulated: a card computes these operators; on the simulated NPU they raise an error"
@@ -86,9 +87,9 @@ def _divergence(divergence: FirstDifference, tolerance: float) -> Iterator[str]:
     if cause:
         yield f"  begins  {cause_text(cause)}"
         yield "          (left is the original, right the migrated project)"
-        for each in cause.causes:
-            yield f"  likely  {each.text}"
-            yield f"  try     {each.remedy}"
+        for likely in cause.causes:
+            yield f"  likely  {likely.text}"
+            yield f"  try     {likely.remedy}"
     elif divergence.after is not None and divergence.kind != "settings":
         yield f"  begins  after the first {MOST_ROWS:,} modules and operators, which computed the same in both runs"
 

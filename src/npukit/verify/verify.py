@@ -18,7 +18,7 @@ from npukit.precision import comparing
 from npukit.precision.result import Divergence
 from npukit.report.unfinished import temporary_folder
 from npukit.verify.compare import Figures, Tolerance, compare, worth_comparing
-from npukit.verify.result import Losses, OpUse, Verification
+from npukit.verify.result import Kind, Losses, OpUse, Verification
 from npukit.verify.side import Side
 
 SAME_NUMBERS = (
@@ -75,9 +75,10 @@ def verify(
             divergence = replace(divergence, cause=cause)
         uses = _uses(trace, after)
     npu_ops = sum(use.count for use in uses["npu"]) if migrated.simulated else None
+    rounding = max((figure.rounding for series in figures.values() for figure in series), default=0.0)
     return Verification(
         same=divergence is None and second.exit_code == 0 and npu_ops != 0,
-        tolerance=allowed.of("loss", max((each.rounding for series in figures.values() for each in series), default=0)),
+        tolerance=allowed.of("loss", rounding),
         compared=compared,
         losses=_losses(expected, got),
         before=first,
@@ -96,10 +97,14 @@ def _losses(before: Figures, after: Figures) -> tuple[Losses, ...]:
     kinds = {kind for kind, _ in before} & {"loss", "backward"}
     wanted = "loss" if "loss" in kinds else "backward"
     return tuple(
-        Losses(name or wanted, *(tuple(each.value for each in side.get((kind, name), ())) for side in (before, after)))
+        Losses(name or wanted, _values(before, kind, name), _values(after, kind, name))
         for kind, name in before
         if kind == wanted
     )
+
+
+def _values(figures: Figures, kind: Kind, name: str) -> tuple[float, ...]:
+    return tuple(figure.value for figure in figures.get((kind, name), ()))
 
 
 def _find_cause(original: Side, migrated: Side, command: Sequence[str], devices: int, work: Path) -> Divergence | None:

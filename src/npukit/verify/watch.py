@@ -107,7 +107,7 @@ class ProcessWatch:
         )
         for name, value in _settings(optimizer):
             self._note("settings", name, value)
-        known = (each.__name__ for each in type(optimizer).__mro__ if each.__module__.startswith("torch.optim."))
+        known = (base.__name__ for base in type(optimizer).__mro__ if base.__module__.startswith("torch.optim."))
         kind = next(known, "Optimizer")
         if kind != "Optimizer":  # torch_npu's fused ones are classes of their own
             self._note("settings", "optimizer", float(sum(kind.encode())), text=kind)
@@ -126,12 +126,12 @@ def _settings(optimizer: Any) -> Iterator[tuple[str, float]]:
             if name == "params" or name in _HOW:
                 continue
             values = (
-                {f"{name}[{at}]": each for at, each in enumerate(value)} if isinstance(value, tuple) else {name: value}
+                {f"{name}[{at}]": item for at, item in enumerate(value)} if isinstance(value, tuple) else {name: value}
             )
-            for key, each in values.items():
-                each = each.item() if isinstance(each, torch.Tensor) and each.numel() == 1 else each
-                if isinstance(each, int | float):
-                    yield f"{key} of group {number}", float(each)
+            for key, setting in values.items():
+                setting = setting.item() if isinstance(setting, torch.Tensor) and setting.numel() == 1 else setting
+                if isinstance(setting, int | float):
+                    yield f"{key} of group {number}", float(setting)
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -140,11 +140,11 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
         if value.is_floating_point():
             yield value
     elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _tensors(each)
+        for item in value.values():
+            yield from _tensors(item)
     elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _tensors(each)
+        for item in value:
+            yield from _tensors(item)
 
 
 def with_subclasses(kind: Any) -> Iterator[Any]:
@@ -183,8 +183,8 @@ def _autocast_rounding() -> float:
 
 def summary(tensors: Iterable[torch.Tensor]) -> tuple[float, float] | None:
     """The length of tensors as one vector, and how far it points in one fixed direction; None where there are none."""
-    found = [each for tensor in tensors if (each := figures(_plain(tensor)))]
-    return (math.hypot(*(each[0] for each in found)), math.fsum(each[1] for each in found)) if found else None
+    known = list(filter(None, (figures(_plain(tensor)) for tensor in tensors)))
+    return (math.hypot(*(norm for norm, _ in known)), math.fsum(along for _, along in known)) if known else None
 
 
 def _plain(tensor: Any) -> torch.Tensor:

@@ -59,15 +59,15 @@ def judge(traces: Sequence[Trace]) -> Advised:
         if rule.job_check:
             advice += rule.job_check(about)
         elif rule.check:
-            found = [each for rank in about for each in rule.check(rank)]
+            found = [piece for rank in about for piece in rule.check(rank)]
             advice += _merged(found)
-    worth = [each for each in advice if each.percent >= LEAST_PERCENT or each.ms == 0]
+    worth = [piece for piece in advice if piece.percent >= LEAST_PERCENT or piece.ms == 0]
     return Advised(
         profiles=tuple(str(trace.source) for trace in traces),
         format=traces[0].format,
         simulated=any(trace.simulated for trace in traces),
         ranks=tuple(split_of(rank) for rank in profiled),
-        advice=tuple(sorted(worth, key=lambda each: -each.ms)),
+        advice=tuple(sorted(worth, key=lambda piece: -piece.ms)),
         unjudged=tuple(unjudged),
         notes=tuple(note for trace in traces for note in trace.notes),
     )
@@ -77,12 +77,12 @@ def _merged(found: list[Advice]) -> list[Advice]:
     """What several ranks have in common is told once, by the rank that it costs most."""
     merged: dict[tuple[str, str], Advice] = {}
     ranks: dict[tuple[str, str], list[int]] = {}
-    for each in found:
-        key = each.finding.code, each.finding.subject
-        ranks.setdefault(key, []).extend(each.ranks)
-        if key not in merged or each.ms > merged[key].ms:
-            merged[key] = each
+    for piece in found:
+        key = piece.finding.code, piece.finding.subject
+        ranks.setdefault(key, []).extend(piece.ranks)
+        if key not in merged or piece.ms > merged[key].ms:
+            merged[key] = piece
     return [
-        Advice(each.finding, each.ms, each.percent, each.confidence, tuple(sorted(set(ranks[key]))))
-        for key, each in merged.items()
+        Advice(piece.finding, piece.ms, piece.percent, piece.confidence, tuple(sorted(set(ranks[key]))))
+        for key, piece in merged.items()
     ]

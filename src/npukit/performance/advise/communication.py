@@ -58,7 +58,7 @@ def _keyed(rank: Rank) -> list[tuple[Collective, tuple[str, int]]]:
     start, end = rank.window if rank.has_timeline else (0, 1 << 63)
     counts: dict[str, int] = defaultdict(int)
     found = []
-    for collective in sorted(rank.trace.collectives, key=lambda each: each.start):
+    for collective in sorted(rank.trace.collectives, key=lambda call: call.start):
         if start <= collective.start <= end:
             kind = f"{collective.op}@{collective.group}"
             found.append((collective, (kind, counts[kind])))
@@ -69,10 +69,10 @@ def _keyed(rank: Rank) -> list[tuple[Collective, tuple[str, int]]]:
 def exposed_waiting(every: Sequence[Shared]) -> dict[int, float]:
     """Milliseconds of a step in which each rank waits for others and does nothing else: collectives may overlap."""
     spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    ranks = {each.rank.trace.rank: each.rank for each in every}
-    for each in every:
-        start = each.collective.start
-        spans[each.rank.trace.rank].append((start, start + each.waiting))
+    ranks = {share.rank.trace.rank: share.rank for share in every}
+    for share in every:
+        start = share.collective.start
+        spans[share.rank.trace.rank].append((start, start + share.waiting))
     return {number: ranks[number].per_step(length(_exposed(ranks[number], waits))) for number, waits in spans.items()}
 
 
@@ -88,8 +88,8 @@ def _exposed(rank: Rank, spans: Spans) -> Spans:
 def late_rank(every: Sequence[Shared]) -> tuple[int, float] | None:
     """The rank that waits least, which the others wait for, and how much less than they do, in ms per step."""
     waits: dict[int, float] = defaultdict(float)
-    for each in every:
-        waits[each.rank.trace.rank] += each.rank.per_step(each.waiting)
+    for share in every:
+        waits[share.rank.trace.rank] += share.rank.per_step(share.waiting)
     if len(waits) < 2:
         return None
     late = min(waits, key=lambda rank: waits[rank])

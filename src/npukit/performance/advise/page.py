@@ -42,11 +42,12 @@ def write_report(paths: Sequence[Path], file: Path) -> Advised:
 
 
 def _sarif(advised: Advised) -> str:
-    placed = [each for each in advised.advice if each.finding.place]
+    placed = [advice for advice in advised.advice if advice.finding.place]
     verdict = f"{len(placed)} of {len(advised.advice)} findings have a source line"
     names = {rule.code: rule.name for rule in all_rules()}
-    found = [replace(each.finding, what=f"{each.finding.what} ({each.percent:.1f}% of the step)") for each in placed]
-    return render(Report("profile", verdict, found, rule_names=names), Format.sarif)
+    shares = ((advice.finding, f"({advice.percent:.1f}% of the step)") for advice in placed)
+    findings = [replace(finding, what=f"{finding.what} {share}") for finding, share in shares]
+    return render(Report("profile", verdict, findings, rule_names=names), Format.sarif)
 
 
 def page_of(ranks: Sequence[Rank], advised: Advised) -> str:
@@ -90,13 +91,13 @@ def _bar(name: str, ms: float, percent: float) -> str:
     return f'<span class="{name}" style="width:{percent:.2f}%" title="{name} {ms:.2f} ms">{label}</span>'
 
 
-def _advice(each: Advice) -> str:
-    finding = each.finding
-    won = f"{each.ms:.1f} ms" if each.ms else "note"
+def _advice(advice: Advice) -> str:
+    finding = advice.finding
+    won = f"{advice.ms:.1f} ms" if advice.ms else "note"
     place = f" ({finding.place.file}:{finding.place.line})" if finding.place else ""
     return (
         f"<details><summary><b>{won}</b><code>{finding.code}</code><span>{_text(finding.what)}</span>"
-        f"<small>{each.percent:.1f}% · {each.confidence.value} confidence</small></summary>"
+        f"<small>{advice.percent:.1f}% · {advice.confidence.value} confidence</small></summary>"
         f"<p>{_text(finding.evidence + place)}</p><p>{_text(finding.why)}</p><p>{_text(finding.remedy)}</p></details>"
     )
 
@@ -181,7 +182,7 @@ def _thinned(samples: Sequence[Sample], count: int) -> list[Sample]:
     """No more than can be drawn, the highest of each stretch."""
     ordered = sorted(samples)
     size = -(-len(ordered) // count)
-    return [max(ordered[at : at + size], key=lambda each: each.allocated) for at in range(0, len(ordered), size)]
+    return [max(ordered[at : at + size], key=lambda sample: sample.allocated) for at in range(0, len(ordered), size)]
 
 
 def _matrix(ranks: Sequence[Rank]) -> str:
@@ -214,6 +215,6 @@ def _cell(rate: float | None, highest: float) -> str:
 
 
 def _unjudged(advised: Advised) -> str:
-    rows = [f"<li><code>{each.code}</code> {each.name}: needs {_text(each.needs)}</li>" for each in advised.unjudged]
+    rows = [f"<li><code>{rule.code}</code> {rule.name}: needs {_text(rule.needs)}</li>" for rule in advised.unjudged]
     rows += [f"<li>not read: {_text(note)}</li>" for note in advised.notes]
     return f"<h2>Not judged</h2><ul>{''.join(rows)}</ul>" if rows else ""

@@ -69,7 +69,7 @@ class Rank:
         loading = self.loading if self.trace.device == "cpu" else []
         found = [kernel for kernel in self.trace.kernels if kernel.start < end and kernel.end > start]
         if loading:  # without workers the loader's own operators run where the model's do
-            found = [each for each in found if not _inside(each, loading)]
+            found = [kernel for kernel in found if not _inside(kernel, loading)]
         return sorted(found, key=lambda kernel: kernel.start)
 
     @property
@@ -109,7 +109,7 @@ class Rank:
         """The runtime calls of that name within the window."""
         start, end = self.window
         return [
-            each for each in self.trace.runtime if each.start < end and each.end > start and pattern.match(each.name)
+            call for call in self.trace.runtime if call.start < end and call.end > start and pattern.match(call.name)
         ]
 
     def _clipped(self, calls: Iterable[Kernel | HostCall]) -> Spans:

@@ -33,13 +33,13 @@ def as_text(advised: Advised, color: bool = False, width: int = 100) -> str:
     >>> print(as_text(advise([Path("profile")])))
     """
     lines = [*_steps(advised), ""]
-    for number, each in enumerate(advised.advice, 1):
-        lines += [*_advice(number, each, color, width), ""]
+    for number, advice in enumerate(advised.advice, 1):
+        lines += [*_advice(number, advice, color, width), ""]
     if not advised.advice:
         lines += [translated("Nothing was found that would win more than 0.5% of the step."), ""]
     lines += _unjudged(advised, width)
     lines += [translated(f"Not read: {printable_line(note)}") for note in advised.notes]
-    lines += page_hint(each.finding for each in advised.advice)
+    lines += page_hint(advice.finding for advice in advised.advice)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -91,16 +91,16 @@ def parts(rank: RankSplit) -> Iterator[str]:
             yield f"{100 * ms / step:.1f}% {translated(name)}"
 
 
-def _advice(number: int, each: Advice, color: bool, width: int) -> Iterator[str]:
-    finding = translated_finding(each.finding)
+def _advice(number: int, advice: Advice, color: bool, width: int) -> Iterator[str]:
+    finding = translated_finding(advice.finding)
     won = translated(
-        (f"up to {each.ms:.1f} ms, {each.percent:.1f}%" if each.ms else "no time measured") + " of the step"
+        (f"up to {advice.ms:.1f} ms, {advice.percent:.1f}%" if advice.ms else "no time measured") + " of the step"
     )
     style = "33;1" if finding.severity is Severity.warning else "1"
     what = f"{number}. {finding.code} {printable_line(finding.what)}"
     yield paint("\n".join(wrap(what, width, subsequent_indent="   ")), style, color)
-    ranks = f"rank {each.ranks[0]}" if len(each.ranks) == 1 else translated(f"{len(each.ranks)} ranks")
-    yield f"   {won} · {translated(f'{each.confidence.value} confidence')} · {ranks}"
+    ranks = f"rank {advice.ranks[0]}" if len(advice.ranks) == 1 else translated(f"{len(advice.ranks)} ranks")
+    yield f"   {won} · {translated(f'{advice.confidence.value} confidence')} · {ranks}"
     evidence = printable_line(finding.evidence)
     if finding.place:
         evidence += f" ({printable_line(f'{finding.place.file}:{finding.place.line}')})"
@@ -114,7 +114,7 @@ def _unjudged(advised: Advised, width: int) -> Iterator[str]:
     if not advised.unjudged:
         return
     yield translated("Not judged:")
-    by_need = sorted(advised.unjudged, key=lambda each: each.needs)
-    for needs, group in groupby(by_need, key=lambda each: each.needs):
-        names = ", ".join(f"{each.name} ({each.code})" for each in group)
+    by_need = sorted(advised.unjudged, key=lambda rule: rule.needs)
+    for needs, group in groupby(by_need, key=lambda rule: rule.needs):
+        names = ", ".join(f"{rule.name} ({rule.code})" for rule in group)
         yield "\n".join(wrap(translated(f"{names}: needs {needs}"), width, "   ", "     "))

@@ -43,15 +43,15 @@ def find_fit(config: Config, devices: int, card: str, nodes: int = 1, walk: bool
     """
     tried = 0
     for kind, base, count in _widening(config, devices):
-        found = [plan(each, count, card, nodes) for each in (changed(base, changes) for changes in _same(base, count))]
-        fitting = [(each, changes) for each, changes in zip(found, _same(base, count), strict=True) if each.fits]
-        for each, changes in sorted(fitting, key=lambda pair: _cost(*pair)):
+        candidates = [(plan(changed(base, changes), count, card, nodes), changes) for changes in _same(base, count)]
+        fitting = [(candidate, changes) for candidate, changes in candidates if candidate.fits]
+        for candidate, changes in sorted(fitting, key=lambda pair: _cost(*pair)):
             made = changed(base, changes)
             if walk:
                 tried += 1
-                each = walked(each, made)
-            if each.fits:
-                return Fit(kind, _difference(config, made), count, made, each)
+                candidate = walked(candidate, made)
+            if candidate.fits:
+                return Fit(kind, _difference(config, made), count, made, candidate)
             if tried == WALKS:
                 raise NpukitError(f"None of the {WALKS} changes that were walked through makes this fit.")
     raise NpukitError(f"No change was found with which this fits, on up to {MOST_CARDS} {card}.")
@@ -68,7 +68,7 @@ def _same(config: Config, devices: int) -> Iterator[Changes]:
     training = config.training
     shared: list[Changes] = [{}]
     if devices > 1:
-        shared += [{"training.parallel": each} for each in ("zero2", "zero3", "fsdp2")]
+        shared += [{"training.parallel": parallel} for parallel in ("zero2", "zero3", "fsdp2")]
         shared += [{"training.parallel": "zero3", "training.offload": True}]
     checkpointing: list[Changes] = [{}]
     if not training.activation_checkpointing:

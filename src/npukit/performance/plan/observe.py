@@ -90,13 +90,13 @@ class Observer(_Mode):  # type: ignore[misc]
         if func._schema.name == "npu::npu_change_data_ptr":
             self._moved(*args[:2])
             return result
-        outputs = [each for each in tree_flatten(result)[0] if isinstance(each, Tensor)]
+        outputs = [leaf for leaf in tree_flatten(result)[0] if isinstance(leaf, Tensor)]
         for tensor in outputs:
             self._allocated(tensor)
-        inputs = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, Tensor)]
+        inputs = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, Tensor)]
         if not self._has_optimizer:
             self._look_for_update(func, inputs)
-        if any(each.device.type == self._device for each in (*outputs, *inputs)):
+        if any(tensor.device.type == self._device for tensor in (*outputs, *inputs)):
             self._count(func, args, kwargs, result, inputs, outputs)
         return result
 
@@ -254,7 +254,7 @@ class Observer(_Mode):  # type: ignore[misc]
         return Walked(
             peak=peak,
             reserved=reserved,
-            held=tuple(sorted(self._held(peak), key=lambda each: -each.bytes)),
+            held=tuple(sorted(self._held(peak), key=lambda held: -held.bytes)),
             steps=self.steps + self._updated,
             work=tuple(self._last_step(in_optimizer=False)),
             update=tuple(self._last_step(in_optimizer=True)),

@@ -50,7 +50,7 @@ def flops_of(func: Any, args: Any, kwargs: Any, result: Any) -> float:
     """Floating-point operations, in those of the device's 16-bit peak."""
     if "attention" in func._schema.name:
         return _attention(func, args, kwargs)
-    factor = FP32_FACTOR if any(isinstance(each, Tensor) and each.itemsize == 4 for each in args) else 1
+    factor = FP32_FACTOR if any(isinstance(argument, Tensor) and argument.itemsize == 4 for argument in args) else 1
     if whole := WHOLE.get(func._schema.name):
         return whole(args, result) * factor
     return float(flop_registry[func._overloadpacket](*args, **kwargs, out_val=result)) * factor
@@ -59,13 +59,13 @@ def flops_of(func: Any, args: Any, kwargs: Any, result: Any) -> float:
 def moved_bytes(inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> float:
     """What is read and written; a tensor that is expanded from a smaller one counts as the smaller one."""
     return float(
-        sum(min(each.numel() * each.itemsize, each.untyped_storage().nbytes()) for each in (*inputs, *outputs))
+        sum(min(tensor.numel() * tensor.itemsize, tensor.untyped_storage().nbytes()) for tensor in (*inputs, *outputs))
     )
 
 
 def _attention(func: Any, args: Any, kwargs: Any) -> float:
     """Two products of [queries, keys] for every head; half of it, since a language model looks back only."""
-    named = {each.name: value for each, value in zip(func._schema.arguments, args, strict=False)} | kwargs
+    named = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)} | kwargs
     query, key = named["query"], named["key"]
     layout = named.get("input_layout", "BNSD")
     if layout == "TND":

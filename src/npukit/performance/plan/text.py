@@ -122,15 +122,15 @@ def walk_lines(walk: Walk, card: str, modules: int = 4) -> Iterator[str]:
     """What held the memory at the peak, and whether it fits."""
     yield f"walked through two steps on a simulated card: {size(walk.total).strip()} on each device"
     roles: dict[str, int] = {}
-    for each in walk.held:
-        roles[each.role] = roles.get(each.role, 0) + each.bytes
+    for held in walk.held:
+        roles[held.role] = roles.get(held.role, 0) + held.bytes
     roles |= {"fragmentation": walk.reserved - walk.peak, "outside": walk.outside}
     for role, count in roles.items():
         if count >= SMALLEST:
             yield f"  {size(count)}  {ROLES[role]}"
         if role == "activations":
-            inside = [each for each in walk.held if each.role == role and each.bytes >= SMALLEST]
-            yield from (f"    {size(each.bytes)}  in {printable_line(each.module)}" for each in inside[:modules])
+            inside = [held for held in walk.held if held.role == role and held.bytes >= SMALLEST]
+            yield from (f"    {size(held.bytes)}  in {printable_line(held.module)}" for held in inside[:modules])
     yield verdict(walk.total, walk.usable, card)
 
 

@@ -36,14 +36,14 @@ class Walked:
 
         Gradients are exchanged once a step; weights that are gathered (`gathers`) in every batch.
         """
-        times = [batches if gathers or each.kind != "collective" else 1.0 for each in self.work]
-        return (*(each.times(number) for each, number in zip(self.work, times, strict=True)), *self.update)
+        times = [batches if gathers or work.kind != "collective" else 1.0 for work in self.work]
+        return (*(work.times(number) for work, number in zip(self.work, times, strict=True)), *self.update)
 
     def by_role(self) -> dict[str, int]:
         """What holds the memory at the peak, largest first; the sum is the peak, or a little more."""
         totals: dict[str, int] = defaultdict(int)
-        for each in self.held:
-            totals[each.role] += each.bytes
+        for held in self.held:
+            totals[held.role] += held.bytes
         return dict(sorted(totals.items(), key=lambda item: -item[1]))
 
 
@@ -52,8 +52,8 @@ def from_json(data: dict[str, Any]) -> Walked:
     return Walked(
         **{
             **data,
-            "held": tuple(Held(**each) for each in data["held"]),
-            "work": tuple(PlannedWork(**each) for each in data["work"]),
-            "update": tuple(PlannedWork(**each) for each in data["update"]),
+            "held": tuple(Held(**row) for row in data["held"]),
+            "work": tuple(PlannedWork(**row) for row in data["work"]),
+            "update": tuple(PlannedWork(**row) for row in data["update"]),
         }
     )

@@ -50,7 +50,7 @@ def step_time(
     """
     work, assumed = list(work), assumed or planning()
     link = speed.network if between_servers else speed.link
-    if not link and any(each.kind == "collective" and each.bytes for each in work):
+    if not link and any(item.kind == "collective" and item.bytes for item in work):
         return None
     fast, slow = (_bound(work, speed, link, assumed, slow) for slow in (False, True))
     parts = {name: (fast[name], slow[name]) for name in fast}
@@ -60,15 +60,15 @@ def step_time(
 def _bound(work: list[PlannedWork], speed: Speed, link: float, assumed: Planning, slow: bool) -> dict[str, float]:
     share, cost = (0, 1) if slow else (1, 0)  # the lower share of a peak is slow, the higher cost is
     compute = memory = host = collectives = 0.0
-    for each in work:
-        host += each.calls * assumed.launch_us[cost] * 1e-6
-        if each.kind == "collective":
-            moving = each.bytes / (link * assumed.communication[share]) if each.bytes else 0.0
-            collectives += moving + each.calls * assumed.collective_us[cost] * 1e-6
+    for item in work:
+        host += item.calls * assumed.launch_us[cost] * 1e-6
+        if item.kind == "collective":
+            moving = item.bytes / (link * assumed.communication[share]) if item.bytes else 0.0
+            collectives += moving + item.calls * assumed.collective_us[cost] * 1e-6
             continue
-        reached = assumed.attention if each.kind == "attention" else assumed.compute
-        computing = each.flops / (speed.flops * reached[share])
-        moving = each.bytes / (speed.bandwidth * assumed.memory[share])
+        reached = assumed.attention if item.kind == "attention" else assumed.compute
+        computing = item.flops / (speed.flops * reached[share])
+        moving = item.bytes / (speed.bandwidth * assumed.memory[share])
         if computing >= moving:
             compute += computing
         else:

@@ -106,8 +106,8 @@ class _Database:
             )
             is_mark = title.startswith(("enumerate(DataLoader)", "Optimizer."))
             (self.trace.marks if is_mark else self.trace.ops).append(call)
-            for each in of_call.get(connection, ()):
-                self._op_of[each] = call
+            for task in of_call.get(connection, ()):
+                self._op_of[task] = call
 
     def _lines(self) -> dict[Any, str]:
         """The user's own line of each call chain."""
@@ -196,7 +196,8 @@ class _Database:
                 trace.memory.append(Sample(int(time), int(allocated), int(reserved)))
         for (used,) in tables.rows("NPU_MEM", "hbm"):
             trace.process_memory = max(trace.process_memory, whole(used) or 0)
-        trace.frequencies += [frequency for (each,) in tables.rows("AICORE_FREQ", "freq") if (frequency := whole(each))]
+        frequencies = (whole(value) for (value,) in tables.rows("AICORE_FREQ", "freq"))
+        trace.frequencies += [frequency for frequency in frequencies if frequency]
         for start, end in tables.rows("GC_RECORD", "startNs", "endNs"):
             if (span := _span(start, end)) is not None:
                 trace.marks.append(HostCall("GC", *span))

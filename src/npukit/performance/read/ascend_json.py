@@ -183,9 +183,9 @@ def _packets(links: Any) -> tuple[tuple[tuple[str, float, int], ...], int | None
                 isinstance(counted, list)
                 and counted
                 and (count := whole(counted[0]))
-                and (each := number(size)) is not None
+                and (megabytes := number(size)) is not None
             ):
-                packets.append((link, each * MEGABYTE, count))
+                packets.append((link, megabytes * MEGABYTE, count))
     return tuple(packets), round(total) or None
 
 

@@ -34,10 +34,10 @@ def read_profiles(paths: Sequence[Path]) -> list[Trace]:
         found = list(_profiles(path))
         if not found:
             raise NpukitError(f"There is {NO_PROFILE} in {path}.")
-        for each in found:
+        for profile in found:
             try:
                 with _without_garbage_collection():
-                    trace = _read(each)
+                    trace = _read(profile)
                 if _records_gc(trace):
                     trace.has.add("gc")
                 traces.append(trace)

@@ -178,7 +178,7 @@ def outermost(calls: list[HostCall]) -> list[HostCall]:
     """The operators that no other operator called, by thread; autograd's wrappers are looked through."""
     found: list[HostCall] = []
     ends: dict[str, int] = {}
-    for call in sorted(calls, key=lambda each: (each.start, -each.end)):
+    for call in sorted(calls, key=lambda item: (item.start, -item.end)):
         if call.name.startswith(_WRAPPER) or call.name.endswith("Backward0") or call.name.endswith("Backward1"):
             continue
         if call.start >= ends.get(call.thread, call.start):
@@ -192,7 +192,7 @@ def _collective(name: str, op: str, start: int, end: int, args: dict[str, Any]) 
     size = elements * SIZES.get(dtype_of(str(args.get("dtype", ""))), 4)
     # Older traces name the kernel only, which all-to-all and a pipeline's send and receive share.
     named = str(args.get("Collective name") or op).lower().replace("_", "").replace("sendrecv", "alltoall")
-    ranks = tuple(int(each) for each in re.findall(r"\d+", str(args.get("Process Group Ranks", ""))))
+    ranks = tuple(int(rank) for rank in re.findall(r"\d+", str(args.get("Process Group Ranks", ""))))
     return Collective(name, named, start, end, str(args.get("Process Group Name", "")), ranks, size or None)
 
 

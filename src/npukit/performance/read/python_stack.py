@@ -57,7 +57,7 @@ class Innermost:
 
     def __init__(self, calls: list[HostCall]) -> None:
         self._threads: dict[str, list[HostCall]] = defaultdict(list)
-        for call in sorted(calls, key=lambda each: (each.start, -each.end)):
+        for call in sorted(calls, key=lambda item: (item.start, -item.end)):
             self._threads[call.thread].append(call)
         self._starts = {thread: [call.start for call in calls] for thread, calls in self._threads.items()}
 
@@ -67,4 +67,4 @@ class Innermost:
             return None
         index = bisect_right(starts, call.start)
         near = reversed(self._threads[call.thread][max(0, index - 40) : index])
-        return next((each for each in near if each.end >= call.end), None)
+        return next((frame for frame in near if frame.end >= call.end), None)

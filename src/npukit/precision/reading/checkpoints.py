@@ -47,7 +47,7 @@ def _weights_below(path: Path) -> Path:
         name = latest.read_bytes()[:200].decode(errors="replace").strip()
         if name and name == Path(name).name and (path / name).is_dir():
             return path / name
-    below = sorted(each.parent for each in path.glob(f"*/{METADATA}") if not each.parent.name.startswith("optim"))
+    below = sorted(file.parent for file in path.glob(f"*/{METADATA}") if not file.parent.name.startswith("optim"))
     return below[0] if below and not any(path.glob("*.safetensors")) and not (path / METADATA).exists() else path
 
 
@@ -89,7 +89,7 @@ def _torch_file(file: Path) -> Iterator[tuple[str, Load]]:
     ):
         content = content[inner]
     tensors = (
-        {str(name): each for name, each in content.items() if isinstance(each, torch.Tensor)}
+        {str(name): tensor for name, tensor in content.items() if isinstance(tensor, torch.Tensor)}
         if isinstance(content, dict)
         else {}
     )

@@ -62,7 +62,7 @@ def find_call(path: Path, row: Row) -> Call:
 
 def _numbered(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
     matched = ((pattern.fullmatch(path.name), path) for path in folder.iterdir() if path.is_dir())
-    return sorted((int(found[1]), each) for found, each in matched if found)
+    return sorted((int(match[1]), path) for match, path in matched if match)
 
 
 def _dump_in(folder: Path) -> Path | None:

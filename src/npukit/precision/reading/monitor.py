@@ -37,7 +37,7 @@ def find_monitored(path: Path) -> dict[tuple[int, int], Path]:
     {(0, 0): PosixPath('monitor_output/Nov16_08-00-00-rank0-ab12')}
     """
     found: dict[tuple[int, int], Path] = {}
-    for folder in (path, *sorted(each for each in path.iterdir() if each.is_dir())):
+    for folder in (path, *sorted(inner for inner in path.iterdir() if inner.is_dir())):
         if any(_FILE.fullmatch(path.name) for path in folder.iterdir()):
             rank = _RANK.search(folder.name)
             found.update({(step, int(rank[1]) if rank else 0): folder for step in _rows(folder)})

@@ -102,11 +102,11 @@ def _stacks(content: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]
     for key, entry in content.items():
         if not isinstance(entry, list):
             continue
-        if len(entry) == 2 and all(isinstance(each, list) for each in entry):
-            frames = tuple(each for each in entry[1] if isinstance(each, str))
+        if len(entry) == 2 and all(isinstance(part, list) for part in entry):
+            frames = tuple(frame for frame in entry[1] if isinstance(frame, str))
             yield from ((name, frames) for name in entry[0] if isinstance(name, str))
         else:
-            yield key, tuple(each for each in entry if isinstance(each, str))
+            yield key, tuple(frame for frame in entry if isinstance(frame, str))
 
 
 def _call(name: str, row: Any, parent: Any, stack: tuple[str, ...], tensors: Path | None) -> Call | None:
@@ -185,8 +185,8 @@ def _flatten(nest: Any, place: str, tensors: Path | None, depth: int) -> Iterato
             yield place, value
     elif isinstance(nest, dict | list):
         items = nest.items() if isinstance(nest, dict) else enumerate(nest)
-        for key, each in items:
-            yield from _flatten(each, f"{place}.{key}" if place else str(key), tensors, depth + 1)
+        for key, item in items:
+            yield from _flatten(item, f"{place}.{key}" if place else str(key), tensors, depth + 1)
 
 
 def _value(entry: Mapping[str, Any], tensors: Path | None) -> Value | None:
@@ -194,7 +194,7 @@ def _value(entry: Mapping[str, Any], tensors: Path | None) -> Value | None:
         scalar = entry.get("value")
         return Value(scalar=scalar) if isinstance(scalar, bool | int | float | str) else None
     shape = entry.get("shape")
-    if not isinstance(shape, list) or not all(isinstance(each, int) and each >= 0 for each in shape):
+    if not isinstance(shape, list) or not all(isinstance(size, int) and size >= 0 for size in shape):
         return None
     named = entry.get("data_name")
     file = tensors / Path(named).name if tensors and isinstance(named, str) and named not in ("", "-1") else None

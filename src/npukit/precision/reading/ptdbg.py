@@ -53,8 +53,9 @@ def _call(name: str, found: re.Match[str], **sides: dict[str, Value]) -> Call:
 
 def _value(row: list[Any]) -> Value | None:
     dtype, shape, figures = row[3], row[4], row[5]
-    if not isinstance(shape, list) or not all(isinstance(each, int) for each in shape) or not isinstance(figures, list):
+    if not isinstance(shape, list) or not all(isinstance(size, int) for size in shape) or not isinstance(figures, list):
         return None
-    numbers = [float(each) if isinstance(each, int | float) else None for each in [*figures, None, None, None][:3]]
+    three = [*figures, None, None, None][:3]
+    numbers = [float(figure) if isinstance(figure, int | float) else None for figure in three]
     name = str(dtype).replace("<class '", "").removeprefix("torch.").removeprefix("numpy.").rstrip("'>")
     return Value(name, tuple(shape), maximum=numbers[0], minimum=numbers[1], mean=numbers[2])

@@ -123,11 +123,11 @@ class StatisticsBatch:
                     fetched.append((cells.copy(), Arriving(lines.take()), None))
                     cells.clear()
             alike: dict[tuple[torch.device, torch.dtype], list[tuple[Cell, Tensor, Tensor]]] = {}
-            for each in self._plain:
-                alike.setdefault((each[1].device, each[1].dtype), []).append(each)
+            for cell, figures, hashes in self._plain:
+                alike.setdefault((figures.device, figures.dtype), []).append((cell, figures, hashes))
             for group in alike.values():  # one transfer for each device and type
-                figures, hashes = torch.stack([each[1] for each in group]), torch.stack([each[2] for each in group])
-                fetched.append(([cell for cell, _, _ in group], Arriving(figures), Arriving(hashes)))
+                all_figures, all_hashes = torch.stack([row[1] for row in group]), torch.stack([row[2] for row in group])
+                fetched.append(([cell for cell, _, _ in group], Arriving(all_figures), Arriving(all_hashes)))
         self._plain, self.waiting = [], 0
 
         def fill() -> None:
@@ -180,7 +180,7 @@ def _fill(cells: Sequence[Cell], figures: Tensor, hashes: list[int]) -> None:
     """Give each cell the text of its line of figures."""
     if not figures.is_floating_point():
         for cell, (low, high, *_), number in zip(cells, figures.tolist(), hashes, strict=True):
-            plain = [str(bool(each) if cell.dtype is torch.bool else each).lower() for each in (high, low)]
+            plain = [str(bool(bound) if cell.dtype is torch.bool else bound).lower() for bound in (high, low)]
             cell.text = _FIGURES % (*plain, "null", "null", 0, 0, number & 0xFFFFFFFF, "")
         return
     wide = figures.double()

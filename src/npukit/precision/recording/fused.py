@@ -68,8 +68,8 @@ def _measure(  # type: ignore[no-untyped-def]
     first = part.to(tl.int64) * ROWS
     if (length == BLOCK) & ((first + ROWS) * BLOCK <= count):  # nothing to mask
         for four in range(0, ROWS, 4):
-            for each in tl.static_range(4):  # so that their loads are under way together
-                row = first + four + each
+            for number in tl.static_range(4):  # so that their loads are under way together
+                row = first + four + number
                 raw = tl.load(values + row * BLOCK + column)
                 value = raw.to(tl.float32)
                 smallest = tl.minimum(smallest, value)
@@ -80,8 +80,8 @@ def _measure(  # type: ignore[no-untyped-def]
                 mixed = raw.to(BITS, bitcast=True).to(tl.int32) * weight
                 hashed += (mixed ^ ((mixed >> 15) & 0x1FFFF)) * tl.load(odd + BLOCK + row % BLOCK)
     else:
-        for each in range(ROWS):
-            row = first + each
+        for number in range(ROWS):
+            row = first + number
             place = row * length + column
             here = inside & (place < count)
             raw = tl.load(values + place, mask=here, other=0.0)
@@ -100,8 +100,8 @@ def _measure(  # type: ignore[no-untyped-def]
     if (all_squares != all_squares) | (all_squares == infinity):  # seldom: count them in a second pass
         nans = tl.zeros((BLOCK,), tl.float32)
         infs = tl.zeros((BLOCK,), tl.float32)
-        for each in range(ROWS):
-            place = (first + each) * length + column
+        for number in range(ROWS):
+            place = (first + number) * length + column
             value = tl.load(values + place, mask=inside & (place < count), other=0.0).to(tl.float32)
             nans += (value != value).to(tl.float32)
             infs += (tl.abs(value) == infinity).to(tl.float32)
@@ -225,7 +225,7 @@ class PendingStatistics:
         self._device, self._number = device, device.index
         signs, row_signs = weights("signs", device, torch.float32)
         odd, row_odd = weights("odd", device, torch.int32)
-        self._tables = torch.cat([each.view(torch.uint8) for each in (signs, row_signs, odd, row_odd)])
+        self._tables = torch.cat([table.view(torch.uint8) for table in (signs, row_signs, odd, row_odd)])
         self._table_address = self._tables.data_ptr()
         self._arenas = [self._new_arena(_CHUNK)]
         self._arena_address = self._arenas[0].data_ptr()
@@ -246,12 +246,12 @@ class PendingStatistics:
         """Start on many tensors of one type with one launch."""
         counts, addresses = [tensor.numel() for tensor in tensors], [tensor.data_ptr() for tensor in tensors]
         layouts = [_layout(count) for count in counts]
-        programs = [each for _, each in layouts]
+        programs = [needed for _, needed in layouts]
         line = self._reserve(programs)
         table: list[int] = []
-        for address, count, (length, each) in zip(addresses, counts, layouts, strict=True):
+        for address, count, (length, needed) in zip(addresses, counts, layouts, strict=True):
             table += (address, count, length, line)
-            line += each
+            line += needed
         jobs, aligned = self._sent(table), all(address % 16 == 0 for address in addresses)
         scalars = jobs.data_ptr(), self._table_address, self._arena_address
         dtype = tensors[0].dtype

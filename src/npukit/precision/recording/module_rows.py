@@ -96,8 +96,8 @@ class ModuleRows:
         row: Text = ['{"input": ']
         for side in ("input", "output"):
             row.append("[" if side == "input" else '], "output": [')
-            for place, each in enumerate(call.gradients[side]):
-                row += (", ", *each.pieces) if place else each.pieces
+            for place, gradient in enumerate(call.gradients[side]):
+                row += (", ", *gradient.pieces) if place else gradient.pieces
         self._rows.add(call.backward, [*row, "]}"], (), None)
 
 

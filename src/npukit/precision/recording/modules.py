@@ -122,16 +122,16 @@ class ModuleTracker:
         else:  # made while its parent runs, or hidden from it in a plain list
             parent = self.stack[-1].path
             prefix = f"{'' if parent == ROOT else parent + '.'}{type(module).__name__}"
-        for name, each in module.named_modules():
+        for name, inner in module.named_modules():
             path = ".".join(part for part in (prefix, name) if part) or ROOT
-            self._paths[id(each)] = path
-            self.modules[path] = each
+            self._paths[id(inner)] = path
+            self.modules[path] = inner
         return self._paths[id(module)]
 
 
 def parameters_of(module: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters of a module itself; `named_parameters` gives the same, but takes a module's time."""
-    return {name: each for name, each in module._parameters.items() if each is not None}
+    return {name: parameter for name, parameter in module._parameters.items() if parameter is not None}
 
 
 def tensors_in(value: Any) -> list[Tensor]:
@@ -141,9 +141,9 @@ def tensors_in(value: Any) -> list[Tensor]:
     if not isinstance(value, _NESTS):
         return []
     found = []
-    for each in value.values() if isinstance(value, dict) else value:
-        if isinstance(each, Tensor):
-            found.append(each)
-        elif isinstance(each, _NESTS):
-            found += tensors_in(each)
+    for item in value.values() if isinstance(value, dict) else value:
+        if isinstance(item, Tensor):
+            found.append(item)
+        elif isinstance(item, _NESTS):
+            found += tensors_in(item)
     return found

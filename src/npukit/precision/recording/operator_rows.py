@@ -68,7 +68,7 @@ class OperatorRows:
             row.append("]" if results else "[]")
         else:
             private = call.operator.private_results
-            shown = [Hollow(each) if place in private else each for place, each in enumerate(results)]
+            shown = [Hollow(tensor) if place in private else tensor for place, tensor in enumerate(results)]
             tensors.describe(shown, f"{call.row}.output", row)
         row.append(f', "phase": "{call.phase}"}}')
         rows.holds = bool(self._arriving)

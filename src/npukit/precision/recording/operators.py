@@ -76,7 +76,7 @@ class OperatorCall:
         hidden = (0, *self.operator.private_arguments) if self.operator.overwrites else self.operator.private_arguments
         if not hidden:
             return list(self.arguments), self.keywords
-        return [_hollow(each) if place in hidden else each for place, each in enumerate(self.arguments)], {
+        return [_hollow(argument) if place in hidden else argument for place, argument in enumerate(self.arguments)], {
             name: _hollow(value) if name == "out" else value for name, value in self.keywords.items()
         }
 
@@ -148,9 +148,9 @@ def operator_of(function: Any) -> Operator:
         not (namespace == "aten" and "scatter" in name)
         and (_OVERWRITES.fullmatch(name) is not None or function._overloadname.endswith("out")),
         None if silent or namespace == "c10d" else tuple(n for n, writes in enumerate(written) if writes),
-        tuple(each.name for each, writes in zip(schema.arguments, written, strict=True) if writes),
+        tuple(argument.name for argument, writes in zip(schema.arguments, written, strict=True) if writes),
         namespace == "aten" and name in _ALLOCATES,
-        tuple(place for place, each in enumerate(schema.arguments) if each.name in _PRIVATE_ARGUMENTS),
+        tuple(place for place, argument in enumerate(schema.arguments) if argument.name in _PRIVATE_ARGUMENTS),
         _PRIVATE_RESULTS.get(name, ()),
     )
 
@@ -158,11 +158,11 @@ def operator_of(function: Any) -> Operator:
 def _computes(namespace: str, name: str, schema: Any) -> bool:
     if namespace != "aten":
         return namespace not in _NO_OPERATORS
-    views = any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns)
+    views = any(returned.alias_info is not None and not returned.alias_info.is_write for returned in schema.returns)
     return not (views or name in _SKIPPED)
 
 
 def _hollow(value: Any) -> Any:
     if isinstance(value, Tensor):
         return Hollow(value)
-    return [_hollow(each) for each in value] if isinstance(value, list | tuple) else value
+    return [_hollow(item) for item in value] if isinstance(value, list | tuple) else value

@@ -21,7 +21,7 @@ class OptimizerRows:
         """Note the gradients of all parameters."""
         rows = self._rows
         given = [parameter for parameter in self._tracker.parameters() if parameter[3].grad is not None]
-        rows.tensors.hold([each[3].grad for each in given])
+        rows.tensors.hold([entry[3].grad for entry in given])
         gradients: dict[str, Text] = {}
         for path, module, name, parameter in given:
             rows.path, row = path, f"Module.{path}.{type(module).__name__}.parameters_grad.0"
@@ -39,14 +39,15 @@ class OptimizerRows:
         rows.tensors.forget()
         name = f"Optimizer.{type(optimizer).__name__}.{rows.calls['optimizer']}.forward"
         rows.calls["optimizer"] += 1
-        own = {id(each) for group in optimizer.param_groups for each in group["params"]}
-        mine = [(path, name, each) for path, _, name, each in self._tracker.parameters() if id(each) in own]
-        rows.tensors.hold([each for _, _, each in mine])
+        own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        known = self._tracker.parameters()
+        mine = [(path, name, parameter) for path, _, name, parameter in known if id(parameter) in own]
+        rows.tensors.hold([parameter for _, _, parameter in mine])
         rows.path = ""
         row: Text = ['{"input_args": [], "input_kwargs": ']
         rows.tensors.describe(_settings(optimizer), name, row)
         row.append(', "output": ')
-        rows.tensors.describe([each for _, _, each in mine], f"{name}.output", row)
+        rows.tensors.describe([parameter for _, _, parameter in mine], f"{name}.output", row)
         names = json.dumps([f"{path}.{name}" for path, name, _ in mine])
         row.append(f', "names": {names}, "phase": "optimizer"}}')
         rows.add(name, row, user_stack(), None)

@@ -118,9 +118,9 @@ class Tensors:
             self._list(value, name, into)
         elif isinstance(value, dict):
             mark = "{"
-            for key, each in value.items():
+            for key, item in value.items():
                 into.append(f"{mark}{quoted(str(key))}: ")
-                self.describe(each, f"{name}.{key}" if self._save else "", into)
+                self.describe(item, f"{name}.{key}" if self._save else "", into)
                 mark = ", "
             into.append("}" if value else "{}")
         elif value is None:
@@ -136,9 +136,9 @@ class Tensors:
         if len(values) >= MANY and isinstance(values[0], Tensor) and id(values[0]) not in self._held:
             self.measure(values)
         mark = "["
-        for place, each in enumerate(values):
+        for place, item in enumerate(values):
             into.append(mark)
-            self.describe(each, f"{name}.{place}" if self._save else "", into)
+            self.describe(item, f"{name}.{place}" if self._save else "", into)
             mark = ", "
         into.append("]" if values else "[]")
 
@@ -163,13 +163,14 @@ class Tensors:
         if self._by_operator or self._save:
             return self.measure(tensors)
         alike: dict[torch.dtype, list[Tensor]] = {}
-        for each in tensors:
-            if each is not None and id(each) not in self._held and can_describe(each) and not each.is_inference():
-                alike.setdefault(each.dtype, []).append(each)
+        for tensor in tensors:
+            if tensor is None or id(tensor) in self._held or not can_describe(tensor) or tensor.is_inference():
+                continue
+            alike.setdefault(tensor.dtype, []).append(tensor)
         for group in alike.values():
-            for each, cell in zip(group, self._batch.add_all(group), strict=True):
-                head = _head(each.dtype, each.shape, each.requires_grad)
-                self._held[id(each)] = each, each._version, each.data_ptr(), [head, cell, "}"]
+            for member, cell in zip(group, self._batch.add_all(group), strict=True):
+                head = _head(member.dtype, member.shape, member.requires_grad)
+                self._held[id(member)] = member, member._version, member.data_ptr(), [head, cell, "}"]
 
     def release(self) -> None:
         """Keep no tensor any longer."""

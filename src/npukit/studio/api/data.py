@@ -146,9 +146,8 @@ def _pictures(record: RawRow, folder: str) -> list[str]:
     """The picture files that a row names, relative to its file or to the data folder."""
     value = record.value if isinstance(record.value, dict) else {}
     named = value.get("images") or value.get("image") or []
-    paths = [
-        each.get("path") if isinstance(each, dict) else each for each in (named if isinstance(named, list) else [named])
-    ]
+    images = named if isinstance(named, list) else [named]
+    paths = [image.get("path") if isinstance(image, dict) else image for image in images]
     places = (Path(record.file).parent, Path(folder), Path())
     found = (
         next((place / path for place in places if (place / path).is_file()), None)
@@ -165,7 +164,7 @@ def _tokenizer(model: str) -> Any:
     from npukit.llm.models.loading import load_tokenizer
 
     folder, adapters = find_parts(model)
-    place = next((each for each in adapters if (each / "tokenizer_config.json").is_file()), folder)
+    place = next((adapter for adapter in adapters if (adapter / "tokenizer_config.json").is_file()), folder)
     return load_tokenizer(ModelOptions(path=model), str(place))
 
 

@@ -22,7 +22,7 @@ def routes(studio: Studio) -> list[Route]:
     def cards(_: dict[str, Any]) -> Any:
         live = [run.record for run in studio.runs if run.state in LIVE and run.state is not State.queued]
         used = [_user(studio, record) for record in live if record.numbers]
-        owners = {number: each for each in used if each["device"] == "sim" for number in each["numbers"]}
+        owners = {number: user for user in used if user["device"] == "sim" for number in user["numbers"]}
         simulated = [{"number": number, "run": owners.get(number)} for number in range(SIMULATED_CARDS)]
         return {"status": status(), "runs": used, "simulated": simulated, "command": "npukit devices"}
 
@@ -54,7 +54,7 @@ def _diagnosis() -> dict[str, Any]:
             "check": check.title,
             "state": check.state.value,
             "says": check.says,
-            "findings": [{**finding_data(each.finding), "commands": each.commands} for each in check.troubles],
+            "findings": [{**finding_data(trouble.finding), "commands": trouble.commands} for trouble in check.troubles],
         }
         for check in found.checks
     ]

@@ -98,11 +98,11 @@ def analysed(path: Path) -> dict[str, Any]:
     rules = {rule.code: rule for rule in all_rules()}
     base = path if path.is_dir() else path.parent
     findings = []
-    for each in in_order(found.findings)[:MOST_FINDINGS]:
-        rule = rules.get(each.code)
-        minutes = rule.effort.first if rule and not each.fixable and each.severity.value != "note" else 0
+    for finding in in_order(found.findings)[:MOST_FINDINGS]:
+        rule = rules.get(finding.code)
+        minutes = rule.effort.first if rule and not finding.fixable and finding.severity.value != "note" else 0
         name = rule.name.replace("-", " ") if rule else ""
-        findings.append(finding_data(printable_finding(each), base) | {"rule": name, "minutes": minutes})
+        findings.append(finding_data(printable_finding(finding), base) | {"rule": name, "minutes": minutes})
     return {
         "verdict": found.verdict.value,
         "hours": found.hours,
@@ -119,10 +119,10 @@ def migrated(path: Path, style: str) -> dict[str, Any]:
     found = migrate(path, Goal(Style(style)))
     changes = []
     for change in found.changes:
-        fixed = [finding_data(printable_finding(each), found.root) for each in change.fixed]
+        fixed = [finding_data(printable_finding(finding), found.root) for finding in change.fixed]
         name = change.path.relative_to(found.root).as_posix()
         changes.append({"file": name, "hunks": shown(change), "findings": fixed})
-    left = [finding_data(printable_finding(each), found.root) for each in found.by_hand]
+    left = [finding_data(printable_finding(finding), found.root) for finding in found.by_hand]
     return {"changes": changes, "left": left[:MOST_FINDINGS], "files": found.files}
 
 
@@ -143,7 +143,7 @@ def _style(given: dict[str, Any]) -> str:
 def _dropped(given: dict[str, Any]) -> dict[str, list[int]]:
     dropped = given.get("dropped", {})
     good = isinstance(dropped, dict) and all(
-        isinstance(file, str) and isinstance(numbers, list) and all(isinstance(each, int) for each in numbers)
+        isinstance(file, str) and isinstance(numbers, list) and all(isinstance(number, int) for number in numbers)
         for file, numbers in dropped.items()
     )
     if not good:
@@ -160,4 +160,4 @@ def _done(file: Path) -> list[str]:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return []
-    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+    return [item for item in found if isinstance(item, str)] if isinstance(found, list) else []

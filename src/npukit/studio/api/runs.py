@@ -33,7 +33,7 @@ REPORT = (
 
 def routes(studio: Studio) -> list[Route]:
     def listed(_: dict[str, Any]) -> Any:
-        return [each.row(studio) for each in entries(studio)]
+        return [entry.row(studio) for entry in entries(studio)]
 
     def shown(given: dict[str, Any]) -> Any:
         found = entry(studio, text(given, "id"))
@@ -161,8 +161,9 @@ def _summary(found: Entry) -> Any:
 def _checkpoints(studio: Studio, found: Entry) -> list[str]:
     if found.folder is None:
         return []
-    folders = [each for each in found.folder.glob("checkpoint-*") if each.is_dir()]
-    return [studio.folders.shown(each) for each in sorted(folders, key=lambda each: each.stat().st_mtime)][-100:]
+    folders = [folder for folder in found.folder.glob("checkpoint-*") if folder.is_dir()]
+    latest = sorted(folders, key=lambda folder: folder.stat().st_mtime)[-100:]
+    return [studio.folders.shown(folder) for folder in latest]
 
 
 def _tail(file: Path, size: int) -> str:

@@ -53,7 +53,7 @@ INNER = ("data.train.",)  # options of one data set are written in data.train
 
 def routes(studio: Studio) -> list[Route]:
     def described(_: dict[str, Any]) -> Any:
-        found = [each for each in as_data(Config) if not each["key"].startswith(INNER)]
+        found = [option for option in as_data(Config) if not option["key"].startswith(INNER)]
         return {"options": found, "first": FIRST, "card": DEFAULT_CARD}
 
     def check(given: dict[str, Any]) -> Any:
@@ -106,7 +106,7 @@ def checked(given: dict[str, Any], folders: Folders) -> dict[str, Any]:
         reading.check_card(card, find_card(card).bf16)
         reading.config.training.check_devices(count)
     except Mistakes as error:
-        return made | {"mistakes": [each.text for each in error.mistakes], "notes": [], "plan": None}
+        return made | {"mistakes": [mistake.text for mistake in error.mistakes], "notes": [], "plan": None}
     except NpukitError as error:
         return made | {"mistakes": [str(error)], "notes": [], "plan": None}
     found = plan(reading.config, count, card).as_json()
@@ -130,7 +130,7 @@ def translated(written: str, folders: Folders) -> dict[str, Any]:
         try:
             reading = read(file, [], os.environ, files=False)
         except Mistakes as error:
-            lines = [f"{_line(each.place.line)}{each.text}" for each in error.mistakes]
+            lines = [f"{_line(mistake.place.line)}{mistake.text}" for mistake in error.mistakes]
             return {"mistakes": lines, "values": {}, "notes": [], "dialect": ""}
     found = reading.config.model_dump(mode="json", exclude_defaults=True)
     folders.check(found)

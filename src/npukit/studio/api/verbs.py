@@ -60,7 +60,7 @@ def _entries(studio: Studio, path: str) -> dict[str, Any]:
     return {
         "path": studio.folders.shown(folder),
         "above": studio.folders.shown(above) if above else None,
-        "roots": [studio.folders.shown(each) for each in studio.folders.roots],
+        "roots": [studio.folders.shown(root) for root in studio.folders.roots],
         "entries": studio.folders.entries(folder),
     }
 
@@ -68,7 +68,7 @@ def _entries(studio: Studio, path: str) -> dict[str, Any]:
 def _title(form: Mapping[str, Any], values: dict[str, Any]) -> str:
     """What a run is about: the arguments of its command."""
     arguments = [values.get(option["name"]) for option in form["options"] if not option["flag"]]
-    names = [str(each) for given in arguments for each in (given if isinstance(given, list) else [given]) if each]
+    names = [str(name) for given in arguments for name in (given if isinstance(given, list) else [given]) if name]
     return ", ".join(names)[:120]
 
 
@@ -76,4 +76,4 @@ def find_models(studio: Studio) -> dict[str, Any]:
     """Models, adapters and data in the folders, as a form offers them."""
     found = studio.finder.found()
     kinds = {"models": found.models, "adapters": found.adapters, "data": found.data}
-    return {name: [studio.folders.shown(each) for each in paths[:OFFERED]] for name, paths in kinds.items()}
+    return {name: [studio.folders.shown(path) for path in paths[:OFFERED]] for name, paths in kinds.items()}

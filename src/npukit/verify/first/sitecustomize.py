@@ -13,7 +13,7 @@ with contextlib.suppress(ImportError):  # another Python, without npukit, is lef
     begin()
 
 # The user's own, which this one hides.
-sys.path[:] = [each for each in sys.path if Path(each or ".").absolute() != Path(__file__).parent]
+sys.path[:] = [path for path in sys.path if Path(path or ".").absolute() != Path(__file__).parent]
 this = sys.modules.pop(__name__)
 try:
     importlib.import_module(__name__)

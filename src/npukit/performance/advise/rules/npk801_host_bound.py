@@ -33,8 +33,8 @@ def check(rank: Rank) -> Iterator[Advice]:
     kernels = rank.of(Work.compute, Work.aicpu)
     if not kernels or ms <= 0:
         return
-    each = rank.time_of(kernels) / (len(kernels) / rank.steps) * 1000
+    average_us = rank.time_of(kernels) / (len(kernels) / rank.steps) * 1000
     noun = "operators" if rank.trace.device == "cpu" else "kernels"
-    evidence = f"{len(kernels) / rank.steps:.0f} {noun} per step of {each:.0f} us each"
+    evidence = f"{len(kernels) / rank.steps:.0f} {noun} per step of {average_us:.0f} us each"
     where = "Python between operators takes" if rank.trace.device == "cpu" else "The device waits for the host for"
     yield rule.advice(rank, f"{where} {ms:.1f} ms of each step", ms, evidence)

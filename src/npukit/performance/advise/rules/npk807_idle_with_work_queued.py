@@ -36,7 +36,7 @@ def check(rank: Rank) -> Iterator[Advice]:
     if not long:
         return
     ms = rank.per_step(sum(time for _, time in long))
-    gap, longest = max(long, key=lambda each: each[1])
+    gap, longest = max(long, key=lambda pair: pair[1])
     following = starts.get(gap.end)
     name = f" before {following.type}" if following else ""
     evidence = f"{len(long) / rank.steps:.0f} gaps per step, the longest {longest / 1e6:.1f} ms{name}"

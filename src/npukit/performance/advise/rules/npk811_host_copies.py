@@ -29,10 +29,10 @@ rule = Rule(
 
 @rule.on_rank
 def check(rank: Rank) -> Iterator[Advice]:
-    copies = [each for each in rank.of(Work.copy) if "DtoD" not in each.name and "Memset" not in each.name]
+    copies = [copy for copy in rank.of(Work.copy) if "DtoD" not in copy.name and "Memset" not in copy.name]
     if not copies:
         return
-    share = sum(copy.duration for copy in copies) / max(1, sum(each.duration for each in rank.of(Work.copy)))
+    share = sum(copy.duration for copy in copies) / max(1, sum(copy.duration for copy in rank.of(Work.copy)))
     ms = rank.split.copy * share + rank.host_causes["copy"]
     names = Counter[str]()
     for copy in copies:

@@ -38,11 +38,11 @@ def check(rank: Rank) -> Iterator[Advice]:
         ]
     if not found:
         return
-    ms = rank.per_step(sum(each.duration for each in found))
-    pairs = Counter(f"{each.dtypes[1]} to {each.dtypes[0]}" for each in found if len(each.dtypes) > 1 and _differ(each))
+    ms = rank.per_step(sum(cast.duration for cast in found))
+    pairs = Counter(f"{cast.dtypes[1]} to {cast.dtypes[0]}" for cast in found if len(cast.dtypes) > 1 and _differ(cast))
     lines = Counter[str]()
-    for each in found:
-        lines[each.stack] += each.duration
+    for cast in found:
+        lines[cast.stack] += cast.duration
     lines.pop("", None)
     kinds = f", mostly {pairs.most_common(1)[0][0]}" if pairs else ""
     evidence = f"{len(found) / rank.steps:.0f} casts per step{kinds}"

@@ -35,7 +35,7 @@ WON = 0.7  # of their time; a quarter is the card's data sheet, and not all of i
 @rule.on_rank
 def check(rank: Rank) -> Iterator[Advice]:
     heavy = [kernel for kernel in rank.of(Work.compute) if _is_heavy(kernel, rank.trace.device)]
-    found = [each for each in heavy if each.dtypes[:1] == ("float32",) and not TENSOR_CORES.search(each.name)]
+    found = [kernel for kernel in heavy if kernel.dtypes[:1] == ("float32",) and not TENSOR_CORES.search(kernel.name)]
     if not found:
         return
     time = rank.time_of(found)

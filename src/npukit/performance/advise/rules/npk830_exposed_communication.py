@@ -29,15 +29,15 @@ rule = Rule(
 
 @rule.on_job
 def check(ranks: Sequence[Rank]) -> Iterator[Advice]:
-    every = [each for each in shared(ranks) if not each.collective.is_p2p]
+    every = [share for share in shared(ranks) if not share.collective.is_p2p]
     waiting = exposed_waiting(every)
     by_rank: dict[int, float] = {}
     for rank in ranks:
-        if mine := [each.collective for each in every if each.rank is rank]:
+        if mine := [share.collective for share in every if share.rank is rank]:
             by_rank[rank.trace.rank] = max(0.0, exposed_time(rank, mine) - waiting[rank.trace.rank])
     names = Counter[str]()
-    for each in every:
-        names[each.collective.op] += each.moving
+    for share in every:
+        names[share.collective.op] += share.moving
     if not by_rank:
         return
     worst = max(by_rank, key=lambda rank: by_rank[rank])

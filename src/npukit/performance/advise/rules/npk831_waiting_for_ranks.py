@@ -28,13 +28,13 @@ rule = Rule(
 
 @rule.on_job
 def check(ranks: Sequence[Rank]) -> Iterator[Advice]:
-    every = [each for each in shared(ranks) if not each.collective.is_p2p]
+    every = [share for share in shared(ranks) if not share.collective.is_p2p]
     waits = exposed_waiting(every)
     if not waits or max(waits.values()) <= 0:
         return
     rank = next(rank for rank in ranks if rank.trace.rank == max(waits, key=lambda number: waits[number]))
     ms = waits[rank.trace.rank]
-    longest = max((each for each in every if each.rank is rank), key=lambda each: each.waiting)
+    longest = max((share for share in every if share.rank is rank), key=lambda share: share.waiting)
     what = f"Collectives wait {ms:.1f} ms of each step for a rank that comes late{_who(ranks, every, ms)}"
     exposed = 100 * rank.split.communication / (rank.split.step or 1)
     evidence = f"{_shown(longest)}; exposed communication is {exposed:.0f}% of the step"
@@ -45,7 +45,7 @@ def check(ranks: Sequence[Rank]) -> Iterator[Advice]:
 
 def _who(ranks: Sequence[Rank], every: Sequence[Shared], ms: float) -> str:
     world = max((rank.trace.world or 0 for rank in ranks), default=0)
-    world = max(world, max((len(each.collective.ranks) for each in every), default=0), _linked(ranks))
+    world = max(world, max((len(share.collective.ranks) for share in every), default=0), _linked(ranks))
     found = late_rank(every)
     if len(ranks) < world and (found is None or found[1] < ms / 2):
         return f": none of the {len(ranks)} profiled, but one of the other {world - len(ranks)}"
@@ -56,7 +56,7 @@ def _linked(ranks: Sequence[Rank]) -> int:
     return len({number for rank in ranks for link in rank.trace.links for number in (link.source, link.target)})
 
 
-def _shown(each: Shared) -> str:
-    size = f" of {each.collective.bytes / 1e6:.1f} MB" if each.collective.bytes else ""
-    takes, moving = each.collective.duration / 1e6, each.moving / 1e6
-    return f"{each.collective.op}{size} takes {takes:.1f} ms, moving it {moving:.1f} ms"
+def _shown(share: Shared) -> str:
+    size = f" of {share.collective.bytes / 1e6:.1f} MB" if share.collective.bytes else ""
+    takes, moving = share.collective.duration / 1e6, share.moving / 1e6
+    return f"{share.collective.op}{size} takes {takes:.1f} ms, moving it {moving:.1f} ms"

@@ -42,7 +42,7 @@ def check(ranks: Sequence[Rank]) -> Iterator[Advice]:
         slow = [(rank, link) for rank, link in links if link.bytes / link.seconds < SLOWER * usual]
         if not slow or len(links) < 3:
             continue
-        rank, link = min(slow, key=lambda each: each[1].bytes / each[1].seconds)
+        rank, link = min(slow, key=lambda pair: pair[1].bytes / pair[1].seconds)
         ms = rank.per_step((link.seconds - link.bytes / usual) * 1e9)
         rate = link.bytes / link.seconds / 1e9
         what = f"The {transport} link from rank {link.source} to {link.target} reaches {rate:.1f} GB/s"

@@ -30,16 +30,16 @@ SMALL, MANY = 262_144, 8  # bytes; per step
 
 @rule.on_job
 def check(ranks: Sequence[Rank]) -> Iterator[Advice]:
-    every = [each for each in shared(ranks) if each.collective.bytes and each.collective.bytes < SMALL]
-    counts = Counter(each.rank.trace.rank for each in every)
+    every = [share for share in shared(ranks) if share.collective.bytes and share.collective.bytes < SMALL]
+    counts = Counter(share.rank.trace.rank for share in every)
     for rank in ranks[:1]:
         count = counts[rank.trace.rank] / rank.steps
         if count < MANY:
             return
-        mine = [each.collective for each in every if each.rank is rank]
+        mine = [share.collective for share in every if share.rank is rank]
         ms = exposed_time(rank, mine)
-        size = sum(each.bytes or 0 for each in mine) / len(mine)
-        kind = Counter(each.op for each in mine).most_common(1)[0][0]
+        size = sum(collective.bytes or 0 for collective in mine) / len(mine)
+        kind = Counter(collective.op for collective in mine).most_common(1)[0][0]
         evidence = f"{count:.0f} per step of {size / 1024:.1f} KiB on average, mostly {kind}"
         what = f"Small collectives take {ms:.1f} ms of each step"
         yield rule.advice(rank, what, ms, evidence, Confidence.medium, ranks=sorted(counts))

@@ -29,7 +29,7 @@ rule = Rule(
 
 @rule.on_job
 def check(ranks: Sequence[Rank]) -> Iterator[Advice]:
-    waits = exposed_waiting([each for each in shared(ranks) if each.collective.is_p2p])
+    waits = exposed_waiting([share for share in shared(ranks) if share.collective.is_p2p])
     if not waits or max(waits.values()) <= 0:
         return
     rank = next(rank for rank in ranks if rank.trace.rank == max(waits, key=lambda number: waits[number]))

@@ -42,7 +42,7 @@ def check(rank: Rank) -> Iterator[Advice]:
         beside = [kernel for kernel in kernels if _beside(kernel, rank.communicating) > kernel.duration / 2]
         if min(len(alone), len(beside)) < ENOUGH:
             continue
-        usual, disturbed = median(alone), median(each.duration for each in beside)
+        usual, disturbed = median(alone), median(kernel.duration for kernel in beside)
         if disturbed < usual * SLOWER:
             continue
         here = (disturbed - usual) * len(beside)
