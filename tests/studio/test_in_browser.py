@@ -41,6 +41,15 @@ RAW = r"/\b(state|verb|form|group|device|check|task|fit|kind|option|curve|style)
 CUT_OFF = """[...document.querySelectorAll('#main *')].filter(each => !each.closest('.scroll, pre, iframe, .chart')
   && each.getBoundingClientRect().right > innerWidth + 1).map(each => each.className)"""
 
+CHOOSE_ADAPTER = """
+const frame = document.querySelector('iframe'), page = frame.contentWindow, ask = page.fetch;
+page.asked = [];
+page.fetch = (address, options) => { if (options?.body) page.asked.push(options.body); return ask(address, options); };
+const model = frame.contentDocument.querySelector('#model');
+model.value = 'cards';
+model.dispatchEvent(new Event('change'));
+"""
+
 
 def test_a_browser_without_the_token_is_shown_nothing(browser: Browser, server: Server) -> None:
     assert "token" not in browser.driver.current_url
@@ -256,6 +265,13 @@ def test_two_models_answer_side_by_side_and_one_is_exported(browser: Browser, fo
     browser.press("Send")
     browser.until(f"{both}.every(each => each.querySelector('.figures')?.textContent.includes('tokens/s'))")
     browser.keep("chat")
+
+    browser.do(CHOOSE_ADAPTER)
+    browser.do("write(document.querySelector('.page > form input'), 'And a 910B1?')")
+    browser.press("Send")
+    browser.until(f"{both}.every(each => each.querySelectorAll('.figures').length === 2)")
+    asked = browser.do("return document.querySelector('iframe').contentWindow.asked")
+    assert [json.loads(body)["model"] for body in asked] == ["cards"]
 
 
 def test_precision_and_performance_show_their_reports(browser: Browser, folder: Path) -> None:
