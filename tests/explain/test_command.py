@@ -32,3 +32,9 @@ def test_codes_of_findings_have_their_pages(npukit: Any) -> None:
     pages = json.loads(npukit("explain", "--json", "NPK110", "npk933").stdout)["result"]["pages"]
     assert pages.keys() == {"NPK110", "NPK933"} and all(pages.values())
     assert npukit("explain", "NPK110", "NPK999").returncode == 2
+
+
+def test_an_unknown_error_is_shown_beside_a_warning_that_is_known(npukit: Any) -> None:
+    log = "UserWarning: x is deprecated and will be removed\nTraceback:\nZeroDivisionError: division by zero\n"
+    shown = npukit("explain", text=log).stdout
+    assert "ZeroDivisionError: division by zero" in shown and "deprecation" in shown

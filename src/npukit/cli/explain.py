@@ -49,7 +49,10 @@ def explain(
     explanations = search.explanations
 
     def text() -> str:
-        return as_text(explanations, every=not is_log) if explanations else _unknown(search.first_error_line)
+        only_warnings = all(explanation.kind == "warning" for explanation in explanations)
+        unknown = [_unknown(search.first_error_line)] if only_warnings and search.first_error_line else []
+        known = [as_text(explanations, every=not is_log)] if explanations else []
+        return "\n\n".join([*unknown, *known]) or _unknown(None)
 
     result = {"known": bool(explanations), "explanations": explanations, "first_error_line": search.first_error_line}
     show(result, text, json, 0 if explanations else 1)

@@ -16,7 +16,7 @@ from npukit.explain.log_lines import LogLine, windows
 from npukit.explain.structure import named_errors_in
 from npukit.facts.errors import Kind, KnownError, known_errors
 
-ORDER = {"cause": 0, "general": 1, "consequence": 2, "wrapper": 3, "warning": 4}
+ORDER = {"cause": 0, "general": 1, "reading": 1, "consequence": 2, "wrapper": 3, "warning": 4}
 LAST_OF_TRACEBACK = re.compile(
     r"^(?:\[rank\d+\]:\s*)?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::.*)?$", re.MULTILINE
 )
@@ -71,7 +71,7 @@ class Search:
     """
 
     def __init__(self) -> None:
-        self._found: dict[str, tuple[tuple[int, bool, str, int, int], Explanation]] = {}
+        self._found: dict[str, tuple[tuple[int, int, str, int, int], Explanation]] = {}
         self._logs = 0
         self._first_lines: dict[re.Pattern[str], str] = {}
 
@@ -79,14 +79,17 @@ class Search:
     def explanations(self) -> list[Explanation]:
         """The errors that are known, each once, the one to begin with first.
 
-        A general message, unlike a code, is left out where a particular one explains the same line.
+        Of a line that a particular message explains, general ones are left out, unlike codes; what its sentence says is
+        told only where nothing else explains it.
         """
         every = [explanation for _, explanation in sorted(self._found.values(), key=lambda each: each[0])]
-        explained = {(each.source, each.number) for each in every if each.kind == "cause"}
+        causes = {(each.source, each.number) for each in every if each.kind == "cause"}
+        explained = {(each.source, each.number) for each in every if each.kind not in ("reading", "wrapper")}
+        hidden_by = {"general": causes, "reading": explained}
         return [
             each
             for each in every
-            if each.kind != "general" or is_code(each.code) or (each.source, each.number) not in explained
+            if is_code(each.code) or (each.source, each.number) not in hidden_by.get(each.kind, ())
         ]
 
     @property
@@ -110,13 +113,25 @@ class Search:
         self._logs += 1
 
     def _note(self, error: KnownError, line: LogLine, source: str) -> None:
-        # A return code says how it ended; a message of the same kind says why, wherever it was printed.
-        place = (ORDER[error.kind], is_return_code(error.code), line.time, self._logs, line.number)
+        place = (ORDER[error.kind], _depth(error), line.time, self._logs, line.number)
         if error.code in self._found and self._found[error.code][0] <= place:
             return
         facts = {name: getattr(error, name) for name in ("code", "name", "meaning", "causes", "remedies", "kind")}
         found = Explanation(**facts, line=line.text, number=line.number, source=source, rank=line.rank)
         self._found[error.code] = (place, found)
+
+
+def _depth(error: KnownError) -> int:
+    """How far from the cause an error stands among those of its kind, wherever it was printed.
+
+    A return code says how a call ended, a message says why. Of wrappers the deepest says most: the library whose call
+    failed, then the framework that noticed it, then torch_npu's ERR code, which names the API only.
+    """
+    if error.kind == "reading":
+        return 1
+    if error.kind == "wrapper" and not error.code.startswith("ERR"):
+        return 0 if is_return_code(error.code) else 1
+    return 2 if is_return_code(error.code) else 0
 
 
 def _errors_in(text: str, seen: set[str]) -> Iterator[tuple[KnownError, int]]:

@@ -27,11 +27,23 @@ SUBJECTS = {
     "argument": r"(?P<owner>[\w.<>]+)\(\) got an unexpected keyword argument ['\"](?P<part>\w+)",
     "package": r"(?:No matching distribution found for|satisfies the requirement|No package metadata was found for)"
     r" (?P<name>[A-Za-z][\w.-]*)",
-    "conflict": r"(?P<owner>[\w.-]+ [\d.]\S*) requires (?P<part>[^\n]{3,80}?),? but you have [^\n]{3,60}? which",
+    "conflict": r"(?P<owner>[\w.-]+ [\d.]\S*) requires (?P<part>[^\n]{3,80}?),?"
+    r" (?:but you have [^\n]{3,60}? which|which is not installed)",
     "command": r"(?:^|[\s/:'])(?P<name>[\w+.-]+): (?:command )?not found"
     r"|No such file or directory: ['\"](?:/[\w./-]*/)?(?P<name2>[\w+-]+)['\"]",
     "variable": r"(?P<name>[A-Z][A-Z0-9]*_[A-Z0-9_]+) (?:environment variable )?(?:is|was) not (?:set|defined|found)"
     r"|KeyError: ['\"](?P<name2>(?:ASCEND|CUDA|ATB|CANN|TOOLCHAIN)_\w+)['\"]",
+    "cmake": r"No (?P<name>CMAKE_\w+_COMPILER) could be found|Could NOT find (?P<name2>\w+)"
+    r"|configuration\s+file provided by\s+\"(?P<name3>[\w-]+)\"",
+    "advice": r"(?:increase|raise|reduce|decrease|set(?:ting)?|passing|export|unset|enable|disable|suppress with)"
+    r" (?:the )?(?:environment variable )?[`'\"]?(?P<name>[A-Z][A-Z0-9]*_[A-Za-z0-9_]+)\b",
+    "failed command": r"Command ['\"]\[?['\"]?(?P<name>[\w./+-]+)[^\n]* returned non-zero exit status",
+    "driver call": r"\[drv api\] ?(?P<name>hal\w+) failed",
+    "hccl call": r"HCCL function error: (?P<name>\w+)",
+    "working operator": r"current working operator name is (?P<name>\w+)",
+    "sentence": r"(?:^(?:[\[(][^\n]{1,80}[\])]:?\s*)?(?:[\w.]*(?:Error|Exception)|ERROR)(?:: |\([\"'])"
+    r"|^(?:\S+ )?E[A-Z]\d{4}[^\n]{0,60}?[):\]]\s+)(?P<name>[^\n]{8,400})",
+    "warning": r"Warning: (?P<name>[^\n]{8,400})",
     "operator": r"operator (?P<name>\w+::\w+) does not exist"
     r"|['\"]_OpNamespace['\"] ['\"](?P<owner>\w+)['\"] object has no attribute ['\"](?P<part>\w+)",
 }
@@ -57,7 +69,7 @@ def named_errors_in(text: str) -> Iterator[tuple[KnownError, int]]:
 
 def _name(subject: str, match: re.Match[str]) -> str:
     groups = match.groupdict()
-    if name := groups.get("name") or groups.get("name2"):
+    if name := groups.get("name") or groups.get("name2") or groups.get("name3"):
         return name
     between = {"conflict": " requires ", "operator": "::"}.get(subject, ".")
     name = between.join(filter(None, (groups["owner"], groups["part"])))

@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 FAMILIES = ("python", "torch_npu", "acl", "aclnn", "hccl", "cann")
 
-# general: says less than what stands beside it; consequence: mostly follows from another rank's error;
-# wrapper: says only that something beneath failed; warning: the program goes on.
-Kind = Literal["cause", "general", "consequence", "wrapper", "warning"]
+# general: says less than what stands beside it; reading: only what the sentence itself says, where nobody knows more;
+# consequence: mostly follows from another rank's error; wrapper: says only that something beneath failed;
+# warning: the program goes on.
+Kind = Literal["cause", "general", "reading", "consequence", "wrapper", "warning"]
 
 
 @dataclass(frozen=True)
