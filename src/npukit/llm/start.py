@@ -46,7 +46,7 @@ def start(
     if devices.count > 1 or nodes.nodes > 1:
         start_job(plan_job(command, nodes, devices, environment), environment)
     settings = launch_settings(environment, devices.kind == "npu", 1, {})
-    run(command, {**environment, **{each.name: each.value for each in settings}})
+    run(command, {**environment, **{variable.name: variable.value for variable in settings}})
 
 
 def asked_ranks(wanted: int | None, environ: Mapping[str, str]) -> int | None:

@@ -47,7 +47,7 @@ def computed(made: Any, kind: str) -> Any:
     if kind == "padded":
         return loss_of(made, batch, longest=11)
     if kind == "each":
-        return made(**batch, each=True).square().sum()
+        return made(**batch, per_token=True).square().sum()
     return made(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits.square().sum()
 
 

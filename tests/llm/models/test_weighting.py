@@ -72,7 +72,7 @@ def test_log_probabilities_are_those_of_bounded_logits() -> None:
     _, gemma = models()
     wanted = gemma(IDS).logits[:, :-1].log_softmax(-1).gather(2, IDS[:, 1:, None]).squeeze(2)
     return_loss(gemma)
-    torch.testing.assert_close(gemma(IDS, labels=IDS, each=True)[:, :-1], wanted)
+    torch.testing.assert_close(gemma(IDS, labels=IDS, per_token=True)[:, :-1], wanted)
 
 
 def test_labels_count_as_often_as_their_weights_say() -> None:

@@ -80,8 +80,8 @@ def _mistral(text: str) -> list[ToolCall]:
     """A list of objects, or since 2025 `name[ARGS]{…}` for each call."""
     text = text.removeprefix("[TOOL_CALLS]").strip()
     if text.startswith("["):
-        return [_call(each) for each in json.loads(text)]
-    named = (each.partition("[ARGS]") for each in text.split("[TOOL_CALLS]"))
+        return [_call(call) for call in json.loads(text)]
+    named = (call.partition("[ARGS]") for call in text.split("[TOOL_CALLS]"))
     return [_call({"name": name.strip(), "arguments": json.loads(values)}) for name, _, values in named]
 
 
@@ -100,7 +100,7 @@ SYNTAXES = (
     Syntax("llama3", ("<|eot_id|>", '"parameters"', "tools"), ("{", "<|python_tag|>"), "", True, _llama3),
 )
 # What a parser must see even where it is a special token.
-MARKERS = {THINK, END_OF_THINK, "[ARGS]"} | {mark for each in SYNTAXES for mark in (*each.openings, each.closing)}
+MARKERS = {THINK, END_OF_THINK, "[ARGS]"} | {mark for syntax in SYNTAXES for mark in (*syntax.openings, syntax.closing)}
 XML_CALLS = "<function="  # inside of <tool_call>: another syntax, which is not read yet
 
 
@@ -110,7 +110,7 @@ def syntax_of(template: str) -> Syntax | None:
     >>> syntax_of(qwen2_5_template).name
     'hermes'
     """
-    known = (each for each in SYNTAXES if all(sign in template for sign in each.signs))
+    known = (syntax for syntax in SYNTAXES if all(sign in template for sign in syntax.signs))
     return next(known, None) if XML_CALLS not in template else None
 
 
@@ -149,12 +149,12 @@ class AnswerParser:
         expected = [THINK] if self._thinks else []
         if self._syntax and self._syntax.only_first:
             expected += self._syntax.openings
-        opening = next((each for each in expected if start.startswith(each)), None)
+        opening = next((mark for mark in expected if start.startswith(mark)), None)
         if opening == THINK:
             self._rest, self._read = start.removeprefix(THINK), self._start_of_reasoning
         elif opening is not None:
             self._rest, self._read = start, self._call
-        elif ended or (start and not any(each.startswith(start) for each in expected)):
+        elif ended or (start and not any(mark.startswith(start) for mark in expected)):
             self._read = self._content
         yield from ()
 
@@ -187,9 +187,9 @@ class AnswerParser:
 
     def _content(self, ended: bool) -> Iterator[Part]:
         openings = self._syntax.openings if self._syntax and not self._syntax.only_first else ()
-        found = [at for each in openings if (at := self._rest.find(each)) >= 0]
-        if found:
-            text, self._rest = self._rest[: min(found)].rstrip(), self._rest[min(found) :]
+        places = [at for opening in openings if (at := self._rest.find(opening)) >= 0]
+        if places:
+            text, self._rest = self._rest[: min(places)].rstrip(), self._rest[min(places) :]
             self._read = self._call
         elif openings and not ended:
             certain = len(self._rest) - _begun(self._rest, openings)

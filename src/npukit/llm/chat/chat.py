@@ -170,7 +170,7 @@ def writes_alike(tokenizer: Any, template: Template) -> bool:
     """
     if not getattr(tokenizer, "chat_template", None):
         return False
-    own, other = (Chat(tokenizer, each) for each in (find_template(None, tokenizer), template))
+    own, other = (Chat(tokenizer, chosen) for chosen in (find_template(None, tokenizer), template))
     try:
         return all(
             own.prompt(turns, add_generation_prompt=asks).text == other.prompt(turns, add_generation_prompt=asks).text

@@ -97,7 +97,7 @@ def as_messages(turns: Sequence[Mapping[str, str]]) -> tuple[list[Any] | None, l
                 messages.append({"role": "assistant", "content": ""})
             found = parsed(turn["content"])
             calls = messages[-1].setdefault("tool_calls", [])
-            calls += [_trained_call(each) for each in (found if isinstance(found, list) else [found])]
+            calls += [_trained_call(call) for call in (found if isinstance(found, list) else [found])]
         else:
             messages.append({**turn})
     return tools, messages

@@ -181,7 +181,7 @@ def _says(text: str, turn: Mapping[str, Any]) -> bool:
 def _names(tools: list[Any] | None, messages: list[dict[str, Any]]) -> list[str]:
     """Everything that a template must have written about tools."""
     calls = [call["function"] for message in messages for call in message.get("tool_calls", ())]
-    return [str(each.get("name", "")) for each in (*map(bare, tools or ()), *calls)]
+    return [str(tool.get("name", "")) for tool in (*map(bare, tools or ()), *calls)]
 
 
 def _agreement(prefix: str, text: str) -> int:

@@ -72,7 +72,7 @@ def find_template(name: str | None, tokenizer: Any = None, tokens: str = "npukit
     # Another number is another model's template, not a slip.
     theirs = (*table("llama_factory")["templates"], *table("ms_swift")["templates"])
     known = (*names(), *other_names(), *theirs)
-    alike = [each for each in known if re.findall(r"\d", each) == re.findall(r"\d", name)]
+    alike = [other for other in known if re.findall(r"\d", other) == re.findall(r"\d", name)]
     close = difflib.get_close_matches(name, alike, n=1)
     others = f"there are {', '.join(names())}, and those of `npukit docs switching`."
     meant = f"did you mean {close[0]}?" if close else others

@@ -57,7 +57,7 @@ def _as_data(option: Option) -> dict[str, Any]:
     group, _, name = option.key.rpartition(".")
     annotated: Any = Annotated[option.field.annotation, option.field]
     made = TypeAdapter(annotated).json_schema()
-    alternatives = [each for each in made.get("anyOf", [made]) if each.get("type") != "null"]
+    alternatives = [kind for kind in made.get("anyOf", [made]) if kind.get("type") != "null"]
     return {
         "key": option.key,
         "group": group,
@@ -74,8 +74,8 @@ def _as_data(option: Option) -> dict[str, Any]:
 
 
 def _kind(alternatives: list[dict[str, Any]]) -> str:
-    kinds = [KINDS.get(each.get("format", each.get("type", "")), "list") for each in alternatives]
-    if all("enum" in each or "const" in each for each in alternatives):
+    kinds = [KINDS.get(kind.get("format", kind.get("type", "")), "list") for kind in alternatives]
+    if all("enum" in kind or "const" in kind for kind in alternatives):
         return "choice"
     if set(kinds) == {"integer", "number"}:
         return "number"
@@ -84,8 +84,8 @@ def _kind(alternatives: list[dict[str, Any]]) -> str:
 
 def _bound(alternatives: list[dict[str, Any]], name: str) -> float | None:
     """The one limit that holds for all."""
-    found = {each.get(name) for each in alternatives}
-    return found.pop() if len(found) == 1 else None
+    bounds = {kind.get(name) for kind in alternatives}
+    return bounds.pop() if len(bounds) == 1 else None
 
 
 def json_schema(schema: type[BaseModel], title: str) -> dict[str, Any]:

@@ -47,8 +47,8 @@ class Mistakes(NpukitError):
     """All that is wrong with a configuration, at once."""
 
     def __init__(self, mistakes: Sequence[Mistake]) -> None:
-        self.mistakes = sorted(dict.fromkeys(mistakes), key=lambda each: each.place.line or 0)
-        lines = [str(each) for each in self.mistakes]
+        self.mistakes = sorted(dict.fromkeys(mistakes), key=lambda mistake: mistake.place.line or 0)
+        lines = [str(mistake) for mistake in self.mistakes]
         super().__init__(lines[0] if len(lines) == 1 else "\n  ".join([f"{len(lines)} mistakes:", *lines]))
 
 
@@ -103,11 +103,11 @@ class Given:
 
     def place(self, keys: Keys) -> Origin:
         """Where `keys`, or the nearest thing around it, was written."""
-        return next((self.places[each] for each in _outwards(keys) if each in self.places), Origin(self.source))
+        return next((self.places[above] for above in _outwards(keys) if above in self.places), Origin(self.source))
 
     def name(self, keys: Keys) -> str:
         """What the user calls it."""
-        return next((self.names[each] for each in _outwards(keys) if each in self.names), _dotted(keys))
+        return next((self.names[above] for above in _outwards(keys) if above in self.names), _dotted(keys))
 
     def mistake(self, keys: Keys, text: str) -> Mistake:
         """`text` is about `keys`; it names options as the user does."""

@@ -14,14 +14,14 @@ def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
     >>> nearest("learning_rte", ["epochs", "learning_rate"])
     'learning_rate'
     """
-    lower = {each.lower(): each for each in words}
+    lower = {word.lower(): word for word in words}
     found = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=cutoff)
     return lower[found[0]] if found else None
 
 
 def nearest_file(path: Path) -> str:
     """ ": did you mean X?" if a file beside it has nearly that name, else nothing."""
-    beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+    beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
     # Another number is another model or data set, not a slip.
     near = nearest(path.name, [name for name in beside if _digits(name) == _digits(path.name)], cutoff=0.7)
     return f": did you mean {path.parent / near}?" if near else ""

@@ -214,7 +214,7 @@ def _as_sources(value: Any) -> Any:
     several = [value] if isinstance(value, str | dict | Source) else value
     if not isinstance(several, list | tuple):
         return value
-    return tuple({"path": each} if isinstance(each, str) else each for each in several)
+    return tuple({"path": source} if isinstance(source, str) else source for source in several)
 
 
 Sources = Annotated[

@@ -78,9 +78,9 @@ def _options(schema: type[BaseModel], above: str) -> Iterator[Option]:
             yield from _options(inner, f"{above}{name}.")
             continue
         yield Option(f"{above}{name}", field)
-        for each in parts(field.annotation):
-            if isinstance(each, type) and issubclass(each, BaseModel) and name != "validation":
-                yield from _options(each, f"{above}{name}.")
+        for part in parts(field.annotation):
+            if isinstance(part, type) and issubclass(part, BaseModel) and name != "validation":
+                yield from _options(part, f"{above}{name}.")
 
 
 def section(annotation: Any) -> type[BaseModel] | None:
@@ -93,7 +93,7 @@ def parts(annotation: Any) -> list[Any]:
     """All types that an annotation is made of."""
     if typing.get_origin(annotation) is Literal:
         return [annotation]
-    below = [part for each in typing.get_args(annotation) for part in parts(each)]
+    below = [part for argument in typing.get_args(annotation) for part in parts(argument)]
     return below or [annotation]
 
 
@@ -101,8 +101,8 @@ def choices(field: FieldInfo) -> list[str]:
     """The words that may be written."""
     if known := _of_kind(Choices, field.metadata):
         return list(known.words())
-    literals = [each for each in parts(field.annotation) if typing.get_origin(each) is Literal]
-    return [str(word) for each in literals for word in typing.get_args(each)]
+    literals = [part for part in parts(field.annotation) if typing.get_origin(part) is Literal]
+    return [str(word) for literal in literals for word in typing.get_args(literal)]
 
 
 def is_choice(field: FieldInfo) -> bool:
@@ -111,7 +111,7 @@ def is_choice(field: FieldInfo) -> bool:
 
 
 def _of_kind(kind: type[T], metadata: list[Any]) -> T | None:
-    return next((each for each in metadata if isinstance(each, kind)), None)
+    return next((item for item in metadata if isinstance(item, kind)), None)
 
 
 def describe(field: FieldInfo) -> str:
@@ -126,9 +126,11 @@ def _describe(annotation: Any, limits: list[Any]) -> str:
     if origin is Annotated:
         return _describe(arguments[0], [*arguments[1:]])
     if origin in (types.UnionType, typing.Union):
-        return " or ".join(_describe(each, []) for each in sorted(arguments, key=lambda each: each is type(None)))
+        return " or ".join(
+            _describe(argument, []) for argument in sorted(arguments, key=lambda argument: argument is type(None))
+        )
     if origin is Literal:
-        return " | ".join(str(each) for each in arguments)
+        return " | ".join(str(word) for word in arguments)
     if origin is tuple and arguments[-1] is not ...:
         return f"a list of {len(arguments)}: {_describe(arguments[0], [])} each"
     if origin is tuple:
@@ -137,7 +139,7 @@ def _describe(annotation: Any, limits: list[Any]) -> str:
         return "a mapping of names"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"{{{', '.join(annotation.model_fields)}}}"
-    return WORDS[annotation] + _range([each for limit in limits for each in getattr(limit, "metadata", [limit])])
+    return WORDS[annotation] + _range([bound for limit in limits for bound in getattr(limit, "metadata", [limit])])
 
 
 def _plural(annotation: Any) -> str:
@@ -163,7 +165,7 @@ def plain(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple | list):
-        return "[" + ", ".join(plain(each) for each in value) + "]"
+        return "[" + ", ".join(plain(item) for item in value) + "]"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

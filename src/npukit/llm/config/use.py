@@ -56,7 +56,7 @@ def _as_adapters(value: Any) -> Any:
     several = [value] if isinstance(value, str | dict | ChosenAdapter) else value
     if not isinstance(several, list | tuple):
         return value
-    return tuple(_as_adapter(each) for each in several)
+    return tuple(_as_adapter(adapter) for adapter in several)
 
 
 def _as_adapter(value: Any) -> Any:
@@ -323,25 +323,25 @@ class Use(FrozenOptions):
     @property
     def merged(self) -> tuple[str, ...]:
         """The adapters that belong to the model."""
-        return tuple(each.path for each in self.adapters if each.name is None)
+        return tuple(adapter.path for adapter in self.adapters if adapter.name is None)
 
     @property
     def named(self) -> dict[str, str]:
         """The adapters that are chosen by a name."""
-        return {each.name: each.path for each in self.adapters if each.name is not None}
+        return {adapter.name: adapter.path for adapter in self.adapters if adapter.name is not None}
 
     def ready_to_serve(self) -> Use:
         """The same with a name for the model, once nothing about the server and the names is wrong."""
         self.serve.check()
         names = self.serve.served_model_name or (Path(self.model.path).name or self.model.path,)
         known = list(names)
-        for each in self.adapters:
-            if each.name is None:
+        for adapter in self.adapters:
+            if adapter.name is None:
                 continue
-            if not each.name or not each.path:
-                raise NpukitError(f"--adapter {each.name}={each.path}: write NAME=PATH.")
-            if each.name in known:
-                text = f"there is a model {each.name!r} already; give it another name."
-                raise NpukitError(f"--adapter {each.name}={each.path}: {text}")
-            known.append(each.name)
+            if not adapter.name or not adapter.path:
+                raise NpukitError(f"--adapter {adapter.name}={adapter.path}: write NAME=PATH.")
+            if adapter.name in known:
+                text = f"there is a model {adapter.name!r} already; give it another name."
+                raise NpukitError(f"--adapter {adapter.name}={adapter.path}: {text}")
+            known.append(adapter.name)
         return self.model_copy(update={"serve": self.serve.model_copy(update={"served_model_name": names})})

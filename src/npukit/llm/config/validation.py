@@ -93,7 +93,7 @@ class _Validation(Generic[T]):
             if isinstance(key, int):
                 continue
             field = model.model_fields.get(key)
-            below = [inner for each in parts(field.annotation) if (inner := section(each))] if field else []
+            below = [inner for part in parts(field.annotation) if (inner := section(part))] if field else []
             if below:
                 model = below[0]
         return list(model.model_fields)
@@ -119,7 +119,9 @@ class _Validation(Generic[T]):
 
     def _required(self, name: str) -> str:
         """The first option that a required group must have."""
-        inside = (each for key, each in self.options.items() if key.startswith(f"{name}.") and each.field.is_required())
+        inside = (
+            option for key, option in self.options.items() if key.startswith(f"{name}.") and option.field.is_required()
+        )
         return next(inside).key.split(".")[1]
 
     def _completed(self, values: dict[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def parse_words(words: Sequence[str]) -> dict[str, tuple[Any, str]]:
             values = [value] if equals else []
             while not equals and remaining and not _starts_option(remaining[0], after=values):
                 values.append(remaining.pop(0))
-            parsed = [_scalar(each) for each in values]
+            parsed = [_scalar(text) for text in values]
             found[name.replace("-", "_")] = (parsed[0] if len(parsed) == 1 else parsed or True, f"--{name}")
         elif ASSIGNMENT.match(word):
             name, _, value = word.partition("=")

@@ -38,8 +38,8 @@ def check_files(data: DataOptions, task: Task) -> list[str]:
 def _check_table(table: Table, data: DataOptions, task: Task) -> None:
     usable = 0
     bad: list[str] = []
-    each = min(table.limit or LOOK_AT, max(LOOK_AT // len(table.files), 20))
-    records = [record for file in table.files[:FILES] for record in itertools.islice(read_file(file), each)]
+    per_file = min(table.limit or LOOK_AT, max(LOOK_AT // len(table.files), 20))
+    records = [record for file in table.files[:FILES] for record in itertools.islice(read_file(file), per_file)]
     layout = find_layout(records, table, task)
     for record in records:
         try:

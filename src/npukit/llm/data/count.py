@@ -40,9 +40,9 @@ def count_rows(config: Config) -> RowCount | None:
         if table.hub:
             return None
         tables.append(_count(table, tokens_of, config.data.cutoff))
-    count = sum(each.count for each in tables)
-    tokens = sum(each.count * each.tokens for each in tables) / max(1, count)
-    return RowCount(count, all(each.exact for each in tables), tokens)
+    count = sum(table.count for table in tables)
+    tokens = sum(table.count * table.tokens for table in tables) / max(1, count)
+    return RowCount(count, all(table.exact for table in tables), tokens)
 
 
 def about_rows(table: Table) -> int:
@@ -90,4 +90,4 @@ def _texts(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]
     below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
-    return [text for each in below for text in _texts(each)]
+    return [text for item in below for text in _texts(item)]

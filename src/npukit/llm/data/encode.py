@@ -107,13 +107,13 @@ class Encoder:
             if isinstance(turns, BadRow):
                 return turns
             made = [Encoded(_labelled(*row)) for row in self._writer.answers(turns, list(answers))]
-            found = [self._whole([each], measured) for each in made]
+            found = [self._whole([encoded], measured) for encoded in made]
         else:
             rows = [[*question, {"role": "assistant", "content": answer}] for answer in answers]
             found = [self.illustrated(row, images) for row in rows] if images else self.encode(rows)
-        if bad := [each for each in found if isinstance(each, BadRow)]:
+        if bad := [row for row in found if isinstance(row, BadRow)]:
             return bad[0]
-        return [each[0].tokens for each in found if isinstance(each, list)], measured
+        return [row[0].tokens for row in found if isinstance(row, list)], measured
 
     def illustrated(self, turns: Conversation, sources: Sequence[Any]) -> list[Encoded] | BadRow:
         """A conversation with images, which become as many tokens as the model has features of them."""
@@ -134,7 +134,7 @@ class Encoder:
         if self.images is None:
             return BadRow("has images, and this model reads text only")
         try:
-            return tuple(self.images.measure(each) for each in sources)
+            return tuple(self.images.measure(source) for source in sources)
         except BadImage as error:
             return BadRow(f"has an image that cannot be used: {error}")
 
@@ -142,7 +142,7 @@ class Encoder:
         """The turns with the tokens of images in them as text, which is how the peers' rows are cut, too."""
         assert self.images
         vision, marker = self.images.vision, self.images.marker
-        texts = [marker.replace(vision.token, vision.text(each.size)) for each in images]
+        texts = [marker.replace(vision.token, vision.text(image.size)) for image in images]
         try:
             return filled(spread(turns, len(images), self._data.tokens), texts)
         except BadRow as error:
@@ -154,7 +154,7 @@ class Encoder:
         try:
             turns = spread(self._with_system(turns), len(images), self._data.tokens)
             marked: Any = filled(turns, [self.images.marker] * len(images)) if self._writes_text else in_parts(turns)
-            row = self._renderer.render(marked).expanded(vision.token, [vision.text(each.size) for each in images])
+            row = self._renderer.render(marked).expanded(vision.token, [vision.text(image.size) for image in images])
         except (NotRendered, BadRow) as error:
             return BadRow(str(error))
         ids, spans = next(iter(self._ids_and_answers([row])))
@@ -165,7 +165,7 @@ class Encoder:
         if not images:
             return found
         assert self.images
-        wanted, token = sum(each.size.tokens for each in images), self.images.token_id
+        wanted, token = sum(image.size.tokens for image in images), self.images.token_id
         tokens = found[0].tokens
         there = int((np.where(tokens < 0, ~tokens, tokens) == token).sum())
         if there < wanted:

@@ -55,7 +55,7 @@ def usable_rows(
                 _bad(record, result, data, problems)
                 continue
             problems.rows += 1
-            yield row, [each.at(record.place) if each.images else each for each in result]
+            yield row, [encoded.at(record.place) if encoded.images else encoded for encoded in result]
 
 
 def _laid_out(

@@ -66,13 +66,13 @@ def _size(value: Any) -> int:
     """How many characters a row has, in all its texts."""
     waiting, size = [value], 0
     while waiting:
-        each = waiting.pop()
-        if isinstance(each, str):
-            size += len(each)
-        elif isinstance(each, dict):
-            waiting.extend(each.values())
-        elif isinstance(each, list):
-            waiting.extend(each)
+        item = waiting.pop()
+        if isinstance(item, str):
+            size += len(item)
+        elif isinstance(item, dict):
+            waiting.extend(item.values())
+        elif isinstance(item, list):
+            waiting.extend(item)
     return size
 
 

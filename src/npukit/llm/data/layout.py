@@ -124,7 +124,7 @@ def _tokens(row: dict[str, Any]) -> Tokens:
 
 def are_numbers(value: Any) -> bool:
     """Whether it is a list of token ids."""
-    return isinstance(value, list) and bool(value) and all(isinstance(each, int) for each in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(token, int) for token in value)
 
 
 def question_of(row: dict[str, Any], layout: Layout) -> Conversation:

@@ -27,7 +27,7 @@ def with_tags(row: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
     in_parts: list[Any] = []
     tagged = {name: _tagged(row[name], in_parts) for name in TURNS if isinstance(row.get(name), list)}
     if None in in_parts:  # parts that say where the images of the column go
-        if len(in_parts) != len(images) or any(each is not None for each in in_parts):
+        if len(in_parts) != len(images) or any(image is not None for image in in_parts):
             raise BadRow(f"has {len(images)} images and {len(in_parts)} parts for them")
         in_parts = []
     if in_parts and images:

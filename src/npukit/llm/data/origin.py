@@ -17,7 +17,7 @@ def hub_root(folder: Path) -> Path | None:
     PosixPath('/home/me/.cache/huggingface/hub/datasets--owner--name')
     """
     place = folder.resolve()
-    return next((each for each in (place, *place.parents) if _is_from_hub(each)), None)
+    return next((folder for folder in (place, *place.parents) if _is_from_hub(folder)), None)
 
 
 def _is_from_hub(folder: Path) -> bool:

@@ -32,7 +32,7 @@ class Pair:
 
         from npukit.llm.data.encode import SEPARATOR, Encoded
 
-        answers = [each for each in (self.chosen, self.rejected) if each is not None]
+        answers = [answer for answer in (self.chosen, self.rejected) if answer is not None]
         found = encoder.illustrated_answers(self.question, answers, self.images)
         if isinstance(found, BadRow):
             return found

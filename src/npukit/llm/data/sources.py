@@ -128,7 +128,7 @@ def _is_hub_name(path: str, folder: Path, entries: dict[str, Any]) -> bool:
     # The owner may be a folder here by chance, but not one with data, or with almost that name inside.
     if not Path(owner).is_dir():
         return True
-    has_data = Path(owner) == folder or any(each.suffix.lower() in READERS for each in Path(owner).iterdir())
+    has_data = Path(owner) == folder or any(file.suffix.lower() in READERS for file in Path(owner).iterdir())
     return not has_data and not nearest_file(Path(path))
 
 
@@ -161,7 +161,7 @@ def _saved(place: Path) -> tuple[Path, ...]:
     """The files of a data set that datasets' save_to_disk wrote."""
     try:
         state = json.loads((place / "state.json").read_text(encoding="utf-8"))
-        return tuple(place / each["filename"] for each in state["_data_files"])
+        return tuple(place / file["filename"] for file in state["_data_files"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NpukitError(f"{place} is not a data set that save_to_disk wrote: its state.json is broken.") from error
 

@@ -45,12 +45,12 @@ def labels_of(row: dict[str, Any]) -> tuple[float, ...]:
     label = row.get("label")
     several: list[Any] = label if isinstance(label, list) else [label]
     try:
-        found = tuple(float(each) + 0.0 for each in several)
+        labels = tuple(float(item) + 0.0 for item in several)
     except (TypeError, ValueError):
         raise BadRow(f"has no label that is a number; its columns are {listed(row)}") from None
-    if not all(map(math.isfinite, found)):
+    if not all(map(math.isfinite, labels)):
         raise BadRow("has a label that is not finite")
-    return found
+    return labels
 
 
 def tokenised_texts(several: Any, row: dict[str, Any], label_each: bool = False) -> Texts:
@@ -79,7 +79,7 @@ def _documents(row: dict[str, Any], name: str, role: str) -> list[Conversation]:
     several = found if isinstance(found, list) else [found]
     if several and isinstance(several[0], dict):
         several = [several]
-    return [_document(each, name, role) for each in several]
+    return [_document(document, name, role) for document in several]
 
 
 def _document(value: Any, name: str, role: str) -> Conversation:

@@ -166,7 +166,7 @@ def _noted(config: Config) -> dict[str, Any]:
     """What a person is told of when a run resumes with another value."""
     data = config.data
     sources = {"train": data.train, "validation": data.validation}
-    names = {name: ", ".join(each.path for each in of) for name, of in sources.items() if isinstance(of, tuple)}
+    names = {name: ", ".join(source.path for source in of) for name, of in sources.items() if isinstance(of, tuple)}
     plain = {name: getattr(data, name) for name in ("template", "system", "cutoff", "max_rows", "packing")}
     return {
         "model.path": config.model.path,

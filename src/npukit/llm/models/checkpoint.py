@@ -160,6 +160,6 @@ def _unpickle(file: Path) -> dict[str, Tensor]:
     except Exception as error:
         first = str(error).strip().split("\n")[0]
         raise NpukitError(f"{file} cannot be read without running the code in it: {first}") from None
-    if not isinstance(found, dict) or not all(isinstance(each, Tensor) for each in found.values()):
+    if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
         raise NpukitError(f"{file} has something else than named tensors: is it a model's weights?")
     return found

@@ -92,7 +92,7 @@ def find_parts(model: str, adapters: Sequence[str] = ()) -> tuple[Path, tuple[Pa
     (PosixPath('models/qwen2'), (PosixPath('runs/lora'),))
     """
     folder = find_model(model)
-    found = [find_model(each) for each in adapters]
+    found = [find_model(adapter) for adapter in adapters]
     if (folder / ADAPTER).is_file() and not (folder / "config.json").is_file():
         found, folder = [folder, *found], find_model(base_of(folder))
     for adapter in found:

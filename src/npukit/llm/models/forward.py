@@ -102,7 +102,7 @@ def _states(model: Any, args: Any, batch: dict[str, Any]) -> tuple[Any, Tensor]:
     return nn.Identity(), type(model).forward(model, *args, use_cache=False, **batch).logits
 
 
-def _of_each(model: Any, args: Any, batch: dict[str, Any], targets: Tensor, plain: bool) -> Tensor:
+def _log_probabilities(model: Any, args: Any, batch: dict[str, Any], targets: Tensor, plain: bool) -> Tensor:
     """The log-probability of each label; weighed, and held against a reference, unless the plain ones are wanted."""
     head, hidden = _states(model, args, batch)
     if plain:
@@ -122,13 +122,16 @@ def _forward(
     *args: Any,
     labels: Tensor | None = None,
     label_weights: Tensor | None = None,
-    each: bool = False,
+    per_token: bool = False,
     places: Tensor | None = None,
     temperature: float = 1.0,
     **batch: Any,
 ) -> Any:
-    """With `each` not their mean is returned but the log-probability of every label, 0 where none counts. With `places`
-    (in the rows one behind the other) those of the labels after these, after a temperature, and entropies beside them.
+    """The mean loss of the labels.
+
+    `per_token` returns the log-probability of every label instead, 0 where a token has none. `places` are positions in
+    the flattened batch: the result is then the log-probabilities of the labels that follow them, at a temperature, and
+    the entropies.
     """
     if labels is None:
         return type(self).forward(self, *args, **batch)
@@ -138,23 +141,23 @@ def _forward(
         return sampled_log_probabilities(head, hidden.flatten(0, 1)[places], targets.flatten()[places], temperature)
     weights = None if label_weights is None else shifted(label_weights)  # the last has no label
     if self.shared is None:
-        return _loss(self, args, batch, targets, weights, each)
+        return _loss(self, args, batch, targets, weights, per_token)
     own = self.shared.part(targets, IGNORED)
     weights = None if weights is None else self.shared.part(weights, 1)
-    found = _loss(self, args, self.shared.split(batch), own, weights, each)
-    if each:
-        return self.shared.join(found, *targets.shape)
+    loss = _loss(self, args, self.shared.split(batch), own, weights, per_token)
+    if per_token:
+        return self.shared.join(loss, *targets.shape)
     counted, of_all = ((labels != IGNORED).sum() for labels in (own, targets))
-    return found * counted * self.shared.ranks / of_all.clamp(min=1)
+    return loss * counted * self.shared.ranks / of_all.clamp(min=1)
 
 
-def _loss(self: Any, args: Any, batch: dict[str, Any], targets: Tensor, weights: Tensor | None, each: bool) -> Any:
-    if each or self.weighting or weights is not None:
-        found = _of_each(self, args, batch, targets, plain=each)
-        if each:
-            return found
-        found = found if weights is None else found * weights
-        return -found.sum() / (targets != IGNORED).sum().clamp(min=1)
+def _loss(self: Any, args: Any, batch: dict[str, Any], targets: Tensor, weights: Tensor | None, per_token: bool) -> Any:
+    if per_token or self.weighting or weights is not None:
+        likelihoods = _log_probabilities(self, args, batch, targets, plain=per_token)
+        if per_token:
+            return likelihoods
+        likelihoods = likelihoods if weights is None else likelihoods * weights
+        return -likelihoods.sum() / (targets != IGNORED).sum().clamp(min=1)
     head = self.get_output_embeddings()
     if getattr(head, "takes_labels", False):  # not if an adapter sits on it
         if self.balance_experts:

@@ -26,7 +26,7 @@ def grow(model: Any, count: int) -> list[nn.Module]:
     layers = blocks(model)
     if len(layers) % count:
         raise NpukitError(f"tuning.new_layers must divide the model's {len(layers)} layers, not {count}.")
-    place = next(each for each in model.modules() if isinstance(each, nn.ModuleList) and list(each) == layers)
+    place = next(module for module in model.modules() if isinstance(module, nn.ModuleList) and list(module) == layers)
     distance, shape = len(layers) // count, model.config.get_text_config()
     kinds = list(getattr(shape, "layer_types", None) or [])
     new = [_without_effect(layer) for layer in layers[distance - 1 :: distance]]

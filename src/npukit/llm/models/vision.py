@@ -113,7 +113,7 @@ def segment_attention(
     if able.flash_attention:
         result = varlen_on_cuda(query, key, value, cu_seq_lens_q, max_length_q, scaling, dropout, causal=False)
         return result.unsqueeze(0), None
-    ends = next(each for each in segment_ends if len(each) + 1 == len(cu_seq_lens_q))
+    ends = next(ends for ends in segment_ends if len(ends) + 1 == len(cu_seq_lens_q))
     if able.torch_npu and query.dtype != torch.float32:
         return _on_npu(query, key, value, ends, scaling, dropout).unsqueeze(0), None
     return _by_length(query, key, value, ends, scaling, dropout).unsqueeze(0), None

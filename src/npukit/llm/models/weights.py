@@ -18,7 +18,7 @@ LARGEST_HEADER = 100_000_000  # bytes; safetensors itself allows no more
 def read_headers(folder: Path) -> Shapes:
     """The names and shapes of all tensors in a folder's safetensors files."""
     headers = [_header(path) for path in sorted(folder.glob("*.safetensors"))]
-    return {name: tuple(each["shape"]) for header in headers for name, each in header.items()}
+    return {name: tuple(tensor["shape"]) for header in headers for name, tensor in header.items()}
 
 
 def _header(path: Path) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def broken_weights(folder: Path) -> list[str]:
     for path in sorted(folder.glob("*.safetensors")):
         try:
             header = _header(path)
-            end = max((each["data_offsets"][1] for each in header.values()), default=0)
+            end = max((tensor["data_offsets"][1] for tensor in header.values()), default=0)
             with path.open("rb") as file:
                 whole = 8 + struct.unpack("<Q", file.read(8))[0] + end
             if path.stat().st_size < whole:

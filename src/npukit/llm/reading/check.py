@@ -44,10 +44,10 @@ def mistakes_in(config: Config, given: Given, files: bool = True) -> tuple[list[
     without_effect = list(_without_effect(config, given))
     if given.theirs:  # other tools' files carry such options along, and those tools do not mind
         return mistakes, [given.worded(problem.text) for problem in without_effect]
-    overridden = [each for each in without_effect if _was_overridden(each.key, given)]
-    wrong = [each for each in without_effect if each not in overridden]
+    overridden = [problem for problem in without_effect if _was_overridden(problem.key, given)]
+    wrong = [problem for problem in without_effect if problem not in overridden]
     notes = [problem.text for problem in overridden]
-    return mistakes + [given.mistake(_keys(each.key), f"{each.text}.") for each in wrong], notes
+    return mistakes + [given.mistake(_keys(problem.key), f"{problem.text}.") for problem in wrong], notes
 
 
 def _keys(key: str) -> Keys:
@@ -158,8 +158,8 @@ def _model_files(config: Config, given: Given) -> Iterator[ConfigProblem]:
     if path.is_file():
         yield ConfigProblem("model.path", f"{path} is a file: name the folder that it is in.")
     elif path.is_dir() and not (path / "config.json").is_file():
-        inside = [each.parent for each in path.glob("*/config.json")] + [
-            each.parent for each in path.glob("*/*/config.json")
+        inside = [file.parent for file in path.glob("*/config.json")] + [
+            file.parent for file in path.glob("*/*/config.json")
         ]
         hint = f": did you mean {inside[0]}?" if inside else ": it is not a model."
         yield ConfigProblem("model.path", f"{path} has no config.json{hint}")

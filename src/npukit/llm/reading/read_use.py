@@ -177,7 +177,7 @@ def base(adapter: str) -> str | None:
 
 def _completed(use: Use, verb: Verb, notes: list[str]) -> Use:
     """With what the run that trained the model has to say."""
-    nameless = [each.path for each in use.adapters if each.name is None]
+    nameless = [adapter.path for adapter in use.adapters if adapter.name is None]
     folder = Path(nameless[-1] if nameless else use.model.path).expanduser()
     record = find_record(folder) if folder.is_dir() else None
     chat = use.chat
@@ -215,7 +215,7 @@ def _template(record: RunRecord, notes: list[str]) -> str | None:
 
 
 def _missing_files(use: Use, given: Given) -> list[Mistake]:
-    paths = [(("model", "path"), use.model.path), *((("adapters",), each.path) for each in use.adapters)]
+    paths = [(("model", "path"), use.model.path), *((("adapters",), adapter.path) for adapter in use.adapters)]
     return [
         given.mistake(keys, f"there is no folder {path}{nearest_file(Path(path).expanduser()) or '.'}")
         for keys, path in paths

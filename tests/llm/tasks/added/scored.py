@@ -56,7 +56,7 @@ def collate_scored(items: Sequence[dict[str, Any]], collate: Collator) -> Batch:
 
 def scored_loss(model: Any, batch: Batch) -> Any:
     inputs = {name: value for name, value in batch.items() if name != "scores"}
-    likelihoods = model(**for_attention(inputs), each=True).sum(1)
+    likelihoods = model(**for_attention(inputs), per_token=True).sum(1)
     return -(batch["scores"] * likelihoods).mean()
 
 

@@ -102,7 +102,7 @@ def _contexts(contexts: Iterable[Context], query: str) -> str:
         if isinstance(context, str):
             parts += _pieces(context, names)
         else:
-            parts += [each.removesuffix("_id") for each in context if each in ("bos_token_id", "eos_token_id")]
+            parts += [part.removesuffix("_id") for part in context if part in ("bos_token_id", "eos_token_id")]
     return " + ".join(parts) or "''"
 
 

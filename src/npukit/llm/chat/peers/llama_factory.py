@@ -179,7 +179,7 @@ class Writer:
             before, text = thought[0], content.replace(thought[0], "")
         try:
             found = json.loads(text)
-            calls = [{"name": each["name"], "arguments": each["arguments"]} for each in _listed(found)]
+            calls = [{"name": call["name"], "arguments": call["arguments"]} for call in _listed(found)]
         except (ValueError, KeyError, TypeError):
             raise BadTurns("has a call that is not an object with name and arguments in JSON") from None
         return before + self._format.write_calls(calls)

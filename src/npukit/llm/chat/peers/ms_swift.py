@@ -157,7 +157,7 @@ class Writer:
         tools, system, plain = parts_of(turns)
         messages = with_calls(plain, self._format, meta.separator, meta.prompt)
         if meta.kind == "system_in_question":
-            messages = [{**each, "content": _edges(each)} for each in messages]
+            messages = [{**message, "content": _edges(message)} for message in messages]
             if system is not None:
                 first = {**messages[0], "content": f"{system}\n\n{messages[0]['content']}"}
                 system, messages = None, [first, *messages[1:]]
@@ -218,7 +218,7 @@ class Writer:
                 if context:
                     yield from weighed(context, self.weigh) if counts else [(context, 0)]
             else:
-                tokens = [getattr(self.tokenizer, each) if isinstance(each, str) else each for each in context]
+                tokens = [getattr(self.tokenizer, part) if isinstance(part, str) else part for part in context]
                 yield [token for token in tokens if token is not None], counts
 
     def _begin_and_end(self) -> tuple[list[int], list[int]]:

@@ -60,7 +60,7 @@ def _results(
     if words and isinstance(answer, str) and words[0] in answer and words[1] in answer:
         if not answer.endswith(words[2]):
             answer += ("" if answer.endswith("\n") else "\n") + words[2]
-        ended = [each if each.endswith("\n") else each + "\n" for each in results]
+        ended = [result if result.endswith("\n") else result + "\n" for result in results]
         return answer, [words[2].join(ended)]
     text = tool_format.write_results(results)
     if not tool_format.in_question:
@@ -108,10 +108,12 @@ def _by(text: str, table_: dict[str, Any]) -> list[Weighed]:
     if expressions:
         pieces = re.split(f"({'|'.join(expressions)})", text, flags=re.DOTALL)
         # What lies between two matches may not match itself, but ms-swift asks each piece alone.
-        found = [(each, [own for key, own in expressions.items() if re.match(key, each, re.DOTALL)]) for each in pieces]
-        return [(each, own[0] if own else 1) for each, own in found if each]
+        weighed = [
+            (piece, [own for key, own in expressions.items() if re.match(key, piece, re.DOTALL)]) for piece in pieces
+        ]
+        return [(piece, own[0] if own else 1) for piece, own in weighed if piece]
     first, *pieces = re.split(f"({'|'.join(map(re.escape, table_))})", text)
     parts = [(first, 1)]
     for key, content in zip(pieces[::2], pieces[1::2], strict=True):
         parts += [(key, table_[key][0]), (content, table_[key][1])]
-    return [each for each in parts if each[0]]
+    return [part for part in parts if part[0]]

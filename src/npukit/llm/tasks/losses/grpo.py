@@ -127,7 +127,7 @@ def loss_of(
         losses = losses * correction(old, sampled, mask, options)
     figures["sampling/logp_difference"] = _mean((old - sampled).abs(), mask)
     figures["sampling/importance_ratio"] = _mean((old - sampled).exp(), mask)
-    return mean_loss(losses, mask, options), {name: each.detach().float() for name, each in figures.items()}
+    return mean_loss(losses, mask, options), {name: figure.detach().float() for name, figure in figures.items()}
 
 
 def _clipped(ratio: Tensor, advantages: Tensor, mask: Tensor, options: GrpoOptions) -> dict[str, Tensor]:

@@ -79,10 +79,10 @@ def classes(labels: Sequence[Any], options: HeadOptions) -> Tensor:
     if options.problem == "number":
         return torch.from_numpy(np.stack(labels))
     if options.problem == "one":
-        return torch.tensor([_class(each[0], options) for each in labels])
+        return torch.tensor([_class(of_row[0], options) for of_row in labels])
     several = torch.zeros(len(labels), options.labels)
-    for row, each in enumerate(labels):
-        several[row, [_class(label, options) for label in each]] = 1
+    for row, of_row in enumerate(labels):
+        several[row, [_class(label, options) for label in of_row]] = 1
     return several
 
 

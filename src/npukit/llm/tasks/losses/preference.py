@@ -98,7 +98,7 @@ def pairs_in(batch: dict[str, Any]) -> int:
 def log_probabilities(model: nn.Module, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
     """Of every row the sum over its answer, and how many tokens that has."""
     inputs = {name: value for name, value in batch.items() if name not in ("reference", "is_good")}
-    found = model(**for_attention(inputs), each=True)
+    found = model(**for_attention(inputs), per_token=True)
     counts = batch["labels"] != IGNORED
     if "row_ends" not in batch:
         return found.sum(1), counts[:, 1:].sum(1)
@@ -114,7 +114,7 @@ def _with_plain_loss(model: nn.Module, batch: dict[str, Any], mean: str) -> tupl
     if mean == "all":
         whole = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)
         inputs = {name: value for name, value in batch.items() if name not in ("labels", "reference", "is_good")}
-        found = model(**inputs, labels=whole, each=True)[:, :-1]
+        found = model(**inputs, labels=whole, per_token=True)[:, :-1]
         counts = batch["labels"][:, 1:] != IGNORED
         better, tokens = found.chunk(2)[0], (whole[:, 1:] != IGNORED).chunk(2)[0]
         return (found * counts).sum(1), counts.sum(1), -better.sum() / tokens.sum().clamp(min=1)
