@@ -50,11 +50,11 @@ def devices(
             live.update(_shown(find()), refresh=True)
 
 
-def _shown(found: MachineStatus) -> Group:
+def _shown(status: MachineStatus) -> Group:
     from rich.console import Group
     from rich.table import Table
 
-    title = KINDS[found.kind] + (" (simulated)" if found.simulated else "")
+    title = KINDS[status.kind] + (" (simulated)" if status.simulated else "")
     rows = [
         {
             "": str(device.number),
@@ -67,17 +67,17 @@ def _shown(found: MachineStatus) -> Group:
             "busy": _with_unit(device.busy_percent, "%"),
             "processes": "\n".join(device.processes),
         }
-        for device in found.devices
+        for device in status.devices
     ]
     columns = [column for column in rows[0] if any(row[column] for row in rows)]
     table = Table(*columns, title=title)
     for row in rows:
         table.add_row(*(row[column] for column in columns))
-    parts: list[Table | str] = [table, *([found.trouble] if found.trouble else [])]
-    if len(found.topology.names) > 1:
-        links = Table("", *found.topology.names, "CPUs", title="Links")
-        for name, kinds, cpus in zip(found.topology.names, found.topology.links, found.topology.cpus, strict=True):
-            cells = [*kinds, *[""] * len(found.topology.names)][: len(found.topology.names)]
+    parts: list[Table | str] = [table, *([status.trouble] if status.trouble else [])]
+    if len(status.topology.names) > 1:
+        links = Table("", *status.topology.names, "CPUs", title="Links")
+        for name, kinds, cpus in zip(status.topology.names, status.topology.links, status.topology.cpus, strict=True):
+            cells = [*kinds, *[""] * len(status.topology.names)][: len(status.topology.names)]
             links.add_row(name, *cells, cpus)
         parts.append(links)
     return Group(*parts)

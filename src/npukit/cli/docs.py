@@ -52,11 +52,11 @@ def _pages() -> dict[str, Path]:
     package = Path(npukit.__file__).parent
     inside = package / "docs"
     folder = inside if inside.is_dir() else package.parents[1] / "docs"
-    found = {"index": folder / "README.md", "glossary": folder / "glossary.md"}
+    pages = {"index": folder / "README.md", "glossary": folder / "glossary.md"}
     for part in PARTS:
-        found |= {file.stem: file for file in sorted((folder / part).glob("*.md")) if file.stem != "README"}
-        found |= {file.parent.name: file for file in sorted((folder / part).glob("*/README.md"))}
-    return {name: file for name, file in found.items() if not name.endswith(".zh")}
+        pages |= {file.stem: file for file in sorted((folder / part).glob("*.md")) if file.stem != "README"}
+        pages |= {file.parent.name: file for file in sorted((folder / part).glob("*/README.md"))}
+    return {name: file for name, file in pages.items() if not name.endswith(".zh")}
 
 
 def _translated(file: Path) -> Path:

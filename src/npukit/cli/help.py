@@ -246,8 +246,8 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
     """
     import difflib
 
-    found = difflib.get_close_matches(word, known, n=1) or [name for name in known if name.startswith(word)]
-    return f": did you mean {found[0]}?" if found else "."
+    near = difflib.get_close_matches(word, known, n=1) or [name for name in known if name.startswith(word)]
+    return f": did you mean {near[0]}?" if near else "."
 
 
 def usage_sentence(error: Any) -> tuple[str, str]:

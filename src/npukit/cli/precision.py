@@ -155,17 +155,17 @@ def compare(
     for pair in rename or []:
         if "=" not in pair:
             raise NpukitError(f"--rename takes OLD=NEW, such as transformer.h=model.layers, not {pair!r}.")
-    found = compare_runs(left, right, dict(pair.split("=", 1) for pair in rename or []))
+    comparison = compare_runs(left, right, dict(pair.split("=", 1) for pair in rename or []))
     if report:
         from npukit.precision.page import write_page
 
-        write_page(found, report)
-    if reproduce and found.first:
+        write_page(comparison, report)
+    if reproduce and comparison.first:
         from npukit.precision.reading.find import find_call
         from npukit.precision.replay import write_script
 
-        write_script(find_call(left, found.first.row), reproduce)
-    show(found, "compare", json)
+        write_script(find_call(left, comparison.first.row), reproduce)
+    show(comparison, "compare", json)
 
 
 @precision.command(cls=Command, context_settings=SCRIPT_FOLLOWS)
@@ -202,8 +202,8 @@ def check(
     options = RecordOptions("", level.value, parse_numbers(steps, "--steps"))
     environment = choose(device, 1, card).environment()
     with temporary_folder("check") as folder:
-        found = check_twice(words, environment, options, output or folder, auto)
-    show(found, "check", json)
+        checked = check_twice(words, environment, options, output or folder, auto)
+    show(checked, "check", json)
 
 
 @precision.command(cls=Command, context_settings=SCRIPT_FOLLOWS)
@@ -236,7 +236,7 @@ def bisect(
     words = script_of(command)
     new_folder(output)
     environments = tuple(choose(kind, 1, card).environment() for kind in (reference, device))
-    found = bisect_runs(
+    bisection = bisect_runs(
         words,
         (environments[0], environments[1]),
         output,
@@ -244,7 +244,7 @@ def bisect(
         auto,
         lambda line: print(f"npukit: {line}", file=sys.stderr),
     )
-    show(found, "bisect", json)
+    show(bisection, "bisect", json)
 
 
 @precision.command(cls=Command)
@@ -320,10 +320,10 @@ def env(
     show(compare_environments(left, right), "env", json)
 
 
-def show(found: Any, kind: str, json: bool) -> None:
+def show(result: Any, kind: str, json: bool) -> None:
     """Print a result, and end with its exit code."""
     from npukit.precision import text
     from npukit.precision.result import plain
 
-    data = found.as_data() if hasattr(found, "as_data") else plain(found)
-    show_result(data, lambda: text.OF[kind](found), json, found.exit_code)
+    data = result.as_data() if hasattr(result, "as_data") else plain(result)
+    show_result(data, lambda: text.OF[kind](result), json, result.exit_code)

@@ -37,27 +37,27 @@ def rewards(files: Files = None, *, data: Data, rows: Rows = 8, json: JsonOption
     words = files or []
     plugins = tuple(Path(word) for word in words if word.endswith(".py"))
     names = tuple(word for word in words if not word.endswith(".py"))
-    found = try_rewards(RewardOptions(functions=names, plugins=plugins), data, rows)
+    trial = try_rewards(RewardOptions(functions=names, plugins=plugins), data, rows)
     if not json:
-        _show(found)
-    show(found, "", json, exit_code=int(bool(found.problems)))
+        _show(trial)
+    show(trial, "", json, exit_code=int(bool(trial.problems)))
 
 
-def _show(found: RewardTrial) -> None:
+def _show(trial: RewardTrial) -> None:
     from rich.table import Table
 
     from npukit.report.terminal import console, printable
 
-    table = Table("row", *found.functions, "answer")
-    for number, (scores, answer) in enumerate(zip(found.rewards, found.answers, strict=True), 1):
+    table = Table("row", *trial.functions, "answer")
+    for number, (scores, answer) in enumerate(zip(trial.rewards, trial.answers, strict=True), 1):
         short = " ".join(answer.split())
         table.add_row(
             str(number), *(_shown(reward) for reward in scores), printable(short[:60] + "…" * (len(short) > 60))
         )
     table.add_section()
-    table.add_row("mean", *(_shown(mean) for mean in found.means), "")
+    table.add_row("mean", *(_shown(mean) for mean in trial.means), "")
     console().print(table)
-    for problem in found.problems:
+    for problem in trial.problems:
         console().print(printable(str(problem)))
 
 

@@ -178,8 +178,8 @@ def _show_plan(config: Config, devices: int, card: str, nodes: int, json: bool) 
     from npukit.performance.plan.job import plan
     from npukit.performance.plan.text import dry_run
 
-    found = plan(config, devices, card, nodes)
-    show(found.as_json(), lambda: dry_run(found), json)
+    planned = plan(config, devices, card, nodes)
+    show(planned.as_json(), lambda: dry_run(planned), json)
 
 
 def _summary(config: Config) -> dict[str, Any]:

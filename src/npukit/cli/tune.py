@@ -78,7 +78,7 @@ def tune(
         write_text(place, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
 
     tell = functools.partial(print, file=sys.stderr, flush=True)
-    found = find(reading.config, chosen, trials, max_steps, max_memory, tell, keep)
-    keep(found.config)
-    fastest = f"fastest, {found.gain:.2f} times as fast as before, written to {place}:\n{told(found.best)}"
-    show({**found.as_json(), "output": place}, fastest, json)
+    tuned = find(reading.config, chosen, trials, max_steps, max_memory, tell, keep)
+    keep(tuned.config)
+    fastest = f"fastest, {tuned.gain:.2f} times as fast as before, written to {place}:\n{told(tuned.best)}"
+    show({**tuned.as_json(), "output": place}, fastest, json)

@@ -48,16 +48,16 @@ def flags(verb: Verb) -> dict[str, tuple[str, ...]]:
     from npukit.llm.config.schema import options
     from npukit.llm.config.use import MODEL_FLAGS, USED, Use
 
-    found = {}
+    names = {}
     for key, option in options(Use).items():
         group, _, name = key.partition(".")
         flag = _flag(option)
         is_inner = key.startswith("adapters.") or key.count(".") > 1 or (group == "model" and key not in MODEL_FLAGS)
         if group in USED[verb] and (flag.verbs is None or verb in flag.verbs) and not is_inner:
-            found[key] = flag.names or (f"--{name.replace('_', '-')}",)
+            names[key] = flag.names or (f"--{name.replace('_', '-')}",)
     if verb == "export":
-        del found["model.dtype"]  # of the loaded weights; export.dtype is that of the written ones
-    return found
+        del names["model.dtype"]  # of the loaded weights; export.dtype is that of the written ones
+    return names
 
 
 def _flag(option: Option) -> Flag:

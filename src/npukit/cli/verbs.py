@@ -103,8 +103,8 @@ class Group(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         if not args[0].startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
             ctx.fail(f"There is no command {args[0]}{did_you_mean(args[0], self.list_commands(ctx))}")
-        found: tuple[str | None, Any, list[str]] = super().resolve_command(ctx, args)
-        return found
+        resolved: tuple[str | None, Any, list[str]] = super().resolve_command(ctx, args)
+        return resolved
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         for title, rows in sections(self, ctx):
@@ -137,8 +137,8 @@ class Verbs(Group):
         return [verb.name for group in VERBS.values() for verb in group]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        found = (verb for group in VERBS.values() for verb in group if cmd_name in (verb.name, *verb.also))
-        return next((load(verb) for verb in found), None)
+        matching = (verb for group in VERBS.values() for verb in group if cmd_name in (verb.name, *verb.also))
+        return next((load(verb) for verb in matching), None)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         width = max(map(len, self.list_commands(ctx)))
@@ -150,8 +150,8 @@ def described(verb: Verb) -> str:
     """The first line of a verb's help, read from its file: to import all of them takes longer than all the rest."""
     text = Path(__file__).with_name(f"{verb.module or verb.name}.py").read_text(encoding="utf-8")
     pattern = rf'^(?:def {verb.name}\(.*?"""|{verb.name} = _verb\(.*?"""|{verb.name} = new_app\(help=")([^"\n]+)'
-    found = re.search(pattern, text, re.DOTALL | re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(pattern, text, re.DOTALL | re.MULTILINE)
+    return match[1] if match else ""
 
 
 def load(verb: Verb) -> Any:

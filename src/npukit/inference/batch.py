@@ -123,10 +123,10 @@ class _Batch:
 
     def _start(self, waiting: Iterator[tuple[int, Question]]) -> bool:
         """Hand the next row to the engine; False where there is none."""
-        found = next(waiting, None)
-        if found is None:
+        row = next(waiting, None)
+        if row is None:
             return False
-        number, question = found
+        number, question = row
         sampling = replace(self._sampling, seed=self._sampling.seed + number)
         try:
             prompt = self._prompt(question)

@@ -112,8 +112,8 @@ def mean_loss(engine: Engine, ids: Sequence[int], name: object = "The text") -> 
     for answer, new in zip(engine.generate(requests), fresh, strict=True):
         if answer.error:
             raise NpukitError(f"{name}: {answer.error}")
-        found = [token.logprob for token in answer.prompt[-new:] if token.logprob is not None]
-        loss, count = loss - math.fsum(found), count + len(found)
+        logprobs = [token.logprob for token in answer.prompt[-new:] if token.logprob is not None]
+        loss, count = loss - math.fsum(logprobs), count + len(logprobs)
     return loss / count, count
 
 

@@ -104,10 +104,10 @@ def load_body(folder: Path, use: Use, device: torch.device) -> Any:
 def choose_dtype(name: str, weights: WeightFiles, device: torch.device) -> torch.dtype:
     """`auto`: as saved, but 16 bits on an accelerator, and nothing that the device does not compute in."""
     if name != "auto":
-        found = getattr(torch, name, None)
-        if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        named = getattr(torch, name, None)
+        if not isinstance(named, torch.dtype) or not named.is_floating_point:
             raise NpukitError(f"There is no dtype {name}: choose auto, bfloat16, float16 or float32.")
-        return found
+        return named
     sizes: dict[torch.dtype, int] = {}
     for entry in weights.entries.values():
         if entry.dtype.is_floating_point:
@@ -202,8 +202,8 @@ def _generation_config(folders: list[Path]) -> dict[str, Any]:
 
 
 def _end_tokens(generation: dict[str, Any]) -> list[int]:
-    found = generation.get("eos_token_id")
-    return [found] if isinstance(found, int) else list(found or [])
+    end = generation.get("eos_token_id")
+    return [end] if isinstance(end, int) else list(end or [])
 
 
 def _defaults(generation: dict[str, Any], chat: Chat) -> SamplingParams:

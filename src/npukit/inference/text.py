@@ -80,9 +80,9 @@ class TextStream:
 
     def _without_stop(self, piece: str) -> str:
         text = self._held + piece
-        found = min(((text.find(stop), -len(stop)) for stop in self._stops if stop in text), default=None)
-        if found:
-            at, length = found[0], -found[1]
+        first = min(((text.find(stop), -len(stop)) for stop in self._stops if stop in text), default=None)
+        if first:
+            at, length = first[0], -first[1]
             self.stopped, self._held = text[at : at + length], ""
             return text[: at + length] if self._keep_stop else text[:at]
         held = max((_overlap(text, stop) for stop in self._stops), default=0)

@@ -57,13 +57,13 @@ def bisect(
             record(command, environment, dataclasses.replace(options, output=str(dump.absolute())), auto)
         return compare(left, right)
 
-    found = look("modules", RecordOptions("", steps=steps))
-    if found.first is None:
-        return Bisection(found, tuple(looks))
-    only, step = _suspect(found.first), (found.first.row.step,)
+    comparison = look("modules", RecordOptions("", steps=steps))
+    if comparison.first is None:
+        return Bisection(comparison, tuple(looks))
+    only, step = _suspect(comparison.first), (comparison.first.row.step,)
     closer = look(f"operators of {only or 'the whole model'}", RecordOptions("", "ops", step, only=only))
     if closer.first is None:
-        return Bisection(found, tuple(looks))
+        return Bisection(comparison, tuple(looks))
     inner = closer.first.row.path or only
     last = look(f"tensors of {inner or 'the whole model'}", RecordOptions("", "ops", step, tensors=True, only=inner))
     return Bisection(last if last.first else closer, tuple(looks))

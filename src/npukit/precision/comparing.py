@@ -37,10 +37,11 @@ def compare(left: Path, right: Path, rename: Mapping[str, str] | None = None, ex
     renames: dict[str, str] = {}
     first: Divergence | None = None
     for step, rank in both:
-        found = compare_dumps(read(ours[step, rank], step), read(theirs[step, rank], step), rename, step, rank, exact)
-        rows += found.rows
-        renames.update(found.renames)
-        first = first or found.first
+        dumps = read(ours[step, rank], step), read(theirs[step, rank], step)
+        compared = compare_dumps(*dumps, rename, step, rank, exact)
+        rows += compared.rows
+        renames.update(compared.renames)
+        first = first or compared.first
     counts = Counter(row.outcome.value for row in rows)
     if not counts[Outcome.same.value] + counts[Outcome.differs.value]:
         raise NpukitError(f"{left} and {right} have no row in common: are they dumps of the same model and level?")
@@ -80,9 +81,9 @@ def compare_dumps(
     return Comparison(str(left.file), str(right.file), first, dict(counts), aligned.renames, (), rows)
 
 
-def _list(found: Mapping[tuple[int, int], Path]) -> str:
-    shown = [f"{step}/{rank}" for step, rank in sorted(found)[:4]]
-    return ", ".join(shown) + (" …" if len(found) > 4 else "")
+def _list(dumps: Mapping[tuple[int, int], Path]) -> str:
+    shown = [f"{step}/{rank}" for step, rank in sorted(dumps)[:4]]
+    return ", ".join(shown) + (" …" if len(dumps) > 4 else "")
 
 
 class _Walk:
@@ -215,13 +216,13 @@ class _Walk:
 
 def _maker(seen: Mapping[str, _Seen], value: Value) -> _Seen | None:
     """The call that computed a tensor; what only copied it, as to another device, is passed over."""
-    found = seen.get(value.maker) or seen.get(value.hash)
-    while found and "copy" in found[0].op and value.hash:
-        source = next((given for given in found[0].inputs.values() if given.hash == value.hash), None)
+    maker = seen.get(value.maker) or seen.get(value.hash)
+    while maker and "copy" in maker[0].op and value.hash:
+        source = next((given for given in maker[0].inputs.values() if given.hash == value.hash), None)
         if source is None:
             break
-        found = seen.get(source.maker)
-    return found
+        maker = seen.get(source.maker)
+    return maker
 
 
 def _made_alone(makers: Sequence[_Seen | None]) -> str:
@@ -239,7 +240,7 @@ def place_of(stack: Sequence[str]) -> str:
     >>> place_of(["File /a/site-packages/x.py, line 1, in f, \\n y", "File train.py, line 7, in main, \\n z"])
     'train.py:7'
     """
-    found = [match for frame in stack if (match := _FRAME.match(frame))]
-    own = [match for match in found if "site-packages" not in match["file"] and "dist-packages" not in match["file"]]
-    chosen = next(iter(own or found), None)
+    frames = [match for frame in stack if (match := _FRAME.match(frame))]
+    own = [match for match in frames if "site-packages" not in match["file"] and "dist-packages" not in match["file"]]
+    chosen = next(iter(own or frames), None)
     return f"{chosen['file']}:{chosen['line']}" if chosen else ""

@@ -38,5 +38,5 @@ def check(
     for dump in dumps:
         print(f"npukit: {dump.name} run", file=sys.stderr)
         record(command, environment, dataclasses.replace(options, output=str(dump.absolute())), auto)
-    found = compare(*dumps, exact=True)
-    return DeterminismCheck(found.same, found)
+    comparison = compare(*dumps, exact=True)
+    return DeterminismCheck(comparison.same, comparison)

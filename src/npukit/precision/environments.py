@@ -50,15 +50,16 @@ def compare_environments(left: Path, right: Path) -> EnvironmentComparison:
     'torch'
     """
     ours, theirs = (load(path / FILE if path.is_dir() else path) for path in (left, right))
-    found: list[Difference] = []
+    differences: list[Difference] = []
     for section in ("switches", "packages", "variables", "machine"):
         one, other = ours.get(section), theirs.get(section)
         if not isinstance(one, dict) or not isinstance(other, dict):
             raise NpukitError(f"{left} or {right} is no environment.json of `npukit precision capture`.")
         for name in dict.fromkeys([*one, *other]):
             if one.get(name) != other.get(name):
-                found.append(Difference(section, name, one.get(name), other.get(name), why(section, name)))
-    return EnvironmentComparison(str(left), str(right), tuple(sorted(found, key=lambda difference: not difference.why)))
+                differences.append(Difference(section, name, one.get(name), other.get(name), why(section, name)))
+    differences.sort(key=lambda difference: not difference.why)
+    return EnvironmentComparison(str(left), str(right), tuple(differences))
 
 
 @functools.cache

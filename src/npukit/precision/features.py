@@ -99,10 +99,9 @@ class FeatureDetector:
         """
         if not self._found:
             return []
-        table = torch.stack([found for _, found in self._found]).tolist()
-        sentences = [
-            self._sentence(step, *found) for (step, _), found in zip(self._found, table, strict=True) if found[0] > 0
-        ]
+        table = torch.stack([figures for _, figures in self._found]).tolist()
+        steps = (step for step, _ in self._found)
+        sentences = [self._sentence(step, *row) for step, row in zip(steps, table, strict=True) if row[0] > 0]
         self._found.clear()
         if sentences and self._stop:
             raise NpukitError("\n".join(sentences))

@@ -57,16 +57,17 @@ def judge(
     noisy_shapes = {left.inputs[place].shape for place in noise}
     bad = tuple(
         place
-        for place, found in inputs.items()
-        if place not in noise and (found > 0 if exact else _is_bad(left.inputs[place], right.inputs[place], found))
+        for place, difference in inputs.items()
+        if place not in noise
+        and (difference > 0 if exact else _is_bad(left.inputs[place], right.inputs[place], difference))
     )
     floats = {place: e for place, e in inputs.items() if left.inputs[place].is_float and place not in noise}
     inherited = max((e for e in floats.values() if math.isfinite(e)), default=0.0)
     allowed = allowance(left, right, inherited)
     settings = tuple(_settings(left.inputs, right.inputs)) if left.op == right.op else ()
     judged = {
-        place: found
-        for place, found in outputs.items()
+        place: difference
+        for place, difference in outputs.items()
         # An index that changes because a value was rounded is no error of its own.
         if left.outputs[place].is_float or not any(inputs.values())
     }
@@ -79,17 +80,17 @@ def judge(
     allowances = {place: allowance(left, right, inherited, left.outputs[place]) for place in judged}
     excess: dict[str, float] = {}
     noise_out = []
-    for place, found in judged.items():
+    for place, difference in judged.items():
         one, other = left.outputs[place], right.outputs[place]
-        excess[place] = _excess(one, other, found, allowances[place], bool(settings), largest_gradient, left.kind)
+        excess[place] = _excess(one, other, difference, allowances[place], bool(settings), largest_gradient, left.kind)
         if left.kind == "optimizer" and gradients_differ:
             excess[place] /= OPTIMIZER_GROWTH
         made_of_noise = left.kind == "op" and (one.shape in noisy_shapes or f"0.{place}" in noise)
         if exact:
-            excess[place] = math.inf if found else 0.0
-        elif is_noise(one, other) or (excess[place] > 1 and made_of_noise and math.isfinite(found)):
+            excess[place] = math.inf if difference else 0.0
+        elif is_noise(one, other) or (excess[place] > 1 and made_of_noise and math.isfinite(difference)):
             excess[place] = 0.0
-        if not exact and excess[place] <= 1 and _is_bad(one, other, found):
+        if not exact and excess[place] <= 1 and _is_bad(one, other, difference):
             noise_out.append(place)
     worst = max(excess, key=lambda place: excess[place])
     outcome = Outcome.differs if excess[worst] > 1 or bad else Outcome.same
@@ -103,8 +104,10 @@ def errors(left: Mapping[str, Value], right: Mapping[str, Value]) -> Iterator[tu
     """The error of every tensor that both sides have, where it can be told."""
     for place, value in left.items():
         other = right.get(place)
-        if value.is_tensor and other is not None and other.is_tensor and (found := error(value, other)) is not None:
-            yield place, found
+        if value.is_tensor and other is not None and other.is_tensor:
+            difference = error(value, other)
+            if difference is not None:
+                yield place, difference
 
 
 def draws(call: Call) -> bool:
@@ -123,29 +126,29 @@ def _shape_differs(value: Value, other: Value | None) -> bool:
     return other is not None and value.is_tensor and other.is_tensor and value.shape != other.shape
 
 
-def _is_bad(left: Value, right: Value, found: float) -> bool:
-    return found > ceiling([left, right]) if left.is_float else found > 0
+def _is_bad(left: Value, right: Value, difference: float) -> bool:
+    return difference > ceiling([left, right]) if left.is_float else difference > 0
 
 
 def _excess(
-    left: Value, right: Value, found: float, allowed: Allowance, settings: bool, largest_gradient: float, kind: str
+    left: Value, right: Value, difference: float, allowed: Allowance, settings: bool, largest_gradient: float, kind: str
 ) -> float:
     """How many times more than allowed an output differs by."""
-    if not math.isfinite(found):
+    if not math.isfinite(difference):
         return math.inf
-    if not found:
+    if not difference:
         return 0.0
     if kind in ("gradients", "optimizer"):  # nothing is known of what they were computed from
         scale = max(left.norm or 0.0, right.norm or 0.0)
         noise = max(1.0, 1e-3 * largest_gradient / scale) if scale else math.inf
-        return found / (ceiling([left, right]) * noise)
+        return difference / (ceiling([left, right]) * noise)
     total = min(allowed.total, 2 * unit([left])) if settings else allowed.total
     together = coherent(left, right)
     # Noise of this size moves a norm by its square, and by what the elements have in common by chance.
-    by_chance = found * (found + 8 / math.sqrt(left.count)) + 2 * unit([left, right]) + allowed.own
+    by_chance = difference * (difference + 8 / math.sqrt(left.count)) + 2 * unit([left, right]) + allowed.own
     explained = by_chance + 16 * allowed.inherited * min(1.0, allowed.inherited * 16 + 8 / math.sqrt(left.count))
     systematic = together / explained if left.count >= 256 and unit([left, right]) > 2**-20 else 0.0
-    return max(found / total, systematic)
+    return max(difference / total, systematic)
 
 
 def _settings(left: Mapping[str, Value], right: Mapping[str, Value]) -> Iterator[str]:

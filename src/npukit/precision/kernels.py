@@ -73,8 +73,8 @@ def check_kernels(dump: Path, environment: Mapping[str, str]) -> KernelsCheck:
         done = subprocess.run([sys.executable, "-m", __name__, str(dump), str(result)], env=dict(environment))
         if done.returncode or not result.is_file():
             raise NpukitError(f"The process that ran the operators of {dump} ended with exit code {done.returncode}.")
-        found = json.loads(result.read_text())
-    return KernelsCheck(str(dump), found["device"], tuple(OperatorCase(**case) for case in found["kernels"]))
+        written = json.loads(result.read_text())
+    return KernelsCheck(str(dump), written["device"], tuple(OperatorCase(**case) for case in written["kernels"]))
 
 
 def check_here(dump: Path, device: Any) -> Iterator[OperatorCase]:
@@ -100,18 +100,18 @@ def _check(call: Call, calls: int, device: Any) -> OperatorCase:
     if draws(call):
         return OperatorCase(*plain, "not checked", why="it draws random numbers")
     try:
-        exact, rounded, found = (
+        exact, rounded, computed = (
             _run(call, where, wide) for where, wide in (("cpu", True), ("cpu", False), (device, False))
         )
-        floats = [place for place, tensor in enumerate(found) if tensor.is_floating_point()]
-        off = max((error_of(found[place], exact[place]) for place in floats), default=None)
+        floats = [place for place, tensor in enumerate(computed) if tensor.is_floating_point()]
+        off = max((error_of(computed[place], exact[place]) for place in floats), default=None)
         rounding = max((error_of(rounded[place], exact[place]) for place in floats), default=None)
     except (Unknown, KeyError, IndexError) as error:
         return OperatorCase(*plain, "not checked", why=f"the dump lacks an argument ({error})")
     except (RuntimeError, TypeError, AttributeError, NotImplementedError, ValueError) as error:
         return OperatorCase(*plain, "not checked", why=str(error).strip().split("\n")[0][:120] or type(error).__name__)
     if off is None or rounding is None:
-        same = all(one.equal(other) for one, other in zip(rounded, found, strict=True))
+        same = all(one.equal(other) for one, other in zip(rounded, computed, strict=True))
         return OperatorCase(*plain, "in line" if same else "out of line", 0.0 if same else math.inf, 0.0)
     limit = _TIMES * max(rounding, unit([Value(dtype)]))
     return OperatorCase(*plain, "in line" if off <= limit else "out of line", off, rounding)
@@ -133,8 +133,8 @@ def _run(call: Call, device: Any, wide: bool) -> list[Tensor]:
     namespace = torch.ops.npu if call.name.startswith("NPU.") else torch.ops.aten
     with torch.no_grad():
         result = getattr(namespace, call.op)(*arguments, **keywords)
-    found = [result] if isinstance(result, torch.Tensor) else list(result or ())
-    tensors = [item for item in found if isinstance(item, torch.Tensor)] or made
+    results = [result] if isinstance(result, torch.Tensor) else list(result or ())
+    tensors = [item for item in results if isinstance(item, torch.Tensor)] or made
     return [tensor.detach().cpu() for tensor in tensors]
 
 

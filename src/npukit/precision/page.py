@@ -11,23 +11,24 @@ from npukit.report.terminal import printable_line
 from npukit.report.writing import write_text
 
 
-def write_page(found: Comparison, path: Path) -> None:
+def write_page(comparison: Comparison, path: Path) -> None:
     """Write the page.
 
     >>> write_page(compare(Path("gpu"), Path("npu")), Path("report.html"))
     """
-    write_text(path, render(found))
+    write_text(path, render(comparison))
 
 
-def render(found: Comparison) -> str:
+def render(comparison: Comparison) -> str:
     """The page; the rows lie in it as data, and it draws those that are looked at."""
-    rows = [{**plain(row), "title": printable_line(row.title), "growth": row.growth} for row in found.rows]
-    data = {"rows": rows, "first": plain(found.first), "counts": dict(found.counts), "coverage": found.coverage}
-    compared = f"{found.compared:,} of {sum(found.counts.values()):,} rows compared ({found.coverage:.0%})"
+    rows = [{**plain(row), "title": printable_line(row.title), "growth": row.growth} for row in comparison.rows]
+    counts, coverage = dict(comparison.counts), comparison.coverage
+    data = {"rows": rows, "first": plain(comparison.first), "counts": counts, "coverage": coverage}
+    compared = f"{comparison.compared:,} of {sum(counts.values()):,} rows compared ({coverage:.0%})"
     parts = {
-        "TITLE": html.escape(printable_line(f"{found.left} and {found.right}")),
-        "VERDICT": f"{found.verdict.capitalize()}: {compared}",
-        "FIRST": html.escape(printable_line(found.first.what)) if found.first else "",
+        "TITLE": html.escape(printable_line(f"{comparison.left} and {comparison.right}")),
+        "VERDICT": f"{comparison.verdict.capitalize()}: {compared}",
+        "FIRST": html.escape(printable_line(comparison.first.what)) if comparison.first else "",
         # "</script>" inside the data must not end the element that holds it.
         "DATA": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
     }

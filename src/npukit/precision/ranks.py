@@ -35,18 +35,18 @@ def compare_ranks(dump: Path) -> RanksComparison:
     >>> compare_ranks(Path("dump")).first.row.rank
     1
     """
-    found = find_dumps(dump)
-    ranks, steps = sorted({rank for _, rank in found}), sorted({step for step, _ in found})
+    dumps = find_dumps(dump)
+    ranks, steps = sorted({rank for _, rank in dumps}), sorted({step for step, _ in dumps})
     if len(ranks) < 2:
         raise NpukitError(f"{dump} has one rank: capture a run of several with --devices, and without --ranks.")
     rows, first = 0, None
     for step in steps:
-        base = read(found[step, ranks[0]], step) if (step, ranks[0]) in found else None
+        base = read(dumps[step, ranks[0]], step) if (step, ranks[0]) in dumps else None
         for rank in ranks[1:]:
-            if base is None or (step, rank) not in found or first:
+            if base is None or (step, rank) not in dumps or first:
                 continue
             compared = compare_dumps(
-                _shared(base), _shared(read(found[step, rank], step)), None, step, rank, exact=True
+                _shared(base), _shared(read(dumps[step, rank], step)), None, step, rank, exact=True
             )
             rows, first = rows + compared.compared, compared.first
     return RanksComparison(str(dump), len(ranks), len(steps), rows, first)

@@ -27,9 +27,9 @@ def first_nonfinite(model: nn.Module, loss: Callable[[nn.Module, Any], Tensor], 
     "layers.1.act (Square) returned 4 Inf …; its input was finite … The first operator with Inf is mul"
     """
     with temporary_folder("nonfinite") as folder:
-        found = _first_nonfinite(model, loss, batch, folder)
-        operator = origin_sentence(folder) if found and any(folder.iterdir()) else ""
-    return f"{found} {operator}".rstrip() if found else None
+        cause = _first_nonfinite(model, loss, batch, folder)
+        operator = origin_sentence(folder) if cause and any(folder.iterdir()) else ""
+    return f"{cause} {operator}".rstrip() if cause else None
 
 
 def _first_nonfinite(

@@ -63,8 +63,8 @@ def outputs_of(call: Call, wide: bool) -> dict[str, Tensor]:
     arguments, keywords = (rebuild(nest, tensor_at, "", wide) for nest in call.given)
     with torch.no_grad():
         result = getattr(getattr(torch.ops, namespace), function)(*arguments, **keywords)
-    found = [result] if isinstance(result, torch.Tensor) else result
-    return {str(place): tensor for place, tensor in enumerate(found) if isinstance(tensor, torch.Tensor)}
+    results = [result] if isinstance(result, torch.Tensor) else result
+    return {str(place): tensor for place, tensor in enumerate(results) if isinstance(tensor, torch.Tensor)}
 
 
 def write_script(call: Call, folder: Path) -> None:
@@ -133,8 +133,8 @@ def load(value: Value) -> Tensor:
     return loaded
 
 
-def error_of(found: Tensor, exact: Tensor) -> float:
+def error_of(computed: Tensor, exact: Tensor) -> float:
     """The L2 norm of the difference, relative to what is exact."""
-    difference = (found.double() - exact.double()).norm()
+    difference = (computed.double() - exact.double()).norm()
     scale = exact.double().norm()
     return float(difference / scale) if scale else float(difference)

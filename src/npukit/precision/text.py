@@ -19,15 +19,15 @@ _MOST = 12
 _LAYERS = 100
 
 
-def _compare(found: Comparison) -> Iterator[str]:
-    counts = found.counts
-    yield f"left   {found.left}"
-    yield f"right  {found.right}"
+def _compare(comparison: Comparison) -> Iterator[str]:
+    counts = comparison.counts
+    yield f"left   {comparison.left}"
+    yield f"right  {comparison.right}"
     yield ""
-    verdict = {"same": "Same" if found.coverage == 1 else "Same where compared"}.get(
-        found.verdict, found.verdict.capitalize()
+    verdict = {"same": "Same" if comparison.coverage == 1 else "Same where compared"}.get(
+        comparison.verdict, comparison.verdict.capitalize()
     )
-    compared = f"{found.compared:,} of {sum(counts.values()):,} rows compared ({found.coverage:.0%})"
+    compared = f"{comparison.compared:,} of {sum(counts.values()):,} rows compared ({comparison.coverage:.0%})"
     yield f"{verdict}: {compared}, {counts.get('same', 0):,} same, {counts.get('differs', 0):,} differ."
     alone = [
         f"{counts[outcome.value]:,} {outcome.value}"
@@ -36,19 +36,19 @@ def _compare(found: Comparison) -> Iterator[str]:
     ]
     if alone:
         yield f"Not judged: {', '.join(alone)}."
-    if found.renames:
-        shown = list(found.renames.items())[:_MOST]
+    if comparison.renames:
+        shown = list(comparison.renames.items())[:_MOST]
         yield (
             "Modules taken for each other: "
             + ", ".join(f"{old} = {new}" for old, new in shown)
-            + _more(len(found.renames))
+            + _more(len(comparison.renames))
         )
-    yield from (f"Note: {note}." for note in found.notes[:_MOST])
-    if found.first:
+    yield from (f"Note: {note}." for note in comparison.notes[:_MOST])
+    if comparison.first:
         yield ""
-        yield from _first(found.first)
+        yield from _first(comparison.first)
         yield ""
-        yield from _table([row for row in found.rows if row.outcome is Outcome.differs][:_MOST])
+        yield from _table([row for row in comparison.rows if row.outcome is Outcome.differs][:_MOST])
 
 
 def _first(first: Divergence) -> Iterator[str]:
@@ -69,15 +69,15 @@ def _first(first: Divergence) -> Iterator[str]:
         yield f"  try          {cause.remedy}"
 
 
-def _replay(found: Replay) -> str:
-    errors = f"against float64 the left is off by {found.left:.1e}, the right by {found.right:.1e}"
+def _replay(replay: Replay) -> str:
+    errors = f"against float64 the left is off by {replay.left:.1e}, the right by {replay.right:.1e}"
     verdict = {
         "left": "the left is wrong",
         "right": "the right is wrong",
         "both": "both are wrong",
         "neither": "each is right for its own inputs and settings",
-    }[found.wrong]
-    return f"{errors}, the CPU by {found.rounding:.1e}: {verdict}"
+    }[replay.wrong]
+    return f"{errors}, the CPU by {replay.rounding:.1e}: {verdict}"
 
 
 def _table(rows: list[Row]) -> Iterator[str]:
@@ -92,10 +92,10 @@ def _table(rows: list[Row]) -> Iterator[str]:
         yield f"{row.title[:width]:<{width}}  {error:>8}  {inherited:>9}  {growth:>7}"
 
 
-def _check(found: DeterminismCheck) -> Iterator[str]:
-    compared = found.comparison
+def _check(check: DeterminismCheck) -> Iterator[str]:
+    compared = check.comparison
     rows = f"{compared.compared:,} rows of two runs"
-    if found.deterministic:
+    if check.deterministic:
         yield f"Deterministic: {rows} have the same bits ({compared.coverage:.0%} of all)."
         return
     yield f"Not deterministic: {compared.counts.get('differs', 0):,} of {rows} differ in at least one bit."
@@ -104,27 +104,27 @@ def _check(found: DeterminismCheck) -> Iterator[str]:
     yield from _first(compared.first)
 
 
-def _bisect(found: Bisection) -> Iterator[str]:
-    yield f"Recorded: {', then '.join(found.looks)}."
-    yield from _compare(found.comparison)
+def _bisect(bisection: Bisection) -> Iterator[str]:
+    yield f"Recorded: {', then '.join(bisection.looks)}."
+    yield from _compare(bisection.comparison)
 
 
-def _ranks(found: RanksComparison) -> Iterator[str]:
-    what = f"{found.rows:,} rows of {found.ranks} ranks in {found.steps} steps"
-    if found.first is None:
+def _ranks(comparison: RanksComparison) -> Iterator[str]:
+    what = f"{comparison.rows:,} rows of {comparison.ranks} ranks in {comparison.steps} steps"
+    if comparison.first is None:
         yield f"Same: {what}; weights, reduced gradients and optimizer steps have the same bits on all ranks."
         return
-    row = found.first.row
+    row = comparison.first.row
     yield f"Different: from step {row.step} on, rank {row.rank} no longer computes what rank 0 does ({what} compared)."
     yield ""
-    yield from _first(found.first)
+    yield from _first(comparison.first)
 
 
-def _ops(found: KernelsCheck) -> Iterator[str]:
-    checked = [kernel for kernel in found.kernels if kernel.outcome != "not checked"]
-    bad = found.out_of_line
+def _ops(check: KernelsCheck) -> Iterator[str]:
+    checked = [kernel for kernel in check.kernels if kernel.outcome != "not checked"]
+    bad = check.out_of_line
     verdict = f"{len(bad):,} are out of line" if bad else "all as exact as their type allows"
-    yield f"{len(checked):,} of {len(found.kernels):,} operators were run on {found.device} and in float64: {verdict}."
+    yield f"{len(checked):,} of {len(check.kernels):,} operators were run on {check.device} and in float64: {verdict}."
     good = sorted((kernel for kernel in checked if kernel not in bad), key=lambda kernel: -(kernel.error or 0.0))
     shown = [*bad, *good][:_MOST]
     if shown:
@@ -136,37 +136,37 @@ def _ops(found: KernelsCheck) -> Iterator[str]:
             f"{kernel.op[:36]:<36} {kernel.dtype:<9} {kernel.shapes[:28]:<28} {kernel.error or 0.0:>8.1e} "
             f"{kernel.rounding or 0.0:>8.1e}{mark}"
         )
-    reasons = Counter(kernel.why for kernel in found.kernels if kernel.why)
+    reasons = Counter(kernel.why for kernel in check.kernels if kernel.why)
     if reasons:
         yield ""
         yield from (f"Not checked: {count:,} because {why}." for why, count in reasons.most_common(_MOST))
 
 
-def _weights(found: WeightsComparison) -> Iterator[str]:
-    differ = [weight for weight in found.weights if weight.error]
-    yield f"left   {found.left}"
-    yield f"right  {found.right}"
+def _weights(comparison: WeightsComparison) -> Iterator[str]:
+    differ = [weight for weight in comparison.weights if weight.error]
+    yield f"left   {comparison.left}"
+    yield f"right  {comparison.right}"
     yield ""
-    verdict = "Same" if found.same else "Different"
-    yield f"{verdict}: {len(found.weights):,} tensors in both, {len(differ):,} differ."
-    for side, names in (("left", found.only_left), ("right", found.only_right)):
+    verdict = "Same" if comparison.same else "Different"
+    yield f"{verdict}: {len(comparison.weights):,} tensors in both, {len(differ):,} differ."
+    for side, names in (("left", comparison.only_left), ("right", comparison.only_right)):
         if names:
             yield f"Only {side}: {len(names):,} tensors, such as {', '.join(names[:4])}."
     if not differ:
         return
     yield ""
     yield f"{'layer':<40} {'error':>9}"
-    yield from (f"{name:<40} {error:>9.1e}" for name, error in list(found.layers.items())[:_LAYERS] if error)
+    yield from (f"{name:<40} {error:>9.1e}" for name, error in list(comparison.layers.items())[:_LAYERS] if error)
     yield ""
     yield f"{'largest differences':<60} {'error':>9} {'absolute':>9}"
     for weight in sorted(differ, key=lambda item: -item.error)[:_MOST]:
         yield f"{weight.name:<60} {weight.error:>9.1e} {weight.largest:>9.1e}  {weight.details}".rstrip()
 
 
-def _env(found: EnvironmentComparison) -> Iterator[str]:
-    others = len(found.differences) - len(found.matter)
-    yield f"{len(found.matter)} differences that can change numbers, {others} others."
-    for item in found.matter:
+def _env(comparison: EnvironmentComparison) -> Iterator[str]:
+    others = len(comparison.differences) - len(comparison.matter)
+    yield f"{len(comparison.matter)} differences that can change numbers, {others} others."
+    for item in comparison.matter:
         yield f"  {item.section:<9} {item.name}: {_shown(item.left)} / {_shown(item.right)}  ({item.why})"
 
 
@@ -179,7 +179,7 @@ def _more(count: int) -> str:
 
 
 def _text(lines: Callable[[Any], Iterator[str]]) -> Callable[[Any], str]:
-    return lambda found: "\n".join(printable_line(line) for line in lines(found))
+    return lambda result: "\n".join(printable_line(line) for line in lines(result))
 
 
 OF = {

@@ -48,20 +48,20 @@ def compare_weights(left: Path, right: Path) -> WeightsComparison:
     >>> compare_weights(Path("step-100"), Path("step-200")).layers
     """
     ours, theirs = ({plain_path(name): load for name, load in weights_in(path)} for path in (left, right))
-    found: list[Weight] = []
+    weights: list[Weight] = []
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for name in ours.keys() & theirs.keys():
         one, other = ours[name](), theirs[name]()
         if one.shape != other.shape:
             shapes = f"shape {list(one.shape)} on the left, {list(other.shape)} on the right"
-            found.append(Weight(name, math.inf, math.inf, shapes))
+            weights.append(Weight(name, math.inf, math.inf, shapes))
             continue
         wide, other_wide = one.double(), other.double()
         difference, norm = (wide - other_wide).norm().item(), max(wide.norm().item(), other_wide.norm().item())
         largest = (wide - other_wide).abs().max().item() if one.numel() else 0.0
         dtypes = "" if one.dtype == other.dtype else f"{one.dtype} on the left, {other.dtype} on the right"
         error = math.inf if math.isnan(difference) else difference / norm if norm else 0.0
-        found.append(Weight(name, error, largest, dtypes))
+        weights.append(Weight(name, error, largest, dtypes))
         layer = sums[layer_of(name)]
         layer[0], layer[1] = layer[0] + difference**2, layer[1] + norm**2
     layers = {name: math.sqrt(a / b) if b else 0.0 for name, (a, b) in sums.items()}
@@ -69,7 +69,7 @@ def compare_weights(left: Path, right: Path) -> WeightsComparison:
     return WeightsComparison(
         str(left),
         str(right),
-        tuple(sorted(found, key=lambda weight: order.index(weight.name))),
+        tuple(sorted(weights, key=lambda weight: order.index(weight.name))),
         tuple(name for name in ours if name not in theirs),
         tuple(name for name in theirs if name not in ours),
         dict(sorted(layers.items(), key=lambda item: min(order.index(n) for n in ours if layer_of(n) == item[0]))),

@@ -91,11 +91,11 @@ class Checkpoints:
             return self._check(read(resume))
         for folder in reversed(_folders(self._options.output)):
             try:
-                found = _read_in_place(folder)
+                checkpoint = _read_in_place(folder)
             except NpukitError as error:
                 warnings.warn(f"{error} Looking for an older one.", stacklevel=2)
             else:
-                return self._check(found)
+                return self._check(checkpoint)
         return None
 
     @property
@@ -114,19 +114,19 @@ class Checkpoints:
             )
             raise NpukitError(what, on_the_way=True) from None
 
-    def _check(self, found: Checkpoint) -> Checkpoint:
-        for name, then, now in differences(found.run, self._run):
+    def _check(self, checkpoint: Checkpoint) -> Checkpoint:
+        for name, then, now in differences(checkpoint.run, self._run):
             what = f"with {name} {then}, but this run has {now}: use the same value"
             if name == STEPS_PER_EPOCH:
-                changes = ", ".join(self.changes_since(found))
+                changes = ", ".join(self.changes_since(checkpoint))
                 what = f"with other data, {then} steps an epoch instead of {now}" + (f" ({changes})" if changes else "")
                 what += ": use the same data and batch size"
-            raise NpukitError(f"{found.folder} was written {what}, or choose another output folder to start over.")
-        return found
+            raise NpukitError(f"{checkpoint.folder} was written {what}, or choose another output folder to start over.")
+        return checkpoint
 
-    def changes_since(self, found: Checkpoint) -> list[str]:
+    def changes_since(self, checkpoint: Checkpoint) -> list[str]:
         """What this run does differently from then on, for a person."""
-        return [f"{name} {then} → {now}" for name, then, now in differences(found.options, self._noted)]
+        return [f"{name} {then} → {now}" for name, then, now in differences(checkpoint.options, self._noted)]
 
     def save(self, step: int, fill: Callable[[Path], Callable[[], None]], done: Callable[[Path], None]) -> None:
         """Write a checkpoint. `fill(folder)` takes what belongs to it now and returns what writes it, perhaps later."""
@@ -222,19 +222,19 @@ def refuse_different(steps: list[int], output: Path) -> None:
     >>> refuse_different([8, 8], Path("output"))
     """
     if len(set(steps)) > 1:
-        found = ", ".join(f"step {step} on rank {rank}" for rank, step in enumerate(steps))
+        listed = ", ".join(f"step {step} on rank {rank}" for rank, step in enumerate(steps))
         raise NpukitError(
-            f"The ranks found different checkpoints in {output} ({found}; 0 is none): put it on a disk that all nodes "
+            f"The ranks found different checkpoints in {output} ({listed}; 0 is none): put it on a disk that all nodes "
             "share and can read without errors, or name one checkpoint with resume."
         )
 
 
 def _read_in_place(folder: Path) -> Checkpoint:
     """The same, where the name of the folder must be that of its step: what is newer or older is judged by it."""
-    found = read(folder)
-    if found.step != _step(folder):
-        raise NpukitError(f"{folder} was renamed: it is the checkpoint of step {found.step}.")
-    return found
+    checkpoint = read(folder)
+    if checkpoint.step != _step(folder):
+        raise NpukitError(f"{folder} was renamed: it is the checkpoint of step {checkpoint.step}.")
+    return checkpoint
 
 
 def sealed(contents: Mapping[str, Any]) -> dict[str, Any]:
@@ -248,8 +248,8 @@ def sealed(contents: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _folders(output: Path) -> list[Path]:
-    found = [path for path in output.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
-    return sorted(found, key=_step)
+    folders = [path for path in output.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+    return sorted(folders, key=_step)
 
 
 def _step(folder: Path) -> int:

@@ -30,8 +30,8 @@ def evaluate(parallel: Parallel, data: Data, metrics: Metrics, beat: Callable[[]
         for batches in data.steps():
             for batch in batches:
                 with parallel.autocast():
-                    found = metrics(parallel.model, parallel.move(batch.content))
-                for name, mean in _numbers(found, parallel.device):
+                    values = metrics(parallel.model, parallel.move(batch.content))
+                for name, mean in _numbers(values, parallel.device):
                     sums[name] += mean * batch.weight if batch.weight else 0.0  # not NaN times 0
                     items[name] += batch.weight
             beat()
@@ -46,12 +46,12 @@ def evaluate(parallel: Parallel, data: Data, metrics: Metrics, beat: Callable[[]
     }
 
 
-def _numbers(found: Any, device: torch.device) -> Iterator[tuple[str, Tensor]]:
-    if not isinstance(found, Mapping):
+def _numbers(returned: Any, device: torch.device) -> Iterator[tuple[str, Tensor]]:
+    if not isinstance(returned, Mapping):
         raise NpukitError(
-            f'metrics returned {type(found).__name__}: it must return values by name, such as {{"accuracy": …}}.'
+            f'metrics returned {type(returned).__name__}: it must return values by name, such as {{"accuracy": …}}.'
         )
-    for name, value in found.items():
+    for name, value in returned.items():
         number = torch.as_tensor(value, dtype=torch.float32, device=device)
         if number.numel() != 1:
             raise NpukitError(

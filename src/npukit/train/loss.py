@@ -17,13 +17,13 @@ def one_number(loss: Loss) -> Callable[[nn.Module, Any], tuple[Tensor, Figures]]
     """The loss as a tensor without dimensions, and the figures beside it; what is no single number is refused."""
 
     def checked(model: nn.Module, batch: Any) -> tuple[Tensor, Figures]:
-        found: Any = loss(model, batch)
-        found, figures = found if isinstance(found, tuple) else (found, {})
-        if not isinstance(found, Tensor) or found.numel() != 1:
-            what = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        value: Any = loss(model, batch)
+        value, figures = value if isinstance(value, tuple) else (value, {})
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
             raise NpukitError(
                 f"loss returned {what}: it must return the mean loss of the batch as a tensor with one number."
             )
-        return found.reshape(()), figures
+        return value.reshape(()), figures
 
     return checked

@@ -31,9 +31,9 @@ def refuse_nonfinite_loss(
 
     def again(model: nn.Module, content: Any) -> Tensor:
         with parallel.autocast():
-            found = loss(model, content)
+            value = loss(model, content)
         # Ranks that share weights must not go backward alone.
-        return found.detach().requires_grad_() if parallel.sharded else found
+        return value.detach().requires_grad_() if parallel.sharded else value
 
     causes = []
     for batch in counting(batches):

@@ -174,10 +174,10 @@ class Parallel:
 
     def gather(self, value: T) -> list[T]:
         """What each rank has."""
-        found: list[Any] = [value] * self.world_size
+        values: list[Any] = [value] * self.world_size
         if self.world_size > 1:
-            dist.all_gather_object(found, value)
-        return found
+            dist.all_gather_object(values, value)
+        return values
 
     def wait(self) -> None:
         self.accelerator.wait_for_everyone()

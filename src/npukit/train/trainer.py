@@ -234,8 +234,8 @@ class Trainer:
 
     def _tell_anomalies(self) -> None:
         """Say what the gradients of the last steps had in them, or stop because of it."""
-        for found in self._features.read():
-            self._watch.note(self.step, found)
+        for sentence in self._features.read():
+            self._watch.note(self.step, sentence)
 
     def _tell_failure(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, NpukitError):
@@ -272,38 +272,39 @@ class Trainer:
     def _begin(self) -> None:
         """Resume from a checkpoint, or start over."""
         parallel, checkpoints = self.parallel, self._checkpoints
-        found = checkpoints.newest()
+        checkpoint = checkpoints.newest()
         # Nobody looks any more when the main rank tidies up.
-        refuse_different(parallel.gather(found.step if found else 0), self.options.output)
+        refuse_different(parallel.gather(checkpoint.step if checkpoint else 0), self.options.output)
         if parallel.is_main:
-            checkpoints.tidy(found.step if found else 0)
+            checkpoints.tidy(checkpoint.step if checkpoint else 0)
         parallel.wait()
-        if found is None:
+        if checkpoint is None:
             seed = self.options.seed + parallel.rank
             random.seed(seed)
             np.random.seed(seed % 2**32)
             torch.manual_seed(seed)
         else:
-            state = self._load(found)
-            self.step, self._position, self._best = found.step, Position(**state["position"]), Best(**state["best"])
+            state = self._load(checkpoint)
+            self.step, self._position = checkpoint.step, Position(**state["position"])
+            self._best = Best(**state["best"])
             checkpoints.best_step = self._best.step
             self._watch.load_state_dict(state["watch"])
             load_random_state(state["random"], parallel.device)
         if self._rollouts:
-            self._rollouts.load_state_dict(self.step, state["rollouts"] if found else {})
+            self._rollouts.load_state_dict(self.step, state["rollouts"] if checkpoint else {})
         self._steps = self._data.steps(self._position)
-        changes = checkpoints.changes_since(found) if found else []
-        self._watch.began(self.step, found.folder if found else None, str(parallel.precision), changes)
+        changes = checkpoints.changes_since(checkpoint) if checkpoint else []
+        self._watch.began(self.step, checkpoint.folder if checkpoint else None, str(parallel.precision), changes)
 
     def _stop_reading(self) -> None:
         self._steps = iter(())
         for data in filter(None, (self._data, self._eval_data)):
             data.end_workers()
 
-    def _load(self, found: Checkpoint) -> dict[str, Any]:
+    def _load(self, checkpoint: Checkpoint) -> dict[str, Any]:
         """Put the model and its optimizer back; returns what else this rank remembered."""
-        parallel, state = self.parallel, found.load(self.parallel.rank)
-        parallel.load(found.folder, (state if parallel.sharded else found.load(0))["parallel"])
+        parallel, state = self.parallel, checkpoint.load(self.parallel.rank)
+        parallel.load(checkpoint.folder, (state if parallel.sharded else checkpoint.load(0))["parallel"])
         return state
 
     def _refuse_spoilt(self) -> None:
@@ -339,9 +340,9 @@ class Trainer:
         """Whether this was the best evaluation so far."""
         assert self._eval_data is not None
         try:
-            found = evaluate(self.parallel, self._eval_data, self._metrics, lambda: self._hang.beat(self.step))
-            self._watch.evaluated(self.step, found)
-            better = self._best.is_better(self.options, self.step, found)
+            metrics = evaluate(self.parallel, self._eval_data, self._metrics, lambda: self._hang.beat(self.step))
+            self._watch.evaluated(self.step, metrics)
+            better = self._best.is_better(self.options, self.step, metrics)
         except Exception as error:
             if self.parallel.world_size == 1 or isinstance(error, NpukitError):  # which all ranks have alike
                 self._save()  # what was trained is not lost

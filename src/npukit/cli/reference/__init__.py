@@ -32,10 +32,10 @@ def pages() -> dict[str, str]:
     >>> pages()["cards.md"].splitlines()[0]
     '# Cards'
     """
-    found = {name: _marked(make()) for name, make in SINGLE.items()}
+    pages_by_name = {name: _marked(make()) for name, make in SINGLE.items()}
     for folder, make in FOLDERS.items():
-        found |= {f"{folder}/{name}": text for name, text in make().items()}
-    return found
+        pages_by_name |= {f"{folder}/{name}": text for name, text in make().items()}
+    return pages_by_name
 
 
 def _marked(page: str) -> str:

@@ -12,15 +12,15 @@ FOLDER = Path(__file__).parents[4] / "docs" / "reference"
 
 def main() -> None:
     """Write all pages, and remove pages of codes that are gone."""
-    found = pages()
+    written = pages()
     for folder in FOLDERS:
         for file in (FOLDER / folder).glob("*.md"):
-            if f"{folder}/{file.name}" not in found:
+            if f"{folder}/{file.name}" not in written:
                 file.unlink()
-    for name, text in found.items():
+    for name, text in written.items():
         (FOLDER / name).parent.mkdir(parents=True, exist_ok=True)
         write_text(FOLDER / name, text)
-    print(f"{FOLDER}: {len(found)} pages")
+    print(f"{FOLDER}: {len(written)} pages")
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ def configuration_page() -> str:
         "that match a word.",
     ]
     known = options(Config).values()
-    for group, found in groupby(known, key=lambda option: option.key.partition(".")[0] if "." in option.key else ""):
+    for group, members in groupby(known, key=lambda option: option.key.partition(".")[0] if "." in option.key else ""):
         lines += ["", f"## {group or 'The file'}", "", "| option | type | default | meaning |", "|---|---|---|---|"]
-        for option in found:
+        for option in members:
             default = f"`{option.default}`" if option.default else ""
             lines.append(f"| `{option.key}` | {_cell(option.type)} | {_cell(default)} | {_cell(option.meaning)} |")
     return "\n".join(lines) + "\n"

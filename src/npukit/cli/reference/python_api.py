@@ -33,13 +33,13 @@ def page() -> str:
 def _entry(name: str, file: Path, methods: tuple[str, ...]) -> Iterator[str]:
     module, _, short = name.rpartition(".")
     tree = ast.parse(file.read_text(encoding="utf-8"))
-    found = next(node for node in tree.body if getattr(node, "name", "") == short)
-    assert isinstance(found, ast.FunctionDef | ast.ClassDef)
+    definition = next(node for node in tree.body if getattr(node, "name", "") == short)
+    assert isinstance(definition, ast.FunctionDef | ast.ClassDef)
     yield f"## {name}"
     yield ""
-    yield from ("```python", f"from {module} import {short}", "", _signature(found), "```", "")
-    yield from _docstring(ast.get_docstring(found) or "")
-    for method in found.body:
+    yield from ("```python", f"from {module} import {short}", "", _signature(definition), "```", "")
+    yield from _docstring(ast.get_docstring(definition) or "")
+    for method in definition.body:
         if isinstance(method, ast.FunctionDef) and method.name in methods:
             yield from ("", f"### {short}.{method.name}", "", "```python", _signature(method), "```", "")
             yield from _docstring(ast.get_docstring(method) or "")

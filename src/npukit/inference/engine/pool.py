@@ -56,12 +56,12 @@ class BlockPool:
 
     def find(self, keys: Iterable[bytes]) -> list[int]:
         """The blocks in which the longest known beginning of these keys lies; nobody holds them for that yet."""
-        found = []
+        blocks = []
         for key in keys:
             if (block := self._known.get(key)) is None:
                 break
-            found.append(block)
-        return found
+            blocks.append(block)
+        return blocks
 
     def hold(self, blocks: Sequence[int]) -> None:
         """Count one more holder of each block."""

@@ -61,9 +61,9 @@ def _score(chunk: Chunk, logits: Callable[[int, int], Tensor]) -> None:
         known.append(Token(prompt[0]))  # nothing comes before it
     for start in range(len(known), min(chunk.stop + 1, len(prompt)), _ROWS):
         stop = min(start + _ROWS, chunk.stop + 1, len(prompt))
-        found = logits(start - 1 - chunk.start, stop - 1 - chunk.start).float().log_softmax(-1)
-        ids = torch.tensor(prompt[start:stop], device=found.device)
-        known += _tokens(_to_host(chosen_of(ids, found, wanted or 0), wait=True), [wanted] * len(ids))
+        logprobs = logits(start - 1 - chunk.start, stop - 1 - chunk.start).float().log_softmax(-1)
+        ids = torch.tensor(prompt[start:stop], device=logprobs.device)
+        known += _tokens(_to_host(chosen_of(ids, logprobs, wanted or 0), wait=True), [wanted] * len(ids))
 
 
 def _tokens(part: ChosenTokens, wanted: list[int | None]) -> list[Token]:

@@ -201,14 +201,14 @@ class Scheduler:
         if not self.waiting or not self._rows or self.waiting[0].launches:  # its last token is still on the way
             return None
         sequence = self.waiting[0]
-        found = self._find_prefix(sequence)
-        needed = -(-(len(sequence.tokens) + 1) // self.pool.size) - len(found)
-        if needed > self.pool.free - self.pool.unused(found):
+        prefix = self._find_prefix(sequence)
+        needed = -(-(len(sequence.tokens) + 1) // self.pool.size) - len(prefix)
+        if needed > self.pool.free - self.pool.unused(prefix):
             return None
-        self.pool.hold(found)
-        sequence.blocks = found + (self.pool.take(needed) or [])
-        sequence.remembered = len(found)
-        sequence.goal, sequence.cached = len(sequence.tokens), len(found) * self.pool.size
+        self.pool.hold(prefix)
+        sequence.blocks = prefix + (self.pool.take(needed) or [])
+        sequence.remembered = len(prefix)
+        sequence.goal, sequence.cached = len(sequence.tokens), len(prefix) * self.pool.size
         self.reused_tokens += sequence.cached
         sequence.row = self._rows.pop()
         self.running.append(self.waiting.popleft())

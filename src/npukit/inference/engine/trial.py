@@ -33,13 +33,13 @@ def agrees(model: Any, answers: Callable[[list[Request]], list[RequestOutput]]) 
         Request(text, SamplingParams(temperature=0, max_tokens=6, logprobs=0), prompt_logprobs=0) for text in texts
     ]
     try:
-        found = answers(asked)
+        answered = answers(asked)
     except Exception:  # whatever the code of a model does with an attention that it was not written for
         return False
     finally:
         model.set_attn_implementation(before)
         release_cache(model)
-    gaps = [gap for text, answer in zip(texts, found, strict=True) for gap in _gaps(model, text, answer)]
+    gaps = [gap for text, answer in zip(texts, answered, strict=True) for gap in _gaps(model, text, answer)]
     return sum(gaps) / len(gaps) < (1e-3 if model.dtype is torch.float32 else 0.1)
 
 

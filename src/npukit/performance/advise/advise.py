@@ -59,8 +59,8 @@ def judge(traces: Sequence[Trace]) -> Advised:
         if rule.job_check:
             advice += rule.job_check(about)
         elif rule.check:
-            found = [piece for rank in about for piece in rule.check(rank)]
-            advice += _merged(found)
+            by_rank = [piece for rank in about for piece in rule.check(rank)]
+            advice += _merged(by_rank)
     worth = [piece for piece in advice if piece.percent >= LEAST_PERCENT or piece.ms == 0]
     return Advised(
         profiles=tuple(str(trace.source) for trace in traces),
@@ -73,11 +73,11 @@ def judge(traces: Sequence[Trace]) -> Advised:
     )
 
 
-def _merged(found: list[Advice]) -> list[Advice]:
+def _merged(advice: list[Advice]) -> list[Advice]:
     """What several ranks have in common is told once, by the rank that it costs most."""
     merged: dict[tuple[str, str], Advice] = {}
     ranks: dict[tuple[str, str], list[int]] = {}
-    for piece in found:
+    for piece in advice:
         key = piece.finding.code, piece.finding.subject
         ranks.setdefault(key, []).extend(piece.ranks)
         if key not in merged or piece.ms > merged[key].ms:

@@ -42,28 +42,28 @@ def shared(ranks: Sequence[Rank]) -> list[Shared]:
         seen[key].add(rank.trace.rank)
         if collective.bytes and collective.bytes >= LARGE and collective.duration:
             rates[key[0]] = max(rates[key[0]], collective.bytes / collective.duration)
-    found = []
+    shares = []
     for rank, collective, key in keyed:
         moving = shortest[key] if len(seen[key]) > 1 else collective.duration
         if collective.bytes is not None and rates[key[0]]:
             moving = min(moving, round(collective.bytes / rates[key[0]]) + START_NS)
         elif collective.waited is not None:
             moving = min(moving, max(START_NS, collective.duration - collective.waited))
-        found.append(Shared(rank, collective, moving))
-    return found
+        shares.append(Shared(rank, collective, moving))
+    return shares
 
 
 def _keyed(rank: Rank) -> list[tuple[Collective, tuple[str, int]]]:
     """Each collective with what names it on every rank: its kind and group, and which of them in order it is."""
     start, end = rank.window if rank.has_timeline else (0, 1 << 63)
     counts: dict[str, int] = defaultdict(int)
-    found = []
+    keyed = []
     for collective in sorted(rank.trace.collectives, key=lambda call: call.start):
         if start <= collective.start <= end:
             kind = f"{collective.op}@{collective.group}"
-            found.append((collective, (kind, counts[kind])))
+            keyed.append((collective, (kind, counts[kind])))
             counts[kind] += 1
-    return found
+    return keyed
 
 
 def exposed_waiting(every: Sequence[Shared]) -> dict[int, float]:

@@ -71,24 +71,24 @@ def compared(before: Rank, after: Rank) -> ProfileComparison:
 
 def _parts(before: Rank, after: Rank) -> Sequence[ProfileChange]:
     step = before.split.step or 1.0
-    found = []
+    changes = []
     for name in ("compute", "communication", "copy", "host", "idle"):
         old, new = (getattr(rank.split, name) or 0.0 for rank in (before, after))
         if max(old, new) > 0:
-            found.append(ProfileChange(name, old, new, 1, 1, 100 * (new - old) / step))
-    return found
+            changes.append(ProfileChange(name, old, new, 1, 1, 100 * (new - old) / step))
+    return changes
 
 
 def _changes(before: Rank, after: Rank, name_of: Callable[[Kernel], str]) -> tuple[ProfileChange, ...]:
     old, new = _summed(before, name_of), _summed(after, name_of)
     step = before.split.step or 1.0
-    found = []
+    changes = []
     for name in old.keys() | new.keys():
         (ms, calls), (ms_after, calls_after) = old.get(name, (0.0, 0.0)), new.get(name, (0.0, 0.0))
         percent = 100 * (ms_after - ms) / step
         if abs(percent) >= LEAST_PERCENT:
-            found.append(ProfileChange(name, ms, ms_after, calls, calls_after, percent))
-    return tuple(sorted(found, key=lambda change: -abs(change.ms)))
+            changes.append(ProfileChange(name, ms, ms_after, calls, calls_after, percent))
+    return tuple(sorted(changes, key=lambda change: -abs(change.ms)))
 
 
 def _summed(rank: Rank, name_of: Callable[[Kernel], str]) -> dict[str, tuple[float, float]]:
@@ -107,9 +107,9 @@ def kind_of(kernel: Kernel) -> str:
     if kernel.work is Work.communication:
         return "communication"
     for text in (kernel.op.rpartition("::")[2].lower(), kernel.type.lower(), kernel.name.lower()):
-        found = next((kind for kind, words in SAME.items() if text and any(word in text for word in words)), None)
-        if found:
-            return found
+        known = next((kind for kind, words in SAME.items() if text and any(word in text for word in words)), None)
+        if known:
+            return known
     return OTHER
 
 

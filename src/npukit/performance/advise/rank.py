@@ -67,10 +67,10 @@ class Rank:
         """What ran on the device within the window, in order."""
         start, end = self.window
         loading = self.loading if self.trace.device == "cpu" else []
-        found = [kernel for kernel in self.trace.kernels if kernel.start < end and kernel.end > start]
+        kernels = [kernel for kernel in self.trace.kernels if kernel.start < end and kernel.end > start]
         if loading:  # without workers the loader's own operators run where the model's do
-            found = [kernel for kernel in found if not _inside(kernel, loading)]
-        return sorted(found, key=lambda kernel: kernel.start)
+            kernels = [kernel for kernel in kernels if not _inside(kernel, loading)]
+        return sorted(kernels, key=lambda kernel: kernel.start)
 
     @property
     def has_timeline(self) -> bool:
@@ -121,12 +121,12 @@ class Rank:
         """When the device did nothing."""
         busy = union(self.computing + self.communicating + self.copying)
         starts = [kernel.start for kernel in self.kernels]
-        found = []
+        gaps = []
         for start, end in minus([self.window], busy):
             index = bisect_left(starts, end)
             following = self.kernels[index] if index < len(self.kernels) else None
-            found.append(Gap(start, end, following.launched if following else None))
-        return found
+            gaps.append(Gap(start, end, following.launched if following else None))
+        return gaps
 
     @functools.cached_property
     def waiting_for_host(self) -> Spans:
@@ -154,30 +154,30 @@ class Rank:
     def host_causes(self) -> dict[str, float]:
         """Why the device waited for the host, in milliseconds per step: loader, gc, sync ... launch."""
         left = self.waiting_for_host
-        found: dict[str, float] = {}
+        causes: dict[str, float] = {}
         for name, spans in (("loader", self.loading), ("gc", self.collecting)):
-            found[name] = self.per_step(length(overlap(left, spans)))
+            causes[name] = self.per_step(length(overlap(left, spans)))
             left = minus(left, spans)
         synced = self._after_sync(left)
-        found["sync"] = self.per_step(length(synced))
+        causes["sync"] = self.per_step(length(synced))
         left = minus(left, synced)
         for name, pattern in (("compile", COMPILE), ("allocate", ALLOCATE), ("copy", COPY)):
             spans = self._clipped(self.calls(pattern))
-            found[name] = self.per_step(length(overlap(left, spans)))
+            causes[name] = self.per_step(length(overlap(left, spans)))
             left = minus(left, spans)
-        return {**found, "launch": self.per_step(length(left))}
+        return {**causes, "launch": self.per_step(length(left))}
 
     def _after_sync(self, waits: Spans) -> Spans:
         """The waits that began while the host itself was waiting for the device: nothing had been queued up."""
         copies = sorted((call.end, call.start) for call in self.calls(COPY))
         syncs = union((_with_copy(call, copies), call.end + SOON) for call in self.calls(SYNC))
         ends = [end for _, end in syncs]
-        found = []
+        after_sync = []
         for start, end in waits:
             index = bisect_left(ends, start)
             if index < len(syncs) and syncs[index][0] <= start:
-                found.append((start, end))
-        return found
+                after_sync.append((start, end))
+        return after_sync
 
     def time_of(self, kernels: Iterable[Kernel]) -> float:
         """Milliseconds per step of these kernels together."""

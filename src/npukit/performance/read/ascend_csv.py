@@ -64,11 +64,11 @@ def type_of(name: str) -> str:
 
 
 def _ratios(row: dict[str, str]) -> dict[str, float] | None:
-    found: dict[str, float] = {}
+    ratios: dict[str, float] = {}
     for column, text in row.items():
         if (match := RATIO.match(column)) and (ratio := number(text)) is not None:
-            found[match[2]] = max(ratio, found.get(match[2], 0.0))
-    return found or None
+            ratios[match[2]] = max(ratio, ratios.get(match[2], 0.0))
+    return ratios or None
 
 
 def read_step_time(path: Path, trace: Trace) -> None:

@@ -158,14 +158,14 @@ class _Database:
             self.trace.kernels.append(kernel)
 
     def _ratios(self) -> dict[Any, dict[str, float]]:
-        found: dict[Any, dict[str, float]] = {}
+        ratios: dict[Any, dict[str, float]] = {}
         for task, name, value in self.tables.rows("TASK_PMU_INFO", "globalTaskId", "name", "value"):
             title, ratio = self.text(name), number(value)
             if title.endswith("_ratio") and ratio is not None:
                 pipe = title.removesuffix("_ratio").partition("_")[2]
-                pipes = found.setdefault(task, {})
+                pipes = ratios.setdefault(task, {})
                 pipes[pipe] = max(ratio, pipes.get(pipe, 0.0))
-        return found
+        return ratios
 
     def read_communication(self) -> None:
         """The collectives."""
@@ -206,12 +206,12 @@ class _Database:
             trace.device_name = str(name)
         for (rank,) in tables.rows("RANK_DEVICE_MAP", "rankId"):
             trace.rank = whole(rank) if (whole(rank) or -1) >= 0 else trace.rank  # type: ignore[assignment]
-        found = {
+        content = {
             "kernels": trace.kernels, "host": trace.ops or trace.runtime, "memory": trace.memory,
             "launches": any(kernel.launched for kernel in trace.kernels),
             "shapes": any(kernel.shapes for kernel in trace.kernels), "stacks": any(call.stack for call in trace.ops),
         }  # fmt: skip
-        trace.has |= {name for name, there in found.items() if there}
+        trace.has |= {name for name, there in content.items() if there}
 
 
 def read_analysis(path: Path, trace: Trace) -> None:

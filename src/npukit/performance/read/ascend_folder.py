@@ -94,11 +94,11 @@ def _rank_of_database(folder: Path) -> int:
 
 
 def _settings(config: Any) -> dict[str, str]:
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for part in config.values() if isinstance(config, dict) else ():
         if isinstance(part, dict):
-            found |= {name.lstrip("_"): str(value) for name, value in part.items()}
-    return found
+            settings |= {name.lstrip("_"): str(value) for name, value in part.items()}
+    return settings
 
 
 def _metadata(data: dict[str, Any], trace: Trace) -> None:

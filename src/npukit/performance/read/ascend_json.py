@@ -156,16 +156,15 @@ def read_communication(path: Path, trace: Trace) -> None:
         start, elapsed = microseconds(times.get("Start Timestamp(us)")), number(times.get("Elapse Time(ms)"))
         if start is None or elapsed is None or elapsed < 0:
             continue
-        found = known.get((plain, step)) or known.get((plain, None))
-        if found is None:
+        call = known.get((plain, step)) or known.get((plain, None))
+        if call is None:
             match = HCCL.match(plain)
-            found = Collective(
-                plain, (match[1] if match else kind).lower(), start, start + round(elapsed * 1e6), step=step
-            )
-            trace.collectives.append(found)
-        found.group = group
-        found.waited = round((number(times.get("Wait Time(ms)")) or 0.0) * 1e6)
-        found.packets, found.bytes = _packets(links)
+            op = (match[1] if match else kind).lower()
+            call = Collective(plain, op, start, start + round(elapsed * 1e6), step=step)
+            trace.collectives.append(call)
+        call.group = group
+        call.waited = round((number(times.get("Wait Time(ms)")) or 0.0) * 1e6)
+        call.packets, call.bytes = _packets(links)
         trace.has |= {"sizes", "collectives"}
 
 
@@ -190,14 +189,14 @@ def _packets(links: Any) -> tuple[tuple[tuple[str, float, int], ...], int | None
 
 
 def _operations(data: dict[str, Any]) -> list[tuple[int | None, str, str, dict[str, Any]]]:
-    found = []
+    rows = []
     for step, kinds in data.items():
         index = whole(step.removeprefix("step")) if isinstance(step, str) else None
         for kind, operations in kinds.items() if isinstance(kinds, dict) else ():
             for name, facts in operations.items() if isinstance(operations, dict) else ():
                 if isinstance(facts, dict):
-                    found.append((index, str(kind), str(name), facts))
-    return found
+                    rows.append((index, str(kind), str(name), facts))
+    return rows
 
 
 def read_matrix(path: Path, trace: Trace) -> None:

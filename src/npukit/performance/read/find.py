@@ -31,10 +31,10 @@ def read_profiles(paths: Sequence[Path]) -> list[Trace]:
     for path in paths:
         if not path.exists():
             raise NpukitError(f"There is no {path}: name a profile, or a folder that holds one.")
-        found = list(_profiles(path))
-        if not found:
+        profiles = list(_profiles(path))
+        if not profiles:
             raise NpukitError(f"There is {NO_PROFILE} in {path}.")
-        for profile in found:
+        for profile in profiles:
             try:
                 with _without_garbage_collection():
                     trace = _read(profile)

@@ -176,15 +176,15 @@ _WRAPPER = ("autograd::engine::evaluate_function", "c10d::", "record_param_comms
 
 def outermost(calls: list[HostCall]) -> list[HostCall]:
     """The operators that no other operator called, by thread; autograd's wrappers are looked through."""
-    found: list[HostCall] = []
+    outer: list[HostCall] = []
     ends: dict[str, int] = {}
     for call in sorted(calls, key=lambda item: (item.start, -item.end)):
         if call.name.startswith(_WRAPPER) or call.name.endswith("Backward0") or call.name.endswith("Backward1"):
             continue
         if call.start >= ends.get(call.thread, call.start):
-            found.append(call)
+            outer.append(call)
             ends[call.thread] = call.end
-    return found
+    return outer
 
 
 def _collective(name: str, op: str, start: int, end: int, args: dict[str, Any]) -> Collective:

@@ -36,10 +36,10 @@ def read_log(path: Path) -> Trace:
 def _steps(records: list[Mapping[str, float]]) -> list[StepBreakdown]:
     """Each stretch between two lines: the time of a step, and how much of it was waiting for data."""
     timed = [record for record in records if "seconds" in record]
-    found = []
+    breakdowns = []
     for before, after in pairwise(timed):
         steps, seconds = after["step"] - before["step"], after["seconds"] - before["seconds"]
         if steps > 0 and seconds > 0:
             step, wait = 1e3 * seconds / steps, min(1.0, max(0.0, after.get("data_wait", 0.0)))
-            found.append(StepBreakdown(step * (1 - wait), 0.0, 0.0, step * wait, None))
-    return found
+            breakdowns.append(StepBreakdown(step * (1 - wait), 0.0, 0.0, step * wait, None))
+    return breakdowns

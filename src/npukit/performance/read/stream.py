@@ -57,9 +57,9 @@ class _Scanner:
 
     def take(self, expected: str) -> bool:
         """Go past the next character if it is one of these."""
-        found = self.next() in expected
-        self._at += found
-        return found
+        is_next = self.next() in expected
+        self._at += is_next
+        return is_next
 
     def value(self) -> Any:
         """The next value, whole."""
@@ -123,7 +123,7 @@ def sentences(path: Path) -> Iterator[None]:
 
 def json_head(path: Path, keep: tuple[str, ...]) -> dict[str, Any]:
     """The members of a Kineto trace that stand beside its events, without reading those."""
-    found: dict[str, Any] = {}
+    kept: dict[str, Any] = {}
     with sentences(path), open_bytes(path) as file:
         scanner = _Scanner(file)
         for name in scanner.members():
@@ -131,8 +131,8 @@ def json_head(path: Path, keep: tuple[str, ...]) -> dict[str, Any]:
                 break  # only the trace's name follows them
             value = scanner.value()
             if name in keep:
-                found[name] = value
-    return found
+                kept[name] = value
+    return kept
 
 
 def json_items(path: Path, member: str = "") -> Iterator[Any]:
@@ -155,10 +155,10 @@ def json_whole(path: Path) -> dict[str, Any]:
     """A small JSON file that holds an object."""
     with sentences(path):
         with open_bytes(path) as file:
-            found = json.load(file)
-        if not isinstance(found, dict):
+            content = json.load(file)
+        if not isinstance(content, dict):
             raise UnreadableProfile(f"{path} does not hold what its name says: copy it again.")
-        return found
+        return content
 
 
 def csv_rows(path: Path) -> Iterator[dict[str, str]]:

@@ -48,16 +48,16 @@ def number(value: Any) -> float | None:
     (12.5, None)
     """
     try:
-        found = float(value)
+        result = float(value)
     except (TypeError, ValueError):
         return None
-    return found if abs(found) < 1e300 else None
+    return result if abs(result) < 1e300 else None
 
 
 def whole(value: Any) -> int | None:
     """A whole number, or None."""
-    found = number(value)
-    return None if found is None else int(found)
+    finite = number(value)
+    return None if finite is None else int(finite)
 
 
 @functools.lru_cache(maxsize=65536)
@@ -101,13 +101,13 @@ def lists_to_shapes(dims: Any) -> tuple[Shape, ...]:
     """
     if not isinstance(dims, list):
         return ()
-    found: list[Shape] = []
+    shapes: list[Shape] = []
     for dim in dims:
         if isinstance(dim, list) and dim and isinstance(dim[0], list):
-            found += [tuple(inner) for inner in dim if all(isinstance(size, int) for size in inner)]
+            shapes += [tuple(inner) for inner in dim if all(isinstance(size, int) for size in inner)]
         elif isinstance(dim, list) and all(isinstance(size, int) for size in dim):
-            found.append(tuple(dim))
-    return tuple(found)
+            shapes.append(tuple(dim))
+    return tuple(shapes)
 
 
 def users_line(frames: Iterable[str]) -> str:

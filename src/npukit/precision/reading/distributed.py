@@ -75,8 +75,8 @@ def distributed_weights(folder: Path) -> Iterator[tuple[str, Callable[[], Tensor
 
 def _description(file: Path) -> Any:
     try:
-        found = _Description(io.BytesIO(file.read_bytes())).load()
-        if not (isinstance(found.storage_data, dict) and isinstance(found.state_dict_metadata, dict)):
+        described = _Description(io.BytesIO(file.read_bytes())).load()
+        if not (isinstance(described.storage_data, dict) and isinstance(described.state_dict_metadata, dict)):
             raise ValueError
     except pickle.UnpicklingError as error:
         raise NpukitError(
@@ -84,7 +84,7 @@ def _description(file: Path) -> Any:
         ) from None
     except Exception:
         raise NpukitError(f"{file} is not the description of a distributed checkpoint: it is damaged.") from None
-    return found
+    return described
 
 
 def _whole(folder: Path, about: Any, pieces: list[Any]) -> Tensor:

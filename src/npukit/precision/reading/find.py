@@ -27,14 +27,14 @@ def find_dumps(path: Path) -> dict[tuple[int, int], Path]:
     if not path.is_dir():
         raise NpukitError(f"There is no dump {path}: name the folder that `capture --output` or msprobe wrote.")
     for steps in (_numbered(path, _STEP), [(0, path)]):
-        found = {
+        dumps = {
             (step, place if folder.name.startswith("proc") else rank): file
             for step, below in steps
             for place, (rank, folder) in enumerate(_numbered(below, _PROCESS) or [(0, below)])
             if (file := _dump_in(folder))
         }
-        if found:
-            return found
+        if dumps:
+            return dumps
     if monitored := find_monitored(path):
         return monitored
     raise NpukitError(

@@ -36,12 +36,12 @@ def find_monitored(path: Path) -> dict[tuple[int, int], Path]:
     >>> find_monitored(Path("monitor_output"))
     {(0, 0): PosixPath('monitor_output/Nov16_08-00-00-rank0-ab12')}
     """
-    found: dict[tuple[int, int], Path] = {}
+    folders: dict[tuple[int, int], Path] = {}
     for folder in (path, *sorted(inner for inner in path.iterdir() if inner.is_dir())):
         if any(_FILE.fullmatch(path.name) for path in folder.iterdir()):
             rank = _RANK.search(folder.name)
-            found.update({(step, int(rank[1]) if rank else 0): folder for step in _rows(folder)})
-    return found
+            folders.update({(step, int(rank[1]) if rank else 0): folder for step in _rows(folder)})
+    return folders
 
 
 def read_monitored(folder: Path, step: int) -> Dump:
@@ -76,8 +76,8 @@ def _add(calls: dict[str, Call], metric: str, row: Mapping[str, str], digits: in
     kind, phase = _METRICS[metric]
     stage = row.get("vpp_stage") or "0"
     path, side, place = f"stage{stage}.{row['name']}" if stage != "0" else row["name"], "output", "0"
-    if metric.startswith("actv") and (found := _SIDE.fullmatch(path)):
-        path, side, place = found["path"], found["side"], (found["place"] or ".0")[1:]
+    if metric.startswith("actv") and (match := _SIDE.fullmatch(path)):
+        path, side, place = match["path"], match["side"], (match["place"] or ".0")[1:]
     number = int(row.get("micro_step") or 0)
     name = f"{metric}.{path}.{number}"
     call = calls.setdefault(name, Call(name, kind, metric, path, phase, number, {}, {}))

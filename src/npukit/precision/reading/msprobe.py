@@ -87,8 +87,8 @@ def _beside(file: Path, name: str) -> dict[str, Any]:
 
 
 def _number(folder: Path, prefix: str) -> int | None:
-    found = re.fullmatch(rf"{prefix}(\d{{1,9}})", folder.name)
-    return int(found[1]) if found else None
+    match = re.fullmatch(rf"{prefix}(\d{{1,9}})", folder.name)
+    return int(match[1]) if match else None
 
 
 def _tensor_folder(file: Path, named: Any) -> Path | None:
@@ -112,16 +112,16 @@ def _stacks(content: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]
 def _call(name: str, row: Any, parent: Any, stack: tuple[str, ...], tensors: Path | None) -> Call | None:
     if not isinstance(row, dict):
         return None
-    if found := _MODULE.fullmatch(name):
-        return _module(name, found, row, stack, tensors)
-    if not (found := _API.fullmatch(name)):
+    if match := _MODULE.fullmatch(name):
+        return _module(name, match, row, stack, tensors)
+    if not (match := _API.fullmatch(name)):
         return None
-    backward = found["direction"] == "backward"
-    if found["prefix"] == "Optimizer":
+    backward = match["direction"] == "backward"
+    if match["prefix"] == "Optimizer":
         outputs = _values(_named(row.get("names"), row.get("output")), tensors)
         settings = _values(row.get("input_kwargs"), tensors)
-        return Call(name, "optimizer", found["op"], "", "optimizer", int(found["number"]), settings, outputs, stack)
-    phase = found["direction"]
+        return Call(name, "optimizer", match["op"], "", "optimizer", int(match["number"]), settings, outputs, stack)
+    phase = match["direction"]
     if row.get("phase") in ("backward", "optimizer"):
         phase = row["phase"]
     path = ""
@@ -132,24 +132,24 @@ def _call(name: str, row: Any, parent: Any, stack: tuple[str, ...], tensors: Pat
     inputs = _values(row.get("input"), tensors) if backward else _given(row, tensors)
     outputs = _values(row.get("output"), tensors)
     op = (
-        found["op"]
-        if found["prefix"] in ("Aten", "NPU", "Distributed", "Torch")
-        else f"{found['prefix']}.{found['op']}"
+        match["op"]
+        if match["prefix"] in ("Aten", "NPU", "Distributed", "Torch")
+        else f"{match['prefix']}.{match['op']}"
     )
     given = (row.get("input_args", []), row.get("input_kwargs", {}))
-    return Call(name, "op", op, path, phase, int(found["number"]), inputs, outputs, stack, given)
+    return Call(name, "op", op, path, phase, int(match["number"]), inputs, outputs, stack, given)
 
 
-def _module(name: str, found: re.Match[str], row: Any, stack: tuple[str, ...], tensors: Path | None) -> Call:
-    direction, number, path = found["direction"], int(found["number"]), _path(found["path"])
+def _module(name: str, match: re.Match[str], row: Any, stack: tuple[str, ...], tensors: Path | None) -> Call:
+    direction, number, path = match["direction"], int(match["number"]), _path(match["path"])
     if direction == "parameters_grad":
-        return Call(name, "gradients", found["kind"], path, "backward", number, {}, _values(row, tensors), stack)
+        return Call(name, "gradients", match["kind"], path, "backward", number, {}, _values(row, tensors), stack)
     if direction == "backward":
         inputs = _values(row.get("input"), tensors)
     else:
         inputs = {**_given(row, tensors), **_prefixed("parameters", _values(row.get("parameters"), tensors))}
     return Call(
-        name, "module", found["kind"], path, direction, number, inputs, _values(row.get("output"), tensors), stack
+        name, "module", match["kind"], path, direction, number, inputs, _values(row.get("output"), tensors), stack
     )
 
 

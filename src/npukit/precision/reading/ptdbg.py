@@ -35,19 +35,19 @@ def read_ptdbg(file: Path) -> Dump:
             row = json.loads(line) if line.strip() else []
         except (ValueError, RecursionError):
             raise NpukitError(f"{file} is not a ptdbg dump: line {number} is not JSON.") from None
-        if isinstance(row, list) and len(row) >= 6 and isinstance(row[0], str) and (found := _ROW.fullmatch(row[0])):
-            key = row[0].rpartition(f"_{found['side']}")[0]
-            call = calls.setdefault(key, {"found": found, "input": {}, "output": {}})
+        if isinstance(row, list) and len(row) >= 6 and isinstance(row[0], str) and (match := _ROW.fullmatch(row[0])):
+            key = row[0].rpartition(f"_{match['side']}")[0]
+            call = calls.setdefault(key, {"found": match, "input": {}, "output": {}})
             if value := _value(row):
-                call[found["side"]][found["place"].strip("_.") or "0"] = value
+                call[match["side"]][match["place"].strip("_.") or "0"] = value
     if not calls:
         raise NpukitError(f"{file} is not a ptdbg dump: it has no row with a tensor.")
     return Dump(file, tuple(_call(name, **call) for name, call in calls.items()), source="ptdbg")
 
 
-def _call(name: str, found: re.Match[str], **sides: dict[str, Value]) -> Call:
+def _call(name: str, match: re.Match[str], **sides: dict[str, Value]) -> Call:
     return Call(
-        name, "op", found["op"], "", found["direction"], int(found["number"]), sides["input"], sides["output"]
+        name, "op", match["op"], "", match["direction"], int(match["number"]), sides["input"], sides["output"]
     )  # fmt: skip
 
 

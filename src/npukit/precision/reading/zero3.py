@@ -59,11 +59,11 @@ class _Unpickler(pickle.Unpickler):
 
 def zero3_files(folder: Path) -> list[tuple[Path, Path]]:
     """The files of each rank's weights, and the one that describes them; none where it is no such checkpoint."""
-    found = sorted((int(m[1]), m[2], path) for path in folder.iterdir() if (m := _OPTIMIZER.fullmatch(path.name)))
-    described = [(file, folder / f"zero_pp_rank_{rank}_mp_rank_{mp}_model_states.pt") for rank, mp, file in found]
+    files = sorted((int(m[1]), m[2], path) for path in folder.iterdir() if (m := _OPTIMIZER.fullmatch(path.name)))
+    described = [(file, folder / f"zero_pp_rank_{rank}_mp_rank_{mp}_model_states.pt") for rank, mp, file in files]
     if not described or not described[0][1].is_file():
         return []
-    if len({mp for _, mp, _ in found}) > 1:
+    if len({mp for _, mp, _ in files}) > 1:
         raise NpukitError(f"{folder} is of a run with tensor parallelism: put its parts together with zero_to_fp32.py.")
     return described
 

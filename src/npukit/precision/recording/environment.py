@@ -37,19 +37,19 @@ def environment() -> dict[str, Any]:
 
 def packages() -> dict[str, str]:
     """What is installed, by the names of its folders: reading the metadata of hundreds of packages takes a second."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for folder in reversed(sys.path):
         for path in Path(folder).glob("*-*.dist-info"):
             name, _, version = path.stem.rpartition("-")
-            found[name.lower().replace("_", "-")] = version
-    return dict(sorted(found.items()))
+            versions[name.lower().replace("_", "-")] = version
+    return dict(sorted(versions.items()))
 
 
 def switches() -> dict[str, Any]:
     """Torch's settings that change results without changing code."""
     import torch
 
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "default_dtype": str(torch.get_default_dtype()),
@@ -63,6 +63,6 @@ def switches() -> dict[str, Any]:
     }
     npu: Any = getattr(torch, "npu", None)
     if npu is not None:
-        found["npu.conv.allow_hf32"] = npu.conv.allow_hf32
-        found["npu.matmul.allow_hf32"] = npu.matmul.allow_hf32
-    return found
+        settings["npu.conv.allow_hf32"] = npu.conv.allow_hf32
+        settings["npu.matmul.allow_hf32"] = npu.matmul.allow_hf32
+    return settings

@@ -205,12 +205,12 @@ class _Launcher:
 
     def __call__(self, key: Any, grid: tuple[int, int], scalars: tuple[int, ...], constants: tuple[Any, ...]) -> None:
         """`key` stands for the device and the constants."""
-        found = self._compiled.get(key)
-        if found is None:
+        compiled = self._compiled.get(key)
+        if compiled is None:
             made = self._kernel[grid](*scalars, *constants, num_warps=self._warps)
             self._compiled[key] = made.run, made.function, made.packed_metadata, constants
         else:
-            run, function, metadata, constants = found
+            run, function, metadata, constants = compiled
             stream = torch._C._cuda_getCurrentRawStream(key[0])
             run(*grid, 1, stream, function, metadata, None, None, None, *scalars, *constants)
 
@@ -276,19 +276,19 @@ class PendingStatistics:
     def _take(self) -> Tensor:
         if len(self._streams) > 1:  # each has written lines, and this one reads them
             torch.cuda.synchronize(self._device)
-        found = []
+        all_sums = []
         for arena, starts in zip(self._arenas, self._starts, strict=True):
             if len(starts) > 1:
                 table = self._sent(starts)
                 sums = torch.empty(len(starts) - 1, FIGURES + 1, dtype=torch.int64, device=self._device)
                 addresses = table.data_ptr(), arena.data_ptr(), sums.data_ptr()
                 _sums((self._number,), (len(sums), 1), addresses, (FIGURES, 64))
-                found.append(sums)
+                all_sums.append(sums)
         self._arenas, self._starts = self._arenas[:1], [[0]]
         self._arena_address = self._arenas[0].data_ptr()
         self._streams = {torch._C._cuda_getCurrentRawStream(self._number)}  # which still reads the arena
         self._pinned, self._used = _new_table(_TABLE), 0  # the old one may not have left yet
-        return torch.cat(found)
+        return torch.cat(all_sums)
 
     def _reserve(self, lines: Sequence[int]) -> int:
         """Room in the arena for the lines of tensors: the number of the first."""

@@ -140,10 +140,10 @@ def tensors_in(value: Any) -> list[Tensor]:
         return [value]
     if not isinstance(value, _NESTS):
         return []
-    found = []
+    tensors = []
     for item in value.values() if isinstance(value, dict) else value:
         if isinstance(item, Tensor):
-            found.append(item)
+            tensors.append(item)
         elif isinstance(item, _NESTS):
-            found += tensors_in(item)
-    return found
+            tensors += tensors_in(item)
+    return tensors

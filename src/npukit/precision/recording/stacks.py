@@ -20,18 +20,18 @@ def user_stack(known: tuple[Any, tuple[Frame, ...]] = (None, ())) -> tuple[Frame
 
     `known` is a frame that may be among them, and what it has above it: there the search ends.
     """
-    found: list[Frame] = []
+    frames: list[Frame] = []
     frame: Any = sys._getframe(1)
     last, above = known
-    while frame is not None and len(found) < _MOST_FRAMES:
+    while frame is not None and len(frames) < _MOST_FRAMES:
         if frame is last:
-            return (*found, *above)[:_MOST_FRAMES]
+            return (*frames, *above)[:_MOST_FRAMES]
         code = frame.f_code
         file = code.co_filename
         outside = _is_outside.get(file)
         if outside is None:
             outside = _is_outside[file] = file.startswith(_OUTSIDE)
         if not outside:
-            found.append((file, frame.f_lineno, code.co_name))
+            frames.append((file, frame.f_lineno, code.co_name))
         frame = frame.f_back
-    return tuple(found)
+    return tuple(frames)

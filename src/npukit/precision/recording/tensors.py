@@ -146,14 +146,14 @@ class Tensors:
         """Start on the tensors among values with few launches: `describe` then finds them known."""
         if self._fresh:
             return
-        found: dict[torch.dtype, dict[tuple[int, Any], tuple[_Memory, Tensor]]] = {}
+        by_dtype: dict[torch.dtype, dict[tuple[int, Any], tuple[_Memory, Tensor]]] = {}
         for value in values:
             tensor = local(value) if isinstance(value, Tensor) else None
             if tensor is not None and can_describe(tensor) and (memory := self._memory(tensor)):
                 key = _key(tensor, memory)
                 if key is not None and key not in memory.cells:
-                    found.setdefault(tensor.dtype, {})[id(memory), key] = memory, tensor
-        for group in found.values():
+                    by_dtype.setdefault(tensor.dtype, {})[id(memory), key] = memory, tensor
+        for group in by_dtype.values():
             cells = self._batch.add_all([tensor for _, tensor in group.values()])
             for (_, key), (memory, _), cell in zip(group, group.values(), cells, strict=True):
                 memory.cells[key] = cell

@@ -155,8 +155,8 @@ def _trained_share(model: nn.Module) -> float:
 
 
 def _size_after(text: str, words: str) -> int:
-    found = re.search(rf"{words}\s*:?\s*([\d.]+)\s*(TiB|GiB|MiB|KiB|bytes|B)\b", text)
-    return int(float(found[1]) * _UNITS[found[2]]) if found else 0
+    match = re.search(rf"{words}\s*:?\s*([\d.]+)\s*(TiB|GiB|MiB|KiB|bytes|B)\b", text)
+    return int(float(match[1]) * _UNITS[match[2]]) if match else 0
 
 
 def _row_length(batch: Any, rows: int) -> int | None:

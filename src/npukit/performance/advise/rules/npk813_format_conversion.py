@@ -28,14 +28,15 @@ rule = Rule(
 
 @rule.on_rank
 def check(rank: Rank) -> Iterator[Advice]:
-    found = [kernel for kernel in rank.of(Work.compute) if kernel.type == "TransData"]
-    if not found:
+    conversions = [kernel for kernel in rank.of(Work.compute) if kernel.type == "TransData"]
+    if not conversions:
         return
-    ms, share = rank.time_of(found), 100 * rank.time_of(found) / (rank.time_of(rank.of(Work.compute, Work.aicpu)) or 1)
-    formats = Counter(kernel.formats[0] for kernel in found if kernel.formats)
+    ms = rank.time_of(conversions)
+    share = 100 * ms / (rank.time_of(rank.of(Work.compute, Work.aicpu)) or 1)
+    formats = Counter(kernel.formats[0] for kernel in conversions if kernel.formats)
     origin = f", mostly from {formats.most_common(1)[0][0]}" if formats else ""
-    line = next((kernel.stack for kernel in found if kernel.stack), "")
+    line = next((kernel.stack for kernel in conversions if kernel.stack), "")
     yield rule.advice(
         rank, f"TransData takes {ms:.2f} ms of each step, {share:.0f}% of the computation", ms,
-        f"{len(found) / rank.steps:.0f}x per step{origin}", Confidence.high, line=line,
+        f"{len(conversions) / rank.steps:.0f}x per step{origin}", Confidence.high, line=line,
     )  # fmt: skip

@@ -27,25 +27,25 @@ rule = Rule(
 
 @rule.on_rank
 def check(rank: Rank) -> Iterator[Advice]:
-    found: Sequence[Kernel | HostCall]
+    casts: Sequence[Kernel | HostCall]
     if rank.trace.device == "cpu":
         start, end = rank.window
-        found = [op for op in rank.trace.ops if op.name == "aten::copy_" and _differ(op) and start <= op.start < end]
+        casts = [op for op in rank.trace.ops if op.name == "aten::copy_" and _differ(op) and start <= op.start < end]
     else:
         compute = rank.of(Work.compute)
-        found = [
+        casts = [
             kernel for kernel in compute if kernel.type == "Cast" or (kernel.op == "aten::copy_" and _differ(kernel))
         ]
-    if not found:
+    if not casts:
         return
-    ms = rank.per_step(sum(cast.duration for cast in found))
-    pairs = Counter(f"{cast.dtypes[1]} to {cast.dtypes[0]}" for cast in found if len(cast.dtypes) > 1 and _differ(cast))
+    ms = rank.per_step(sum(cast.duration for cast in casts))
+    pairs = Counter(f"{cast.dtypes[1]} to {cast.dtypes[0]}" for cast in casts if len(cast.dtypes) > 1 and _differ(cast))
     lines = Counter[str]()
-    for cast in found:
+    for cast in casts:
         lines[cast.stack] += cast.duration
     lines.pop("", None)
     kinds = f", mostly {pairs.most_common(1)[0][0]}" if pairs else ""
-    evidence = f"{len(found) / rank.steps:.0f} casts per step{kinds}"
+    evidence = f"{len(casts) / rank.steps:.0f} casts per step{kinds}"
     line = lines.most_common(1)[0][0] if lines else ""
     yield rule.advice(rank, f"Casts take {ms:.2f} ms of each step", ms, evidence, line=line)
 

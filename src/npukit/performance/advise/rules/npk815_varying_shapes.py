@@ -46,25 +46,25 @@ def check(rank: Rank) -> Iterator[Advice]:
     name = alone.most_common(1)[0][0]
     causes = rank.host_causes
     ms = causes["compile"] + causes["allocate"] + _spread(rank)
-    named = {found[0] for signatures in steps.values() for op, found in signatures if op == name and found}
-    evidence = f"{name} had {len(named)} shapes in {len(steps)} steps: {', '.join(map(str, sorted(named)[:3]))}"
+    distinct = {shapes[0] for signatures in steps.values() for op, shapes in signatures if op == name and shapes}
+    evidence = f"{name} had {len(distinct)} shapes in {len(steps)} steps: {', '.join(map(str, sorted(distinct)[:3]))}"
     what = f"{100 * sum(alone.values()) / total:.0f}% of the operators have shapes that no other step has"
     yield rule.advice(rank, what, ms, evidence, Confidence.medium)
 
 
 def _shapes_by_step(rank: Rank) -> dict[int, Counter[tuple[str, tuple[Shape, ...]]]]:
-    found: dict[int, Counter[tuple[str, tuple[Shape, ...]]]] = defaultdict(Counter)
+    counts: dict[int, Counter[tuple[str, tuple[Shape, ...]]]] = defaultdict(Counter)
     if any(kernel.step is not None for kernel in rank.kernels):
         for kernel in rank.of(Work.compute):
             if kernel.step is not None:
-                found[kernel.step][kernel.type, kernel.shapes] += 1
-        return found
+                counts[kernel.step][kernel.type, kernel.shapes] += 1
+        return counts
     starts = [step.start for step in rank.trace.steps]
     for call in rank.trace.ops:
         index = bisect_right(starts, call.start) - 1
         if index >= 0 and call.start < rank.trace.steps[index].end and call.shapes:
-            found[index][call.name, call.shapes] += 1
-    return found
+            counts[index][call.name, call.shapes] += 1
+    return counts
 
 
 def _spread(rank: Rank) -> float:

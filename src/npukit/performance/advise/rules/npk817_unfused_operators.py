@@ -48,18 +48,18 @@ def check(rank: Rank) -> Iterator[Advice]:
         for name in {kernel.type.lower(), kernel.op.rpartition("::")[2].lower()}:
             by_name.setdefault(name, []).append(kernel)
     for pattern, parts in PATTERNS.items():
-        found = [[kernel for name in names for kernel in by_name.get(name, ())] for names in parts]
-        if not all(found) or (pattern == "attention" and not any(_is_scores(kernel) for kernel in found[0])):
+        matched = [[kernel for name in names for kernel in by_name.get(name, ())] for names in parts]
+        if not all(matched) or (pattern == "attention" and not any(_is_scores(kernel) for kernel in matched[0])):
             continue
         operator = fused(pattern, Target.of())
         kernels = {
-            id(kernel): kernel for part in found[: 2 if pattern == "rms_norm" else 1] for kernel in part
+            id(kernel): kernel for part in matched[: 2 if pattern == "rms_norm" else 1] for kernel in part
         }.values()
         ms = rank.time_of(kernels) * WON[pattern]
         remedy = operator.advice if operator else ""
         line = next((kernel.stack for kernel in kernels if kernel.stack), "")
         title = pattern.replace("_", " ")
-        evidence = f"{len(kernels) / rank.steps:.0f} kernels per step, such as {found[0][0].type}"
+        evidence = f"{len(kernels) / rank.steps:.0f} kernels per step, such as {matched[0][0].type}"
         yield rule.advice(
             rank,
             f"{title} is computed by separate kernels",

@@ -35,12 +35,13 @@ WON = 0.7  # of their time; a quarter is the card's data sheet, and not all of i
 @rule.on_rank
 def check(rank: Rank) -> Iterator[Advice]:
     heavy = [kernel for kernel in rank.of(Work.compute) if _is_heavy(kernel, rank.trace.device)]
-    found = [kernel for kernel in heavy if kernel.dtypes[:1] == ("float32",) and not TENSOR_CORES.search(kernel.name)]
-    if not found:
+    wide = [kernel for kernel in heavy if kernel.dtypes[:1] == ("float32",)]
+    products = [kernel for kernel in wide if not TENSOR_CORES.search(kernel.name)]
+    if not products:
         return
-    time = rank.time_of(found)
-    longest = max(found, key=lambda kernel: kernel.duration)
-    evidence = f"{len(found) / rank.steps:.0f} per step take {time:.1f} ms, such as {longest.type}"
+    time = rank.time_of(products)
+    longest = max(products, key=lambda kernel: kernel.duration)
+    evidence = f"{len(products) / rank.steps:.0f} per step take {time:.1f} ms, such as {longest.type}"
     what = "Matrix products are computed in float32"
     yield rule.advice(rank, what, time * WON, evidence, Confidence.medium, line=longest.stack)
 

@@ -46,10 +46,10 @@ def check(ranks: Sequence[Rank]) -> Iterator[Advice]:
 def _who(ranks: Sequence[Rank], every: Sequence[Shared], ms: float) -> str:
     world = max((rank.trace.world or 0 for rank in ranks), default=0)
     world = max(world, max((len(share.collective.ranks) for share in every), default=0), _linked(ranks))
-    found = late_rank(every)
-    if len(ranks) < world and (found is None or found[1] < ms / 2):
+    late = late_rank(every)
+    if len(ranks) < world and (late is None or late[1] < ms / 2):
         return f": none of the {len(ranks)} profiled, but one of the other {world - len(ranks)}"
-    return f": rank {found[0]}" if found and found[1] >= ms / 2 else ""
+    return f": rank {late[0]}" if late and late[1] >= ms / 2 else ""
 
 
 def _linked(ranks: Sequence[Rank]) -> int:

@@ -58,12 +58,12 @@ def check(rank: Rank) -> Iterator[Advice]:
 
 def _alike(rank: Rank) -> Iterable[list[Kernel]]:
     """Kernels that do the same. On an NPU each has a name of its own, with a number."""
-    found: dict[tuple[str, tuple[Shape, ...]], list[Kernel]] = defaultdict(list)
+    groups: dict[tuple[str, tuple[Shape, ...]], list[Kernel]] = defaultdict(list)
     for kernel in rank.of(Work.compute):
         name = kernel.type if rank.trace.device == "npu" else kernel.name
         if kernel.shapes:  # without them, small and large ones would be compared
-            found[name, kernel.shapes].append(kernel)
-    return found.values()
+            groups[name, kernel.shapes].append(kernel)
+    return groups.values()
 
 
 def _beside(kernel: Kernel, spans: Spans) -> int:
