@@ -103,6 +103,8 @@ USES = [
     Use("verify", "{folder}/cuda {folder}/npu -- python train.py", "sim"),
     Use("port", "--help"),
     Use("studio", "{folder} --port 0", "studio", serves=True),
+    Use("selftest", "--device cpu --group formulas --output {folder}/selftest.json", "sim"),
+    Use("report", "--output {folder}/report.json"),
     Use("schema", "--help"),
     Use("docs", ""),
     Use("skill", ""),

@@ -4,8 +4,8 @@
 
 1. The project's tests of the reference kernels (tests/simulate/test_ops_*.py), which hold each against its formula,
    run again while every kernel gets its tensors with gaps, transposed, and inside larger memory that is full of NaN.
-2. The table of tests/simulate/op_cases.py goes through torch_npu's dispatcher and autograd: in every dtype, strided,
-   with other sizes and with size 0, forward and backward, against the CPU's results and gradients of the formula.
+2. The table of npukit/selftest/operator_cases.py goes through torch_npu's dispatcher and autograd: in every dtype,
+   strided, with other sizes and with size 0, forward and backward, against the formula on the CPU and its gradients.
 
 Prints counts; exit code 1 on a difference or a refusal that KNOWN does not list with its cause.
 """
@@ -17,7 +17,6 @@ import contextlib
 import functools
 import io
 import os
-import runpy
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,6 +24,7 @@ from typing import Any
 import pytest
 from benchmarks import ROOT
 
+from npukit.selftest import operator_cases
 from npukit.simulate import activate
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -154,10 +154,9 @@ def through_torch_npu() -> bool:
 
 
 def table_findings() -> Iterator[tuple[str, str, str, str]]:
-    table = runpy.run_path(str(TESTS / "op_cases.py"))
     for sizes, change in SIZES.items():
-        table["x"].__globals__["x"] = functools.partial(made, change)
-        for case in table["CASES"]:
+        operator_cases.x = functools.partial(made, change)
+        for case in operator_cases.CASES:
             if case.op in LITERAL and sizes != "as it is":
                 continue
             for dtype in case.dtypes:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +28,28 @@ main()
 
 
 def test_version(npukit: Any) -> None:
-    assert npukit("--version").stdout == f"npukit {__version__}\n"
+    first, *others = npukit("--version").stdout.splitlines()
+    assert first == f"npukit {__version__}"
+    names = [line.split()[0] for line in others]
+    assert names == ["Python", "platform", "torch", "torch_npu", "CANN", "driver", "cards"]
+
+
+def test_a_report_has_what_a_bug_report_needs_and_no_secrets(
+    npukit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NPUKIT_API_KEY", "a-secret-that-nobody-sees")
+    monkeypatch.setenv("HCCL_IF_BASE_PORT", "60000")
+    log = tmp_path / "train.log"
+    log.write_text("a-secret-that-nobody-sees\n" * 300 + f"EI0002 in {tmp_path}/model.py\n")
+    result = npukit("report", "--log", log, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    text = (tmp_path / "npukit-report.json").read_text()
+    assert "a-secret" not in text and str(tmp_path) not in text
+    found = json.loads(text)["result"]
+    assert found["versions"]["npukit"] == __version__ and found["doctor"]["checks"]
+    assert found["environment"]["HCCL_IF_BASE_PORT"] == "60000" and "NPUKIT_API_KEY" in found["environment"]
+    assert len(found["log"]) == 200 and found["explanations"][0]["code"] == "EI0002"
+    assert npukit("report", "--log", tmp_path / "none.log", cwd=tmp_path).returncode == 2
 
 
 @pytest.mark.parametrize(

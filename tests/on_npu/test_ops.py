@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ from torch import Tensor
 from torch.nn.utils import rnn
 from torch.utils._pytree import tree_map_only
 
-ALL_CASES = runpy.run_path(str(Path(__file__).parents[1] / "simulate" / "op_cases.py"))["CASES"]
+from npukit.selftest.operator_cases import CASES as ALL_CASES
+
 CASES = [case for case in ALL_CASES if hasattr(torch.ops.npu, case.op.partition(".")[0])]  # older ones lack some
 Function = Callable[[Tensor], Tensor]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +10,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 import npukit.simulate.ops  # noqa: F401  registers the kernels
+from npukit.selftest.operator_cases import CASES, GRADIENTS
 from npukit.simulate.ops.registry import KERNELS, TRAITS, traits
 
-TABLE = runpy.run_path(str(Path(__file__).with_name("op_cases.py")))
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
@@ -44,7 +42,7 @@ def assert_near(found: Tensor, expected: Tensor, tolerance: float) -> None:
 
 @pytest.mark.parametrize(
     ("case", "dtype"),
-    [pytest.param(c, d, id=f"{i}-{c.op}-{d}") for i, c in enumerate(TABLE["CASES"]) for d in c.dtypes],
+    [pytest.param(c, d, id=f"{i}-{c.op}-{d}") for i, c in enumerate(CASES) for d in c.dtypes],
 )
 def test_a_kernel_computes_its_formula(case: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
@@ -67,7 +65,7 @@ def tensors(tree: Any) -> list[Tensor]:
 
 @pytest.mark.parametrize(
     ("case", "dtype"),
-    [pytest.param(c, d, id=f"{i}-{c.op}-{d}") for i, c in enumerate(TABLE["GRADIENTS"]) for d in c.dtypes],
+    [pytest.param(c, d, id=f"{i}-{c.op}-{d}") for i, c in enumerate(GRADIENTS) for d in c.dtypes],
 )
 def test_a_backward_kernel_gives_the_gradients_of_the_formula(case: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)

@@ -29,15 +29,28 @@ _UsageError: Any = typer.BadParameter.__mro__[1]  # click's, or the one of typer
 
 
 def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(f"npukit {__version__}")
-        raise typer.Exit
+    if not wanted:
+        return
+    print(f"npukit {__version__}")
+    if sys.platform not in WAYS_OUT:
+        from npukit.machine.versions import versions
+
+        names = ("Python", "platform", "torch", "torch_npu", "CANN", "driver", "cards")
+        found = versions()
+        print("\n".join(f"{name} {printable(found[name])}" for name in names))
+    raise typer.Exit
 
 
 @app.callback()
 def npukit(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the versions of npukit, torch, torch_npu, CANN and the cards.",
+        ),
     ] = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -13,9 +13,6 @@ from npukit.cli.options import JsonOption, TargetOption, file_place
 from npukit.cli.results import show
 from npukit.report.terminal import has_color
 from npukit.report.writing import write_text
-
-if TYPE_CHECKING:
-    from npukit.doctor.examine import Diagnosis
 
 
 def doctor(
@@ -41,6 +38,7 @@ def doctor(
         npukit doctor --target torch_npu=2.7,card=910B3  # would these versions work here?
         npukit doctor --fix-script fix.sh  # then read it, and: source fix.sh
     """
+    from npukit.doctor.data import as_data
     from npukit.doctor.diagnosis_text import as_text
     from npukit.doctor.diagnosis_text import fix_script as script_of
     from npukit.doctor.examine import examine
@@ -49,31 +47,4 @@ def doctor(
     if fix_script:
         write_text(fix_script, script_of(diagnosis))
     columns = min(shutil.get_terminal_size((100, 24)).columns, 120)
-    show(_as_data(diagnosis), lambda: as_text(diagnosis, has_color(), columns), json, 0 if diagnosis.good else 1)
-
-
-def _as_data(diagnosis: Diagnosis) -> dict[str, Any]:
-    return {
-        "good": diagnosis.good,
-        "simulated": diagnosis.simulated,
-        "first": diagnosis.first.code if diagnosis.first else None,
-        "checks": [
-            {
-                "title": check.title,
-                "state": check.state.value,
-                "says": check.says,
-                "findings": [
-                    {
-                        **{
-                            name: getattr(trouble.finding, name)
-                            for name in ("code", "what", "why", "remedy", "evidence")
-                        },
-                        "severity": trouble.finding.severity.value,
-                        "commands": list(trouble.commands),
-                    }
-                    for trouble in check.troubles
-                ],
-            }
-            for check in diagnosis.checks
-        ],
-    }
+    show(as_data(diagnosis), lambda: as_text(diagnosis, has_color(), columns), json, 0 if diagnosis.good else 1)

@@ -104,6 +104,15 @@ def conflicts() -> list[Conflict]:
     return [Conflict(**row) for row in _data()["conflicts"]]
 
 
+def is_reported(name: str) -> bool:
+    """Whether a bug report needs to know a variable.
+
+    >>> is_reported("HCCL_IF_IP"), is_reported("EDITOR")
+    (True, False)
+    """
+    return name in variables() or name.startswith(tuple(_data()["reported"]))
+
+
 def meant(name: str) -> str | None:
     """The known variable that a misspelt name stands for, if one is near enough.
 

@@ -1,9 +1,13 @@
-"""Simulated kernels with plain PyTorch beside each: one line a kernel, for the tests that go through all of them."""
+"""torch_npu's operators with plain PyTorch beside each: one row per operator.
+
+The self-test runs all of them on a device, the tests hold the simulated kernels against them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -100,6 +104,10 @@ def cross_entropy(t: Tensor, target: Tensor, weight: Tensor | None, reduction: s
     return loss.reshape(-1), t.log_softmax(-1), None, None
 
 
+def cross_entropy_inputs(reduction: str) -> tuple[Any, ...]:
+    return x(6, 5), ints(0, 5, 6), torch.rand(5), reduction, 2, 0.1
+
+
 def soft_cross_entropy(t: Tensor, labels: Tensor) -> Tensor:
     return -(labels * t.log_softmax(-1)).sum(-1)
 
@@ -151,7 +159,7 @@ def gru_inputs() -> tuple[Tensor, ...]:
 
 
 def dequantized_product(t: Tensor, weight: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
-    return t @ ((weight.float() + offset) * scale)
+    return t @ ((weight.to(t.dtype) + offset) * scale)
 
 
 FLAGS = (True, 1, 0.0, True, False, False)
@@ -192,7 +200,7 @@ CASES = [
     *(
         Case(
             "npu_cross_entropy_loss",
-            lambda reduction=reduction: (x(6, 5), ints(0, 5, 6), torch.rand(5), reduction, 2, 0.1),
+            partial(cross_entropy_inputs, reduction),
             cross_entropy,
             meta=False,  # it gives the optional outputs shapes that they do not have
         )
@@ -280,11 +288,12 @@ def boxes() -> tuple[Tensor, Tensor]:
     return torch.rand(4, 5) + 1, torch.rand(4, 5) + 1
 
 
-CHOSEN = torch.arange(8).reshape(4, 2) % 6
+def chosen() -> Tensor:
+    return torch.arange(8).reshape(4, 2) % 6
 
 
 def sigmoid_weights(logits: Tensor) -> Tensor:
-    picked = logits.sigmoid().gather(1, CHOSEN)
+    picked = logits.sigmoid().gather(1, chosen())
     return picked / picked.sum(-1, keepdim=True) * 2
 
 
@@ -342,5 +351,5 @@ GRADIENTS = [
              lambda d, t: (d, t, torch.tensor([2, 0, 3]), 0)),
     Gradient("npu_renorm_backward", lambda: (x(3, 4),), lambda t: t.renorm(2, 0, 1.0), lambda d, t: (d, t, 2, 0, 1.0)),
     Gradient("npu_moe_gating_top_k_backward", lambda: (x(4, 6),), sigmoid_weights,
-             lambda d, t: (t.float().sigmoid(), d, CHOSEN), options={"norm_type": 1, "routed_scaling_factor": 2.0}),
+             lambda d, t: (t.float().sigmoid(), d, chosen()), options={"norm_type": 1, "routed_scaling_factor": 2.0}),
 ]  # fmt: skip
