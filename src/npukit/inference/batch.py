@@ -14,6 +14,7 @@ from npukit.errors import NpukitError
 from npukit.inference.engine.request import Output, Request, SamplingParams
 from npukit.inference.loading import Loaded, load, start_engine
 from npukit.inference.metrics import AnswerMetrics, measure
+from npukit.inference.pictures import from_disk, named
 from npukit.inference.rows import ANSWERS, Answers, find_tables, records
 from npukit.inference.text import TextStream
 from npukit.llm.chat.chat import Prompt
@@ -23,6 +24,7 @@ from npukit.llm.data.questions import Question, question_of
 from npukit.llm.data.row import BadRow
 from npukit.llm.data.sources import Table
 
+MAX_PIXEL_BYTES = 2**30  # of pictures that wait in the engine
 Told = Callable[[int, int], None]  # rows answered, rows in all
 
 
@@ -46,6 +48,7 @@ class _Running:
     question: Question
     prompt: Prompt
     text: TextStream
+    pixels: int  # bytes
     pieces: list[str] = field(default_factory=list)
     tokens: int = 0
 
@@ -103,10 +106,12 @@ class _Batch:
     def run(self, tables: list[Table], wanted: set[int]) -> int:
         """Answer the wanted rows; returns how many tokens that took."""
         self._told(self._done, self._total)
+        beside = tuple(dict.fromkeys(file.parent for table in tables for file in table.files))
+        self._fetch = from_disk(self._use.data.folder, self._use.data.media_dir, beside)
         waiting = self._waiting(tables, wanted)
         more = True
         while more or self._running:
-            while more and len(self._running) < 2 * self._use.engine.max_num_seqs:
+            while more and self._has_room:
                 more = self._start(waiting)
             for output in self._engine.step() if self._running else ():
                 self._take(output)
@@ -129,19 +134,27 @@ class _Batch:
         number, question = row
         sampling = replace(self._sampling, seed=self._sampling.seed + number)
         try:
-            prompt = self._prompt(question)
-            running = self._engine.add(Request(tuple(prompt.ids), sampling))
+            prompt, request = self._request(question, sampling)
+            running = self._engine.add(request)
         except (BadConversation, NpukitError) as error:
             self._end(number, {**_asked(question), "error": str(error)})
             return True
         stream = TextStream(self._loaded.tokenizer, self._use.sampling.stop, hidden=self._hidden)
-        self._running[running] = _Running(number, question, prompt, stream)
+        pixels = request.multimodal.nbytes if request.multimodal is not None else 0
+        self._running[running] = _Running(number, question, prompt, stream, pixels)
         return True
 
-    def _prompt(self, question: Question) -> Prompt:
+    def _request(self, question: Question, sampling: SamplingParams) -> tuple[Prompt, Request]:
         if question.messages is not None:
-            return self._loaded.prompt(question.messages, question.tools)
-        return Prompt(self._loaded.tokenizer(question.text)["input_ids"], question.text)
+            return self._loaded.request(question.with_images, sampling, question.tools, self._fetch)
+        prompt = Prompt(self._loaded.tokenizer(question.text)["input_ids"], question.text)
+        return prompt, Request(tuple(prompt.ids), sampling)
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether another row can wait in the engine: there are not many, and their pictures are not large."""
+        pixels = sum(each.pixels for each in self._running.values())
+        return len(self._running) < 2 * self._use.engine.max_num_seqs and pixels < MAX_PIXEL_BYTES
 
     def _take(self, output: Output) -> None:
         running = self._running.get(output.number)
@@ -177,6 +190,7 @@ def _asked(question: Question) -> dict[str, Any]:
         {"messages": question.messages} if question.messages is not None else {"text": question.text}
     )
     asked |= {"tools": question.tools} if question.tools else {}
+    asked |= {"images": [named(each) for each in question.images]} if question.images else {}
     return asked if question.reference is None else {**asked, "label": question.reference}
 
 

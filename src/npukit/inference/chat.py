@@ -11,8 +11,9 @@ from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.inference.engine import Engine
-from npukit.inference.engine.request import Finish, Request, SamplingParams
+from npukit.inference.engine.request import Finish, SamplingParams
 from npukit.inference.loading import Loaded
+from npukit.inference.pictures import Pictures, from_disk
 from npukit.inference.text import TextStream
 from npukit.llm.chat.answer import Content, Part
 from npukit.report.writing import write_json
@@ -58,24 +59,32 @@ class Conversation:
         self, loaded: Loaded, engine: Engine, sampling: SamplingParams | None = None, stops: tuple[str, ...] = ()
     ) -> None:
         self.messages: list[dict[str, Any]] = []
+        self.shown: list[str] = []  # pictures of the next question
         self.system = loaded.chat.system
         self.sampling = sampling or loaded.defaults
         self.figures: GenerationStats | None = None  # of the last answer
         self._loaded, self._engine, self._stops = loaded, engine, stops
         self._hidden = frozenset(loaded.tokenizer.all_special_ids) - loaded.chat.marker_ids
 
+    def show(self, file: Path) -> None:
+        """Add a picture to the next question; raises NpukitError where it cannot be used."""
+        Pictures(self._loaded.images, [str(file)], from_disk(Path()))
+        self.shown.append(str(file.absolute()))
+
     def answer(self, text: str, stopped: Callable[[], bool] = lambda: False) -> Iterator[Part]:
         """Ask, and give the answer piece by piece; it ends early once `stopped` says so, and what was said stays said.
 
         Raises NpukitError, with the history as it was, where it cannot be asked.
         """
-        messages = [*self.messages, {"role": "user", "content": text}]
+        pictures = [{"type": "image", "image": each} for each in self.shown]
+        content = [*pictures, {"type": "text", "text": text}] if pictures else text
+        messages = [*self.messages, {"role": "user", "content": content}]
         system = [{"role": "system", "content": self.system}] if self.system else []
-        prompt = self._loaded.prompt([*system, *messages])
+        prompt, request = self._loaded.request([*system, *messages], self.sampling)
         parser = self._loaded.chat.parser(prompt)
         said = ""
-        start, number = time.monotonic(), self._engine.add(Request(tuple(prompt.ids), self.sampling))
-        self.messages = messages
+        start, number = time.monotonic(), self._engine.add(request)
+        self.messages, self.shown = messages, []
         for piece in self._pieces(number, start, stopped):
             for part in parser.feed(piece):
                 said += part.text if isinstance(part, Content) else ""
@@ -109,13 +118,15 @@ class Conversation:
 
     def clear(self) -> None:
         """Forget what was said."""
-        self.messages = []
+        self.messages, self.shown = [], []
 
     def take_back(self) -> str:
         """Forget the last answer, and return its question."""
         while self.messages:
             if (last := self.messages.pop())["role"] == "user":
-                return str(last["content"])
+                content = last["content"]
+                self.shown = [part["image"] for part in content if "image" in part] if isinstance(content, list) else []
+                return str(content if isinstance(content, str) else content[-1]["text"])
         raise NpukitError("There is nothing to retry yet.")
 
     def set(self, name: str, value: str) -> None:
@@ -144,10 +155,14 @@ class Conversation:
         """Go on with a saved conversation."""
         try:
             messages = json.loads(file.read_text(encoding="utf-8"))["messages"]
-            messages = [{"role": message["role"], "content": str(message["content"])} for message in messages]
+            messages = [{"role": message["role"], "content": _content(message["content"])} for message in messages]
         except FileNotFoundError:
             raise NpukitError(f"There is no file {file}.") from None
         except (OSError, ValueError, KeyError, TypeError):
             raise NpukitError(f"{file} is not a saved conversation.") from None
         self.system = next((message["content"] for message in messages if message["role"] == "system"), None)
         self.messages = [message for message in messages if message["role"] != "system"]
+
+
+def _content(content: Any) -> Any:
+    return content if isinstance(content, list) else str(content)

@@ -72,12 +72,13 @@ class LLM:
         stop: Sequence[str] = (),
         tools: Tools | None = None,
     ) -> Completion:
-        """Answer a conversation; calls of tools and reasoning come apart from the text.
+        """Answer a conversation; calls of tools and reasoning come apart from the text. Models that see take pictures
+        as parts of a message: `{"type": "image", "image": "cat.png"}`, with a path, a data URI or bytes.
 
         >>> llm.chat([{"role": "user", "content": "Is it warm in Rome?"}], tools=[weather]).tool_calls
         """
-        prompt = self._loaded.prompt(messages, tools)
-        answer = self._answer([self._request(prompt.ids, sampling)], stop)[0]
+        prompt, request = self._loaded.request(messages, self._sampling(sampling), tools)
+        answer = self._answer([request], stop)[0]
         parts = self._loaded.chat.parse(prompt, answer.text)
         return replace(answer, text=parts.content, reasoning=parts.reasoning, tool_calls=parts.calls)
 
@@ -89,15 +90,18 @@ class LLM:
             request = self._request(self.tokenizer.encode(prompt), sampling)
             yield from (piece for _, piece, _ in self._run([request], stop))
             return
-        made = self._loaded.prompt(prompt)
+        made, request = self._loaded.request(prompt, self._sampling(sampling))
         parser = self._loaded.chat.parser(made)
-        for _, piece, _ in self._run([self._request(made.ids, sampling)], stop):
+        for _, piece, _ in self._run([request], stop):
             yield from (part.text for part in parser.feed(piece) if isinstance(part, Content))
         yield from (part.text for part in parser.end() if isinstance(part, Content))
 
     def _request(self, ids: Sequence[int], sampling: SamplingParams | None) -> Request:
+        return Request(tuple(ids), self._sampling(sampling))
+
+    def _sampling(self, sampling: SamplingParams | None) -> SamplingParams:
         chosen = sampling or self.default_sampling
-        return Request(tuple(ids), replace(chosen, end_tokens=chosen.end_tokens | self._loaded.end_tokens))
+        return replace(chosen, end_tokens=chosen.end_tokens | self._loaded.end_tokens)
 
     def _answer(self, requests: Sequence[Request], stop: Sequence[str]) -> list[Completion]:
         texts, ids = [""] * len(requests), [list[int]() for _ in requests]

@@ -15,17 +15,20 @@ import torch
 
 from npukit.errors import NpukitError
 from npukit.inference.engine import Engine
-from npukit.inference.engine.request import SamplingParams
+from npukit.inference.engine.request import Request, SamplingParams
+from npukit.inference.pictures import Fetch, Pictures, from_disk, split_images
 from npukit.launch.abilities import abilities
 from npukit.launch.devices import torch_device
-from npukit.llm import families
 from npukit.llm.chat.chat import Chat, Prompt
 from npukit.llm.chat.messages import Message
 from npukit.llm.chat.templates import find_template
+from npukit.llm.config.options import DataOptions, Source
 from npukit.llm.config.use import EngineOptions, Use
+from npukit.llm.images.images import Images
 from npukit.llm.models.adapter import apply_adapter
 from npukit.llm.models.checkpoint import WeightFiles, open_checkpoint
 from npukit.llm.models.folder import find_parts, read_json
+from npukit.llm.models.loading import auto_class, load_images
 
 SHOWN = 3  # names of weights in a sentence
 GIB = 2**30
@@ -42,10 +45,23 @@ class Loaded:
     defaults: SamplingParams  # as the model's generation_config.json wants it
     adapters: tuple[Path, ...]
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)  # variables of the chat template
+    images: Images | None = None  # how the model is given pictures, if it sees
 
-    def prompt(self, messages: Sequence[Message], tools: Sequence[Any] | None = None) -> Prompt:
-        """The token ids of a conversation, ready for the next answer."""
-        return self.chat.prompt(messages, tools=tools, template_kwargs=self.template_kwargs)
+    def request(
+        self,
+        messages: Sequence[Message],
+        sampling: SamplingParams,
+        tools: Sequence[Any] | None = None,
+        fetch: Fetch = from_disk(Path()),  # noqa: B008 - it keeps nothing
+    ) -> tuple[Prompt, Request]:
+        """A conversation with its pictures as text, and as a request of the engine; `fetch` reads pictures."""
+        messages, sources = split_images(messages)
+        pictures = Pictures(self.images, sources, fetch) if sources else None
+        prompt = self.chat.prompt(
+            messages, tools=tools, template_kwargs=self.template_kwargs, images=pictures.written if pictures else None
+        )
+        media = pictures.read(prompt.ids) if pictures else None
+        return prompt, Request(tuple(prompt.ids), sampling, multimodal=media)
 
     @property
     def end_tokens(self) -> frozenset[int]:
@@ -63,21 +79,15 @@ def load(use: Use, device: torch.device | None = None) -> Loaded:
     folder, adapters = find_parts(use.model.path, use.merged)
     weights = open_checkpoint(folder, pickles=use.engine.allow_pickles)
     config = _config(folder, use)
-    if families.vision_of(config):
-        raise NpukitError(
-            f"{folder} sees images: such models are trained and exported, and not run yet; serve it with --engine vllm."
-        )
     dtype = choose_dtype(use.model.dtype, weights, device)
     _check_memory(weights, dtype, device, folder)
-    from transformers import AutoModelForCausalLM
-
-    model = _load_weights(folder, config, dtype, use, AutoModelForCausalLM)
+    model = _load_weights(folder, config, dtype, use, auto_class(config))
     for adapter in adapters:
         apply_adapter(model, adapter)
     model = model.to(device).eval()
     chat, defaults = load_chat(use)
     thinking = {} if use.chat.enable_thinking is None else {"enable_thinking": use.chat.enable_thinking}
-    return Loaded(folder, model, chat.tokenizer, chat, defaults, adapters, thinking)
+    return Loaded(folder, model, chat.tokenizer, chat, defaults, adapters, thinking, load_pictures(use))
 
 
 def load_chat(use: Use) -> tuple[Chat, SamplingParams]:
@@ -87,6 +97,14 @@ def load_chat(use: Use) -> tuple[Chat, SamplingParams]:
     generation = _generation_config([*reversed(adapters), folder])
     chat = Chat(tokenizer, find_template(use.chat.template, tokenizer), use.chat.system, _end_tokens(generation))
     return chat, _defaults(generation, chat)
+
+
+def load_pictures(use: Use) -> Images | None:
+    """How a model is given pictures, without the model; None where it sees none."""
+    folder, _ = find_parts(use.model.path, use.merged)
+    limits = {"image_min_pixels": use.chat.image_min_pixels, "image_max_pixels": use.chat.image_max_pixels}
+    data = DataOptions(train=(Source(path="requests"),), **limits)
+    return load_images(use.model, str(folder), _config(folder, use), data)
 
 
 def load_body(folder: Path, use: Use, device: torch.device) -> Any:

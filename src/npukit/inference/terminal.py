@@ -17,6 +17,7 @@ from npukit.report.terminal import has_color, paint, printable
 HELP = """\
 /clear           forget the conversation
 /system TEXT     set the system message, or remove it, and forget the conversation
+/image FILE      show a picture with the next question, to a model that sees
 /retry           answer the last question again
 /set NAME=VALUE  change a setting, such as temperature=0.7; without one, show them
 /multi           type several lines; a line with only # ends them
@@ -79,6 +80,9 @@ class _Terminal:
             self._talk.system = rest or self._ask_system()
             self._talk.clear()
             print("The system message is set." if self._talk.system else "There is no system message now.")
+        elif name == "image":
+            self._talk.show(_file(rest, "/image cat.png"))
+            print(f"Shown with the next question: {', '.join(self._talk.shown)}.")
         elif name == "retry":
             self._answer(self._talk.take_back())
         elif name == "set":
@@ -142,7 +146,7 @@ class _Terminal:
             signal.signal(signal.SIGINT, before)
 
 
-def _file(name: str) -> Path:
+def _file(name: str, example: str = "/save talk.json") -> Path:
     if not name:
-        raise NpukitError("Which file? For example: /save talk.json")
+        raise NpukitError(f"Which file? For example: {example}")
     return Path(name).expanduser()

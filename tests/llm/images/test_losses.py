@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.llm.images.conftest import written
+from tests.seeing import written
 
 from npukit.llm.config.options import Config
 from npukit.llm.finetune.train import train

@@ -33,11 +33,13 @@ from npukit.inference.engine.runner import Runner
 from npukit.inference.engine.scheduler import CHEAP, CHEAP_ON_HOST, Scheduler
 from npukit.inference.engine.sequence import Sequence
 from npukit.inference.engine.sizes import blocks_that_fit
+from npukit.inference.engine.tower import Tower
 from npukit.inference.engine.trial import TOKENS, agrees
 from npukit.launch.abilities import abilities
 from npukit.llm import families
 from npukit.llm.config.use import EngineOptions
 from npukit.llm.models.experts import use_grouped_experts
+from npukit.llm.models.vision import language_model
 
 log = logging.getLogger(__name__)
 UNLIMITED = 8192  # tokens of a text where nothing in the model limits them
@@ -55,7 +57,7 @@ class Engine:
     def __init__(self, model: Any, options: EngineOptions | None = None, trained_in: torch.dtype | None = None) -> None:
         options = options or EngineOptions()
         model.eval()
-        self._model, self._own_attention = model, model.config._attn_implementation
+        self._model, self._own_attention = model, language_model(model).config._attn_implementation
         self._dtype, self._is_trained = trained_in or model.dtype, trained_in is not None
         self.device = model.device
         use_grouped_experts(model)
@@ -100,7 +102,9 @@ class Engine:
         compile = options.compile if options.compile is not None else graphs and abilities(self.device).compiles
         picks = seqs * (1 + options.prompt_lookup)
         attention = register(self.device.type, self._dtype)
-        runner = Runner(model, attention, cache, self._adapters, seqs, picks, mixed, graphs, compile)
+        vision = families.vision_of(model.config)
+        tower = Tower(model, vision, self._adapters) if vision is not None else None
+        runner = Runner(model, attention, cache, self._adapters, tower, seqs, picks, mixed, graphs, compile)
         if graphs and not self._is_trained:
             fuse(model)
         return BlockPool(blocks, size), runner
@@ -111,7 +115,7 @@ class Engine:
         """
         if not self.is_paged:
             return
-        self._model.set_attn_implementation(self._own_attention)
+        language_model(self._model).set_attn_implementation(self._own_attention)
         self._scheduler.forget_prefixes()
         self._addresses = self._places_of_weights()
         if not keep_cache:
@@ -180,6 +184,8 @@ class Engine:
     def add(self, request: Request) -> int:
         """Take a request; its number is in every output of it."""
         check_request(request, self.longest, self.words, self._newest)
+        if request.multimodal is not None and not (self.is_paged and families.vision_of(self._model.config)):
+            raise NpukitError(f"{self._model.config.model_type} models are not given pictures here: send text only.")
         number = self._next_number
         self._next_number += 1
         wanted = request.sampling.max_tokens

@@ -16,18 +16,20 @@ from npukit.inference.engine.sequence import Sequence
 from npukit.launch.abilities import abilities
 
 Numbers = npt.NDArray[np.int64]
+ROWS = 5  # numbers of a token
 NEWEST = -1  # instead of a token's id: the one that the row was last given, which only the device may know
 
 
 class Pass(NamedTuple):
-    """The tokens of a pass: each one's row, its length (the tokens of the row up to it), block and id, and `picks`,
-    the places of those from which the next token is chosen.
+    """The tokens of a pass: each one's row, its length (the tokens of the row up to it), block, id and position, and
+    `picks`, the places of those from which the next token is chosen.
     """
 
     rows: Tensor
     lengths: Tensor
     blocks: Tensor
     ids: Tensor
+    positions: Tensor
     picks: Tensor
 
 
@@ -38,14 +40,15 @@ class Inputs:
 
     def __init__(self, tokens: int, picks: int, device: torch.device) -> None:
         self.device = device
-        size = 4 * tokens + picks
+        size = ROWS * tokens + picks
         self._device = torch.zeros(size, dtype=torch.int64, device=device)
         self._hosts = [torch.zeros(size, dtype=torch.int64, pin_memory=abilities(device).own_memory) for _ in range(2)]
 
     def on_device(self, tokens: int, picks: int) -> Pass:
         """Where a pass of this size finds its numbers; the same place each time."""
-        rows, lengths, blocks, ids = self._device[: 4 * tokens].view(4, tokens)
-        return Pass(rows, lengths, blocks, ids, self._device[4 * tokens : 4 * tokens + picks])
+        table = self._device[: ROWS * tokens].view(ROWS, tokens)
+        rows, lengths, blocks, ids, positions = table
+        return Pass(rows, lengths, blocks, ids, positions, self._device[ROWS * tokens : ROWS * tokens + picks])
 
     def send(self, numbers: Numbers) -> None:
         """Tell the device, without waiting for it."""
@@ -59,14 +62,15 @@ def lay_out(
     decodes: Many[Sequence], chunks: Many[Chunk], block_size: int, tokens: int, picks: int, spare: int
 ) -> Numbers:
     """The numbers of a pass, filled up with tokens of a `spare` row that belong to nobody."""
-    flat = np.empty(4 * tokens + picks, dtype=np.int64)
-    table = flat[: 4 * tokens].reshape(4, tokens)
+    flat = np.empty(ROWS * tokens + picks, dtype=np.int64)
+    table = flat[: ROWS * tokens].reshape(ROWS, tokens)
     lengths = [(sequence, length) for sequence in decodes for length in sequence.decoded]
     at = len(lengths)
     table[0, :at] = [sequence.row for sequence, _ in lengths]
     table[1, :at] = [length for _, length in lengths]
     table[2, :at] = [sequence.blocks[(length - 1) // block_size] for sequence, length in lengths]
     table[3, :at] = [token for sequence in decodes for token in (_newest(sequence), *sequence.guess)]
+    table[4, :at] = [length - 1 + sequence.offset for sequence, length in lengths]
     picked = list(range(at))
     for chunk in chunks:
         places = np.arange(chunk.start, chunk.stop)
@@ -74,12 +78,13 @@ def lay_out(
         own[0], own[1] = chunk.sequence.row, places + 1
         own[2] = np.asarray(chunk.sequence.blocks)[places // block_size]
         own[3] = chunk.sequence.tokens[chunk.start : chunk.stop]
+        own[4] = places + chunk.sequence.offset
         at += len(places)
         if chunk.is_last:
             picked.append(at - 1)
-    table[:, at:] = [[spare], [1], [NOWHERE], [0]]
+    table[:, at:] = [[spare], [1], [NOWHERE], [0], [0]]
     # A pick that nobody asked for repeats one that somebody did, so that it changes nothing.
-    flat[4 * tokens :] = picked + [picked[-1] if picked else 0] * (picks - len(picked))
+    flat[ROWS * tokens :] = picked + [picked[-1] if picked else 0] * (picks - len(picked))
     return flat
 
 

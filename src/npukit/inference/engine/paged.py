@@ -71,10 +71,13 @@ class PagedCall(NamedTuple):
 
 @dataclass(frozen=True)
 class Prompts:
-    """What a prefill is made of, on the host: ids, positions and slots of the new tokens, [3, tokens], and the rest."""
+    """What a prefill is made of, on the host: ids, slots and positions (in time, height and width) of the new tokens,
+    [5, tokens], and the rest.
+    """
 
     numbers: Tensor
     kind: Prefill
+    has_axes: bool  # positions differ in time, height and width
 
 
 def pack(chunks: Many[Chunk], block_size: int) -> Prompts:
@@ -84,11 +87,13 @@ def pack(chunks: Many[Chunk], block_size: int) -> Prompts:
         place = torch.arange(chunk.stop)
         own = torch.tensor(chunk.sequence.blocks)[place // block_size] * block_size + place % block_size
         ids = torch.tensor(chunk.sequence.tokens[chunk.start : chunk.stop])
-        numbers.append(torch.stack([ids, place[chunk.start :], own[chunk.start :]]))
+        positions = torch.tensor(chunk.sequence.positions(chunk.start, chunk.stop))
+        numbers.append(torch.cat([torch.stack([ids, own[chunk.start :]]), positions]))
         slots.append(own)
     new, total = tuple(chunk.stop - chunk.start for chunk in chunks), tuple(chunk.stop for chunk in chunks)
     new_borders, borders = (torch.tensor([0, *accumulate(lengths)], dtype=torch.int32) for lengths in (new, total))
-    return Prompts(torch.cat(numbers, 1), Prefill(torch.cat(slots), new_borders, borders, new, total))
+    has_axes = any(chunk.sequence.has_axes for chunk in chunks)
+    return Prompts(torch.cat(numbers, 1), Prefill(torch.cat(slots), new_borders, borders, new, total), has_axes)
 
 
 def write(call: PagedCall) -> None:

@@ -22,7 +22,9 @@ from npukit.inference.engine.results import PendingStep, score
 from npukit.inference.engine.sampler import ChosenTokens, choose
 from npukit.inference.engine.scheduler import CHEAP, Chunk, SchedulerOutput, padded
 from npukit.inference.engine.sequence import Sequence
+from npukit.inference.engine.tower import Tower
 from npukit.launch.abilities import abilities
+from npukit.llm.models.vision import language_model
 
 
 class Runner:
@@ -36,6 +38,7 @@ class Runner:
         attention: str,
         cache: Cache,
         adapters: Adapters,
+        tower: Tower | None,
         rows: int,
         picks: int,
         together: int,
@@ -44,7 +47,7 @@ class Runner:
     ) -> None:
         self._model, self._body, self._attention = model, model.base_model, attention
         self.use_paged_attention()
-        self._cache, self._adapters, self._rows = cache, adapters, rows
+        self._cache, self._adapters, self._tower, self._rows = cache, adapters, tower, rows
         self.device = cache.last.device
         picks = max(rows, min(picks, CHEAP))
         most = max(together, padded(picks))
@@ -55,7 +58,7 @@ class Runner:
 
     def use_paged_attention(self) -> None:
         """From now on the model looks into the cache."""
-        self._model.set_attn_implementation(self._attention)
+        language_model(self._model).set_attn_implementation(self._attention)
 
     def warm_up(self) -> None:
         """Record the graphs now rather than when they are first needed."""
@@ -76,7 +79,7 @@ class Runner:
         # Two sizes that happen to be equal in one batch are not taken for the same.
         torch.fx.experimental._config.use_duck_shape = False
         layers = attention_modules(self._body)
-        for stack in self._body.modules():
+        for stack in language_model(self._model).modules():
             if isinstance(stack, nn.ModuleList) and len(stack) == len(layers):
                 for layer in stack:
                     layer.compile(dynamic=True)
@@ -115,14 +118,14 @@ class Runner:
 
     def _compute(self, inputs: Pass, host_lengths: list[int]) -> tuple[Tensor, Tensor]:
         """The next token's logits, and the likeliest token, of each pick. All it works on stays where it is."""
-        rows, lengths, blocks, ids, picks = inputs
+        rows, lengths, blocks, ids, positions, picks = inputs
         cache, size = self._cache, self._cache.block_size
         places = lengths - 1
         cache.tables[rows, places // size] = blocks.int()
         ids = torch.where(ids == NEWEST, cache.last[rows], ids)
         on_host = host_lengths if abilities(self.device).torch_npu else None
         batch = PagedBatch(blocks * size + places % size, PagedRows(rows, cache.tables[rows], lengths, on_host))
-        hidden = self._body(ids[None], position_ids=places[None], use_cache=False, batch=batch)[0]
+        hidden = self._body(ids[None], position_ids=positions[None], use_cache=False, batch=batch)[0]
         logits = self._logits(hidden[0], picks)
         tokens = logits.argmax(-1)
         cache.last[rows[picks]] = tokens
@@ -154,10 +157,12 @@ class Runner:
         for chunk in chunks:
             self._cache.set_table(chunk.sequence.row, chunk.sequence.blocks)
         prompts = pack(chunks, self._cache.block_size)
+        seen = self._tower.inputs(chunks) if self._tower is not None else {}
         self._adapters.select([chunk.sequence.request.adapter for chunk in chunks], prompts.kind.new)
-        ids, positions, slots = to_device(prompts.numbers, self.device)
+        ids, slots, *positions = to_device(prompts.numbers, self.device)
         batch = PagedBatch(slots, prompts.kind.to(self.device))
-        hidden: Tensor = self._body(ids[None], position_ids=positions[None], use_cache=False, batch=batch)[0]
+        places = torch.stack(positions)[:, None] if prompts.has_axes else positions[0][None]
+        hidden: Tensor = self._body(ids[None], position_ids=places, use_cache=False, batch=batch, **seen)[0]
         return hidden[0]
 
     def _choose(

@@ -163,6 +163,7 @@ class Scheduler:
         self.pool.release(sequence.blocks)
         self._rows.append(sequence.row)
         sequence.row, sequence.blocks, sequence.remembered = -1, [], 0
+        sequence.features.clear()
 
     def _room_beside(self, decodes: int) -> int:
         """How many tokens of prompts go into the pass of `decodes`: what it has room for anyway, or a part of those
@@ -171,7 +172,7 @@ class Scheduler:
         pending = 0
         for sequence in self._prompts():
             pending += (sequence.goal or len(sequence.tokens)) - sequence.cached
-            if sequence.request.prompt_logprobs is not None:  # which takes all hidden states
+            if sequence.needs_own_pass:
                 return 0
         size = padded(max(CHEAP, decodes + pending // 4) if decodes else pending)
         return size - decodes if pending and size <= self.together else 0
@@ -224,7 +225,10 @@ class Scheduler:
         """The names of its first `count` blocks, each made once."""
         keys, size = sequence.keys, self.pool.size
         for start in range(len(keys) * size, count * size, size):
-            keys.append(key_of(keys[-1] if keys else sequence.root, sequence.tokens[start : start + size]))
+            parent = keys[-1] if keys else sequence.root
+            if (media := sequence.request.multimodal) is not None:
+                parent += media.digest(start, start + size)
+            keys.append(key_of(parent, sequence.tokens[start : start + size]))
         return keys[:count]
 
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from npukit.inference.engine.lookup import Lookup
+from npukit.inference.engine.multimodal import Picture
 from npukit.inference.engine.request import Finish, Request, Token
 
 
@@ -36,6 +41,7 @@ class Sequence:
     state: object = None  # what a runner keeps for it
     guess: tuple[int, ...] = ()  # tokens that are computed along with the newest one, in case they come next
     lookup: Lookup = field(default_factory=Lookup)
+    features: dict[Picture, Any] = field(default_factory=dict)  # of pictures that are partly computed
 
     # What is asked for each token of each sequence is worked out once.
     is_plain: bool = field(init=False)  # the likeliest token is all that is asked for
@@ -67,6 +73,34 @@ class Sequence:
         self.cached -= len(self.guess) - right
         self.guess = ()
         return tokens[: right + 1]
+
+    @property
+    def offset(self) -> int:
+        """How far the position of a generated token is from its place."""
+        return self.request.multimodal.offset if self.request.multimodal is not None else 0
+
+    @property
+    def has_axes(self) -> bool:
+        """Whether its tokens have positions in time, height and width."""
+        return self.request.multimodal is not None and self.request.multimodal.positions is not None
+
+    def positions(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """The positions [3, tokens] of the tokens between two places."""
+        found = self.request.multimodal
+        places = np.arange(start, stop) + self.offset
+        made = np.broadcast_to(places, (3, stop - start))
+        if found is None or found.positions is None:
+            return made
+        own = found.positions[:, start:stop]
+        return np.concatenate([own, made[:, own.shape[1] :]], axis=1)
+
+    @property
+    def needs_own_pass(self) -> bool:
+        """Whether its prompt cannot go along with tokens that are decoded: all its hidden states are asked for, or
+        pictures are to come.
+        """
+        found = self.request.multimodal
+        return self.request.prompt_logprobs is not None or (found is not None and self.cached < found.stop)
 
     @property
     def is_prefilling(self) -> bool:

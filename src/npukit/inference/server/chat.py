@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from npukit.inference.engine.request import Token
+from npukit.inference.pictures import Pictures, split_images
 from npukit.inference.server.body import make_router
 from npukit.inference.server.choice_request import constraint_of, make_choices
+from npukit.inference.server.errors import bad_request
 from npukit.inference.server.generate import ChoiceRequest, Generation, Piece, whole
 from npukit.inference.server.output_stream import (
     EventStream,
@@ -30,6 +32,7 @@ from npukit.inference.server.tools import DemandedCalls, constraint_of_tools, de
 from npukit.llm.chat.answer import Content, Part, Reasoning, ToolCall
 from npukit.llm.chat.chat import Prompt
 from npukit.llm.chat.messages import prepared
+from npukit.llm.data.media import is_image
 
 
 class Parser(Protocol):
@@ -57,7 +60,8 @@ def routes(serving: Serving) -> APIRouter:
 
     @router.post("/v1/chat/completions")
     async def create(asked: ChatRequest, request: Request) -> Response:
-        conversation = await serving.aside(request, lambda: ChatCompletion.read(serving, asked))
+        pictures = has_pictures(asked.messages)
+        conversation = await serving.aside(request, lambda: ChatCompletion.read(serving, asked), pictures)
         generation = await Generation.start(serving, conversation.choices)
         if asked.stream:
             return EventStream(generation, conversation.events(generation))
@@ -87,17 +91,23 @@ class ChatCompletion:
         thinking = serving.enable_thinking if asked.enable_thinking is None else asked.enable_thinking
         if thinking is not None:
             variables.setdefault("enable_thinking", thinking)
+        messages, sources = split_images(asked.messages)
+        pictures = _pictures(serving, asked, sources) if sources else None
         prompt = serving.chat.prompt(
-            asked.messages,
+            messages,
             tools=[tool.model_dump(exclude_none=True) for tool in offered] or None,
             add_generation_prompt=asked.add_generation_prompt is not False,
             continue_final_message=bool(asked.continue_final_message),
             template_kwargs=variables,
             max_characters=serving.max_characters if asked.truncate_prompt_tokens is None else None,
+            images=pictures.written if pictures else None,
         )
         constraint = constraint_of_tools(serving, asked) if demanded(asked) else constraint_of(serving, asked)
         logprobs = (asked.top_logprobs or 0) if asked.logprobs else None
         choices = make_choices(serving, asked, prompt.ids, asked.longest, logprobs, constraint, serving.chat.marker_ids)
+        if pictures is not None:  # decoded last, once everything else is known to be right
+            media = pictures.read(prompt.ids)
+            choices = [replace(each, request=replace(each.request, multimodal=media)) for each in choices]
         head = {"id": new_id("chatcmpl-"), "created": int(time.time()), "model": serving.name(asked.model)}
         return cls(serving, asked, prompt, choices, head)
 
@@ -145,8 +155,9 @@ class ChatCompletion:
 
     def _echoed(self) -> str:
         """The end of the conversation, if the client wants it back before the answer."""
-        last = prepared(self.asked.messages)[-1] if self.asked.echo else {"role": "", "content": ""}
-        return str(last["content"]) if last["role"] == "assistant" else ""
+        last = self.asked.messages[-1]
+        is_wanted = self.asked.echo and last.get("role") == "assistant"
+        return str(prepared([last])[0]["content"]) if is_wanted else ""
 
     async def events(self, generation: Generation) -> AsyncIterator[str]:
         """All of it piece by piece."""
@@ -219,6 +230,24 @@ class ChoiceStream:
 
     def _delta(self, delta: dict[str, Any]) -> dict[str, Any]:
         return {"index": self._index, "delta": delta, "logprobs": None, "finish_reason": None}
+
+
+def has_pictures(messages: list[dict[str, Any]]) -> bool:
+    """Whether some message has a picture."""
+    contents = (message.get("content") for message in messages)
+    return any(is_image(part) for content in contents if isinstance(content, list) for part in content)
+
+
+def _pictures(serving: Serving, asked: ChatRequest, sources: list[Any]) -> Pictures:
+    if len(sources) > serving.media.most:
+        raise bad_request(
+            f"This request has {len(sources)} pictures, and the server takes {serving.media.most} at most "
+            "(--max-images).",
+            "messages",
+        )
+    if asked.truncate_prompt_tokens is not None:
+        raise bad_request("A conversation with pictures cannot be truncated.", "truncate_prompt_tokens")
+    return Pictures(serving.images, sources, serving.media.read)
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

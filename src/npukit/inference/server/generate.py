@@ -106,7 +106,9 @@ class Generation:
         """Hand the requests to the engine; what it cannot take, and having no place, are errors here."""
         self = cls(serving, choices)
         try:
-            self._cleanup.enter_context(serving.places(len(choices)))
+            media = (choice.request.multimodal for choice in choices)
+            pixels = sum(each.nbytes for each in media if each is not None)
+            self._cleanup.enter_context(serving.places(len(choices), pixels))
             for choice in choices:
                 answering = await serving.service.submit(choice.request)
                 self._answers.append(answering)

@@ -21,9 +21,10 @@ def load_serving(use: Use, listener: socket.socket) -> Serving:
     adapters = {name: find_model(path) for name, path in use.named.items()}
     engine = RemoteEngine(functools.partial(_make_engine, use), listener)
     try:
-        from npukit.inference.loading import load_chat
+        from npukit.inference.loading import load_chat, load_pictures
 
         chat, defaults = load_chat(use)
+        images = load_pictures(use)
         engine.wait_until_ready()
         for name, folder in adapters.items():
             engine.load_adapter(name, folder)
@@ -41,6 +42,7 @@ def load_serving(use: Use, listener: socket.socket) -> Serving:
         replace(defaults, **use.sampling.given()),
         adapters,
         use.chat.enable_thinking,
+        images,
     )
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 from starlette.responses import JSONResponse, Response
 
 from npukit.inference.server.body import make_router
-from npukit.inference.server.chat import ChatCompletion
+from npukit.inference.server.chat import ChatCompletion, has_pictures
 from npukit.inference.server.errors import bad_request, invalid_fields
 from npukit.inference.server.generate import Generation, Piece, whole
 from npukit.inference.server.output_stream import EventStream, new_id, while_connected
@@ -19,6 +19,7 @@ from npukit.inference.server.response_events import ResponseEvents, item_of
 from npukit.inference.server.schema import ChatRequest, Count, FunctionTool, Lenient, Messages
 from npukit.inference.server.serving import Serving
 from npukit.llm.chat.answer import Content, Part, Reasoning
+from npukit.llm.data.media import is_image
 
 ROLES = {"developer": "system"}
 TEXT_PARTS = ("input_text", "output_text", "text")
@@ -80,7 +81,9 @@ def routes(serving: Serving) -> APIRouter:
     async def create(asked: ResponseRequest, request: Request) -> Response:
         if asked.previous_response_id or asked.background:
             raise bad_request("Responses are not stored here: send the whole conversation, in the foreground.")
-        conversation = await serving.aside(request, lambda: ChatCompletion.read(serving, as_chat(asked)))
+        chat = as_chat(asked)
+        pictures = has_pictures(chat.messages)
+        conversation = await serving.aside(request, lambda: ChatCompletion.read(serving, chat), pictures)
         answer = ResponseAnswer(asked, conversation)
         generation = await Generation.start(serving, conversation.choices)
         if asked.stream:
@@ -129,7 +132,7 @@ def _messages(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
         kind = item.get("type", "message")
         if kind == "message":
             role = item.get("role")
-            messages.append({"role": ROLES.get(str(role), role), "content": _text(item.get("content"), number)})
+            messages.append({"role": ROLES.get(str(role), role), "content": _content(item.get("content"), number)})
         elif kind == "function_call":
             call = {"id": item.get("call_id"), "type": "function"}
             call["function"] = {"name": item.get("name"), "arguments": item.get("arguments")}
@@ -142,13 +145,20 @@ def _messages(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return messages
 
 
+def _content(content: Any, number: int) -> Any:
+    """Text, or parts of text and images."""
+    if not isinstance(content, list) or not any(map(is_image, content)):
+        return _text(content, number)
+    return [part if is_image(part) else {"type": "text", "text": _text([part], number)} for part in content]
+
+
 def _text(content: Any, number: int) -> str:
     if isinstance(content, str):
         return content
     parts: list[Any] = content if isinstance(content, list) else [None]
     for part in parts:
         if not isinstance(part, dict) or part.get("type") not in TEXT_PARTS or not isinstance(part.get("text"), str):
-            raise bad_request(f"input[{number}]: only text is supported.", "input")
+            raise bad_request(f"input[{number}]: only text and images are supported.", "input")
     return "".join(part["text"] for part in parts)
 
 

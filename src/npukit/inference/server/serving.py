@@ -17,6 +17,7 @@ from npukit.inference.engine.request import SamplingParams
 from npukit.inference.grammar import Grammars
 from npukit.inference.server.errors import ApiError, bad_request
 from npukit.inference.server.lanes import Lanes
+from npukit.inference.server.media import Media
 from npukit.inference.server.metrics import Metrics
 from npukit.inference.service import Service
 from npukit.inference.text import BROKEN, decoder, max_characters, special_ids
@@ -24,8 +25,10 @@ from npukit.llm.config.use import ServeOptions
 
 if TYPE_CHECKING:
     from npukit.llm.chat.chat import Chat
+    from npukit.llm.images.images import Images
 
 T = TypeVar("T")
+MAX_PIXEL_BYTES = 4 * 2**30  # of pictures in all requests that are being answered
 
 
 @dataclass
@@ -40,8 +43,12 @@ class Serving:
     defaults: SamplingParams = field(default_factory=SamplingParams)
     adapters: dict[str, Path] = field(default_factory=dict)
     enable_thinking: bool | None = None  # for requests that do not say; None: as the chat template has it
+    images: Images | None = None  # how the model is given pictures, if it sees
 
     def __post_init__(self) -> None:
+        options = self.options
+        self.media = Media(options.max_images, int(options.max_body * 2**20), options.allowed_media_domains)
+        self._pixels = 0  # bytes of pictures that are being answered
         self.tokenizer: Any = self.chat.tokenizer
         self.decode = decoder(self.tokenizer)
         self.special = special_ids(self.tokenizer)
@@ -56,8 +63,10 @@ class Serving:
         self.chat.tokenizer("")
         self.max_characters = max_characters(self.tokenizer, self.longest)
 
-    async def aside(self, request: Request, function: Callable[[], T]) -> T:
+    async def aside(self, request: Request, function: Callable[[], T], has_pictures: bool = False) -> T:
         """What the function returns; it runs in a thread, so that neither the loop nor a smaller request waits."""
+        if has_pictures:
+            return await self._lanes.run_with_pictures(function)
         return await self._lanes.run(function, len(await request.body()))
 
     def grammars(self) -> Grammars:
@@ -89,15 +98,19 @@ class Serving:
         return model or self.options.served_model_name[0]
 
     @contextlib.contextmanager
-    def places(self, number: int) -> Iterator[None]:
-        """Places for so many answers, or the advice to come back later."""
+    def places(self, number: int, pixels: int = 0) -> Iterator[None]:
+        """Places for so many answers with so many bytes of pictures, or the advice to come back later."""
         if number > self.options.max_waiting:
             limit = self.options.max_waiting
             raise bad_request(f"This request wants {number} answers, and the server takes {limit} at most.", "n")
-        if self._taken + number > self.options.max_waiting:
+        if pixels > MAX_PIXEL_BYTES:
+            raise bad_request("The pictures of this request are too large: send fewer or smaller ones.", "messages")
+        if self._taken + number > self.options.max_waiting or self._pixels + pixels > MAX_PIXEL_BYTES:
             raise ApiError(429, "The server is busy: try again in a moment.", code="rate_limit_exceeded")
         self._taken += number
+        self._pixels += pixels
         try:
             yield
         finally:
             self._taken -= number
+            self._pixels -= pixels

@@ -22,7 +22,8 @@ from typing import Any
 
 from npukit.llm.chat.answer import END_OF_THINK, HERMES, MARKERS, THINK, Answer, AnswerParser, Syntax, syntax_of, whole
 from npukit.llm.chat.described_tools import described, written_out
-from npukit.llm.chat.messages import BadConversation, Message, TooLong, prepared
+from npukit.llm.chat.messages import BadConversation, Message, TooLong, WrittenImages, prepared
+from npukit.llm.chat.render import NotRendered, Rendered
 from npukit.llm.chat.templates import Template, find_template
 
 RESERVED = ("messages", "conversations", "documents", "return_assistant_tokens_mask")  # not for the template
@@ -66,17 +67,19 @@ class Chat:
         continue_final_message: bool = False,
         template_kwargs: Mapping[str, Any] | None = None,
         max_characters: int | None = None,
+        images: WrittenImages | None = None,
     ) -> Prompt:
         """The token ids of a conversation, ready for the next answer.
 
         `template_kwargs` are variables of the template, such as enable_thinking. With `continue_final_message` the
         last message stays open, and the answer goes on with it. A text of more than `max_characters` is refused before
-        it is tokenised. Raises BadConversation.
+        it is tokenised. `images` are written where messages have parts of the type image. Raises BadConversation.
 
         >>> chat.prompt([{"role": "user", "content": "Hi"}], template_kwargs={"enable_thinking": False}).text
         '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n'
         """
-        made = prepared(messages, self.system)
+        marker = None if images is None else images.marker if self._keeps_text else ""
+        made = prepared(messages, self.system, marker)
         text = self._render_with_tools(
             made,
             list(tools) if tools else None,
@@ -84,6 +87,8 @@ class Chat:
             add_generation_prompt=add_generation_prompt and not continue_final_message,
             continue_final_message=continue_final_message,
         )
+        if images is not None:
+            text = _with_images(text, images)
         if not _is_unicode(text):
             raise BadConversation("The conversation has half of a surrogate pair, which is not text.")
         if max_characters is not None and len(text) > max_characters:
@@ -91,6 +96,14 @@ class Chat:
         open_part = made[-1]["content"] if continue_final_message else text.rstrip()[-len(THINK) :]
         is_thinking = self.thinks and open_part.rfind(THINK) > open_part.rfind(END_OF_THINK)
         return Prompt(self._encode(text), text, bool(tools), is_thinking)
+
+    @functools.cached_property
+    def _keeps_text(self) -> bool:
+        """Whether the template writes what a turn says as it is; some take parts of turns only, of text and images."""
+        try:
+            return PROBE[0]["content"] in self._render(PROBE[:1], {}, add_generation_prompt=True)
+        except BadConversation:
+            return False
 
     def parser(self, prompt: Prompt) -> AnswerParser:
         """Takes the answer to this prompt apart while it is generated; tools are looked for if they were offered."""
@@ -153,6 +166,13 @@ class Chat:
         except Exception as error:  # a template is a program, and this conversation makes it fail
             raise BadConversation(f"The chat template refuses this conversation: {error}.") from error
         return str(texts[0])
+
+
+def _with_images(text: str, images: WrittenImages) -> str:
+    try:
+        return Rendered(text, ()).expanded(images.token, images.texts).text
+    except NotRendered as error:
+        raise BadConversation(f"The conversation {error}.") from None
 
 
 def _is_unicode(text: str) -> bool:

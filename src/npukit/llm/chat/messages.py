@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from npukit.errors import NpukitError
@@ -11,6 +12,7 @@ from npukit.llm.chat.peers.data import BadTurns
 from npukit.llm.chat.peers.tools import full, parsed, tools_of
 
 Message = Mapping[str, Any]  # as in OpenAI's API
+IMAGE = {"type": "image"}  # a part of a message, as chat templates know it
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -18,32 +20,46 @@ class BadConversation(NpukitError):
     """A conversation that cannot be answered: its messages are malformed, or the chat template refuses them."""
 
 
+@dataclass(frozen=True)
+class WrittenImages:
+    """How the images of a conversation are written: `marker` stands for one, with `token` in it once, which becomes the
+    next of `texts`.
+    """
+
+    marker: str
+    token: str
+    texts: tuple[str, ...]
+
+
 class TooLong(BadConversation):
     """A conversation that cannot fit into the model's context, seen before it is tokenised."""
 
 
-def prepared(messages: Sequence[Message], system: str | None = None) -> list[dict[str, Any]]:
+def prepared(messages: Sequence[Message], system: str | None = None, marker: str | None = None) -> list[dict[str, Any]]:
     """Messages for a template: text instead of parts, arguments of calls as objects, `system` first if none is given.
+
+    With a `marker`, parts of the type image are allowed, and it is written in their place. An empty one leaves messages
+    that have such parts as they are, for templates that know them.
 
     >>> prepared([{"role": "user", "content": [{"type": "text", "text": "Hi"}]}], system="Be brief.")
     [{'role': 'system', 'content': 'Be brief.'}, {'role': 'user', 'content': 'Hi'}]
     """
     if not messages:
         raise BadConversation("There are no messages: give at least one.")
-    made = [_message(number, message) for number, message in enumerate(messages)]
+    made = [_message(number, message, marker) for number, message in enumerate(messages)]
     if system and made[0]["role"] != "system":
         made.insert(0, {"role": "system", "content": system})
     return made
 
 
-def _message(number: int, message: Message) -> dict[str, Any]:
+def _message(number: int, message: Message, marker: str | None) -> dict[str, Any]:
     where = f"messages[{number}]"
     if not isinstance(message, Mapping) or message.get("role") not in ROLES:
         raise BadConversation(f"{where} must be an object whose role is one of {', '.join(ROLES)}.")
     made = {key: value for key, value in message.items() if value is not None}
     if made["role"] == "developer":  # OpenAI's newer name
         made["role"] = "system"
-    made["content"] = _text(where, made.get("content", ""))
+    made["content"] = _content(where, made.get("content", ""), marker)
     if calls := made.get("tool_calls"):
         if not isinstance(calls, list):
             raise BadConversation(f"{where}.tool_calls must be a list.")
@@ -51,6 +67,17 @@ def _message(number: int, message: Message) -> dict[str, Any]:
     elif "content" not in message:
         raise BadConversation(f"{where} has no content.")
     return made
+
+
+def _content(where: str, content: Any, marker: str | None) -> Any:
+    if marker is None or not isinstance(content, list):
+        return _text(where, content)
+    texts = [marker if part == IMAGE else _text(where, [part]) for part in content]
+    if marker or IMAGE not in content:
+        return "".join(texts)  # as templates that know parts write them
+    return [
+        part if part == IMAGE else {"type": "text", "text": text} for part, text in zip(content, texts, strict=True)
+    ]
 
 
 def _text(where: str, content: Any) -> str:

@@ -95,6 +95,12 @@ class ChatOptions(FrozenOptions):
     enable_thinking: Annotated[bool | None, Called(llama_factory="enable_thinking", swift="enable_thinking")] = Field(
         None, description="let the model reason first, if its chat template has a switch for it"
     )
+    image_min_pixels: Annotated[PositiveInt | None, Called(llama_factory="image_min_pixels"), NO_FLAG] = Field(
+        None, description="pictures with fewer pixels are enlarged; as the model's image processor says if empty"
+    )
+    image_max_pixels: Annotated[PositiveInt | None, Called(llama_factory="image_max_pixels")] = Field(
+        None, description="pictures with more pixels are scaled down, and become fewer tokens"
+    )
 
 
 class SamplingOptions(FrozenOptions):
@@ -217,6 +223,9 @@ class InferOptions(FrozenOptions):
     folder: Annotated[Path, Called(llama_factory="dataset_dir"), Flag(("--data-folder",))] = Field(
         Path("data"), description="where dataset_info.json is, for data sets named in it"
     )
+    media_dir: Annotated[Path | None, Called(llama_factory="media_dir")] = Field(
+        None, description="folder of the images that rows name; if empty, that of the rows or the working directory"
+    )
     max_rows: Annotated[PositiveInt | None, Called(llama_factory="max_samples", swift="val_dataset_sample")] = Field(
         None, description="use at most this many rows of each data set"
     )
@@ -257,6 +266,10 @@ class ServeOptions(FrozenOptions):
     )
     allow_adapter_changes: bool = Field(False, description="let clients load and remove adapters while it runs")
     max_body: PositiveFloat = Field(16, description="largest request, in MiB")
+    max_images: NonNegativeInt = Field(16, description="most pictures that a request may have, for models that see")
+    allowed_media_domains: Names = Field(
+        (), description="domain from which pictures are fetched that clients name by address; data URIs always work"
+    )
     max_waiting: PositiveInt = Field(512, description="answers that may run or wait; further requests get status 429")
     max_logprobs: Annotated[NonNegativeInt, Called(swift="max_logprobs")] = Field(
         20, description="most log-probabilities that a request may ask for"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from npukit.llm.data.row import BadRow, Conversation
@@ -51,14 +51,31 @@ def _tagged(turns: list[Any], images: list[Any]) -> list[Any]:
 
 
 def _part(part: Any, images: list[Any]) -> Any:
-    """An image as OpenAI, Anthropic and transformers write it in a message."""
-    if not isinstance(part, dict) or part.get("type") not in IMAGE_PARTS:
+    if not is_image(part):
         return part
+    images.append(source_of(part))
+    return {"type": "text", "text": IMAGE}
+
+
+def is_image(part: Any) -> bool:
+    """Whether a part of a message is an image.
+
+    >>> is_image({"type": "image_url", "image_url": {"url": "cat.png"}})
+    True
+    """
+    return isinstance(part, dict) and part.get("type") in IMAGE_PARTS
+
+
+def source_of(part: dict[str, Any]) -> Any:
+    """An image as OpenAI, Anthropic and transformers write it in a message.
+
+    >>> source_of({"type": "image_url", "image_url": {"url": "cat.png"}})
+    'cat.png'
+    """
     found = next((part[name] for name in SOURCES if part.get(name)), None)
     if isinstance(found, dict) and found.get("data"):
         found = f"data:{found.get('media_type', 'image/png')};base64,{found['data']}"
-    images.append(found.get("url", found) if isinstance(found, dict) else found)
-    return {"type": "text", "text": IMAGE}
+    return found.get("url", found) if isinstance(found, dict) else found
 
 
 def spread(turns: Conversation, images: int, tool: str) -> Conversation:
@@ -96,6 +113,19 @@ def in_parts(turns: Conversation) -> list[dict[str, Any]]:
     [{'role': 'user', 'content': [{'type': 'image'}, {'type': 'text', 'text': 'Who?'}]}]
     """
     return [{**turn, "content": list(_parts(turn["content"]))} for turn in turns]
+
+
+def with_sources(turns: Conversation, images: Sequence[Any]) -> list[dict[str, Any]]:
+    """The same with what each image is in its part.
+
+    >>> with_sources([{"role": "user", "content": "<image>Who?"}], ["cat.png"])
+    [{'role': 'user', 'content': [{'type': 'image', 'image': 'cat.png'}, {'type': 'text', 'text': 'Who?'}]}]
+    """
+    sources = iter(images)
+    made = in_parts(turns)
+    for turn in made:
+        turn["content"] = [{**part, "image": next(sources)} if is_image(part) else part for part in turn["content"]]
+    return made
 
 
 def _parts(content: str) -> Iterator[dict[str, str]]:

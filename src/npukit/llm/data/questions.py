@@ -9,6 +9,7 @@ from npukit.llm.chat.messages import as_messages
 from npukit.llm.chat.peers.data import BadTurns
 from npukit.llm.data.files import RawRow
 from npukit.llm.data.layout import ANSWERS, QUESTIONS, lay_out, recognise, renamed
+from npukit.llm.data.media import spread, with_sources
 from npukit.llm.data.row import BadRow, Illustrated, Layout, TextRow, listed
 
 STAND_IN = "?"
@@ -27,6 +28,12 @@ class Question:
     text: str = ""
     reference: str | None = None
     tools: list[Any] | None = None
+    images: tuple[Any, ...] = ()  # for which <image> stands in the messages
+
+    @property
+    def with_images(self) -> list[dict[str, Any]]:
+        """The messages with images as parts of them, as OpenAI's API has them."""
+        return with_sources(self.messages or [], self.images) if self.images else self.messages or []
 
 
 def question_of(record: RawRow, layout: Layout) -> Question:
@@ -48,14 +55,14 @@ def question_of(record: RawRow, layout: Layout) -> Question:
     laid = lay_out(renamed(row, layout), layout)
     if isinstance(laid, TextRow):
         return Question(None, laid.text)
-    if isinstance(laid, Illustrated):
-        raise BadRow("has images, which are read by training only")
+    images = laid.images if isinstance(laid, Illustrated) else ()
+    laid = spread(laid.turns, len(images), "npukit") if isinstance(laid, Illustrated) else laid
     assert isinstance(laid, list)  # sft has no pairs
     try:
         tools, messages = as_messages(laid[:-1])
     except BadTurns as error:
         raise BadRow(str(error)) from error
-    return Question(messages, reference=laid[-1]["content"] if is_answered else None, tools=tools)
+    return Question(messages, reference=laid[-1]["content"] if is_answered else None, tools=tools, images=images)
 
 
 def _with_answer(row: dict[str, Any]) -> tuple[dict[str, Any], bool]:

@@ -8,7 +8,7 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,11 +34,12 @@ class BadImage(Exception):
     """Why an image cannot be used, in words that follow the name of its file."""
 
 
-def locate(source: Any, folder: Path, media_dir: Path | None = None) -> Path:
+def locate(source: Any, folder: Path, media_dir: Path | None = None, beside: Sequence[Path] = ()) -> Path:
     """The file of an image as a row names it; raises BadImage.
 
-    A relative path is looked up in `media_dir`, which it may not leave; without one in `folder`, or here. Bytes, data
-    URIs and the {bytes, path} of Parquet files are kept as files in npukit's cache, under the hash of their content.
+    A relative path is looked up in `media_dir`, which it may not leave; without one in `folder`, here, and in the
+    folders `beside`, of which only one may have it. Bytes, data URIs and the {bytes, path} of Parquet files are kept as
+    files in npukit's cache, under the hash of their content.
 
     >>> locate("cats/1.png", Path("data"), Path("photos"))
     PosixPath('photos/cats/1.png')
@@ -50,18 +51,21 @@ def locate(source: Any, folder: Path, media_dir: Path | None = None) -> Path:
     if not isinstance(source, str) or not source:
         raise BadImage("an image is neither a path nor a data URI nor bytes")
     if match := DATA.match(source):
-        return _kept(_decoded(source[match.end() :]))
+        return _kept(decoded(source[match.end() :]))
     if len(source) > LONGEST_PATH:
-        return _kept(_decoded(source))  # ms-swift takes base64 without a head
+        return _kept(decoded(source))  # ms-swift takes base64 without a head
     if re.match(r"[a-zA-Z][\w+.-]+://", source):
         raise BadImage(f"{shortened(source)} is an address, and nothing is fetched: download it, and name the file")
-    return _on_disk(source, folder, media_dir)
+    return _on_disk(source, folder, media_dir, beside)
 
 
-def _on_disk(source: str, folder: Path, media_dir: Path | None) -> Path:
-    folders = [media_dir] if media_dir else [folder, Path()]
+def _on_disk(source: str, folder: Path, media_dir: Path | None, beside: Sequence[Path]) -> Path:
+    folders = [media_dir] if media_dir else [folder, Path(), *beside]
     places = [each / Path(source).expanduser() for each in folders]  # of an absolute path, that alone
-    place = next((each for each in places if each.exists()), None)
+    found = [each for each in places if each.exists()]
+    place = found[0] if found else None
+    if len({each.resolve() for each in found}) > 1:
+        raise BadImage(f"{shortened(source)} is both {found[0]} and {found[-1]}: set data.media_dir")
     if place is None:
         where = "" if Path(source).is_absolute() else f" in {folders[0]}" if media_dir else ": set data.media_dir"
         raise BadImage(f"{shortened(source)} does not exist{where}")
@@ -79,9 +83,11 @@ def shortened(name: str) -> str:
     return plain if len(plain) <= 120 else f"{plain[:80]}…{plain[-39:]}"
 
 
-def _decoded(text: str) -> bytes:
-    if len(text) > MAX_BYTES * 4 // 3 + 4:
-        raise BadImage(f"an image has more than {MAX_BYTES >> 20} MiB")
+def decoded(text: str, most: int | None = None) -> bytes:
+    """What base64 stands for, up to `most` bytes; raises BadImage."""
+    most = MAX_BYTES if most is None else most
+    if len(text) > most * 4 // 3 + 4:
+        raise BadImage(f"an image has more than {most >> 20} MiB")
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

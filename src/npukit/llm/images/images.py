@@ -1,9 +1,10 @@
-"""The images of rows for a model: measured by their headers when rows are tokenised, read when a batch is made."""
+"""The images of rows and requests for a model: measured by their headers when text is tokenised, read when needed."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,16 @@ class RowImage:
     size: ImageSize
     place: str = ""
 
+    @property
+    def source(self) -> Path:
+        """Where its content is."""
+        return Path(self.file)
+
+    @property
+    def name(self) -> str:
+        """What it is called in a sentence."""
+        return self.file
+
     def stored(self) -> list[Any]:
         """As it is kept beside a row's tokens."""
         return [self.file, self.size.tokens, self.size.grid, self.place]
@@ -36,6 +47,21 @@ class RowImage:
     def restored(cls, file: str, tokens: int, grid: Sequence[int], place: str) -> RowImage:
         first, second, third = grid
         return cls(file, ImageSize(tokens, (first, second, third)), place)
+
+
+@dataclass(frozen=True)
+class RequestImage:
+    """An image of a request: its content as it came, and what it becomes."""
+
+    source: bytes = field(repr=False)
+    size: ImageSize
+    name: str
+    place: str = ""
+
+    @property
+    def digest(self) -> bytes:
+        """The same for the same content in the same size only."""
+        return hashlib.sha256(repr(self.size).encode() + self.source).digest()
 
 
 class Images:
@@ -53,6 +79,9 @@ class Images:
         self._turns = data.tokens == "npukit"  # LLaMA-Factory and ms-swift show images as they lie in the file
         self._call = vision.call(data.tokens)
         self._blanks = blanks
+        validation = data.validation if isinstance(data.validation, tuple) else ()
+        rows = dict.fromkeys(Path(each.path).expanduser() for each in (*data.train, *validation))
+        self._beside = tuple(dict.fromkeys(each.parent if each.is_file() else each for each in rows if each.exists()))
         if data.tokens == "npukit" and (data.image_min_pixels or data.image_max_pixels):
             self._limit(data)
 
@@ -81,8 +110,16 @@ class Images:
 
     def measure(self, source: Any) -> RowImage:
         """An image of a row by its header; raises BadImage."""
-        file = locate(source, self._data.folder, self._data.media_dir)
+        file = locate(source, self._data.folder, self._data.media_dir, self._beside)
         return RowImage(str(file.absolute()), self._size(read_size(file, self._turns), str(file)))
+
+    def measure_content(self, content: bytes, name: str) -> RequestImage:
+        """An image of a request by its header; raises BadImage with `name`."""
+        return RequestImage(content, self._size(read_size(content, self._turns, name), name), name)
+
+    def positions(self, ids: NDArray[np.int64], images: Iterable[RequestImage]) -> NDArray[np.int64] | None:
+        """Positions [3, tokens] of a prompt with these images; None where they are those of plain text."""
+        return self.vision.positions(ids, (each.size for each in images), self.token_id)
 
     def _size(self, size: tuple[int, int], name: str) -> ImageSize:
         try:
@@ -112,18 +149,19 @@ class Images:
 
     def pixels(self, images: Iterable[RowImage]) -> tuple[Any, list[Grid]]:
         """The pixels of images as the processor makes them, and the grids of their patches."""
-        made = [self._read(image) for image in images]
-        return np.concatenate([pixels for pixels, _ in made]), [grid for _, grid in made]
+        images = list(images)
+        return np.concatenate([self.read(image) for image in images]), [image.size.grid for image in images]
 
-    def _read(self, image: RowImage) -> tuple[Any, Grid]:
+    def read(self, image: RowImage | RequestImage) -> Any:
+        """The pixels of an image as the processor makes them; raises NpukitError where it cannot be decoded."""
         try:
-            read = read_image(Path(image.file), self._turns)
+            read = read_image(image.source, self._turns, image.name)
         except (BadImage, FileNotFoundError) as error:
             where = f"{image.place} names an image that cannot be used: " if image.place else ""
             raise NpukitError(f"{where}{error}.") from None
-        if self._size(read.size, image.file) != image.size:
-            raise NpukitError(f"{image.file} has another size than when {image.place or 'its row'} was tokenised.")
-        return self._processed(read), image.size.grid
+        if self._size(read.size, image.name) != image.size:
+            raise NpukitError(f"{image.name} has another size than when {image.place or 'its row'} was tokenised.")
+        return self._processed(read)
 
     def _processed(self, image: Any) -> Any:
         ready = resized(image, self._data, self.vision, self.processor)

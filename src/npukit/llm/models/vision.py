@@ -16,9 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from npukit.launch.abilities import abilities
+from npukit.llm import families
 from npukit.llm.families.vision import GridVision, Vision
 from npukit.llm.models.attention import varlen_on_cuda
 
+Features = tuple[Tensor, Sequence[Tensor]]  # of images [tokens, width], and those for deeper layers
 # Towers that know segments hand over their borders where the name of the attention has "flash" in it.
 NAME = "npukit_flash_segments"
 
@@ -31,7 +33,9 @@ def register() -> None:
 
 
 def see_images(model: Any, vision: Vision) -> None:
-    """From now on the body of the model takes pixel_values, image_at and tower, as `npukit.llm.images` makes them."""
+    """From now on the body of the model takes pixel_values, image_at and tower, as `npukit.llm.images` makes them; or,
+    instead of pixels, features that were computed before.
+    """
     body = getattr(model, model.base_model_prefix)
     body.forward = partial(_forward, body, vision)
     if isinstance(vision, GridVision):
@@ -44,6 +48,11 @@ def see_images(model: Any, vision: Vision) -> None:
             module.forward = partial(_patches, convolution)
 
 
+def language_model(model: Any) -> Any:
+    """The part of a model that reads tokens: all of it, or what lies beside its tower."""
+    return model.base_model.language_model if families.vision_of(model.config) else model
+
+
 def _forward(
     body: Any,
     vision: Vision,
@@ -52,12 +61,15 @@ def _forward(
     pixel_values: Tensor | None = None,
     image_at: Tensor | None = None,
     tower: Mapping[str, Any] | None = None,
+    features: Features | None = None,
     **batch: Any,
 ) -> Any:
     embedded: Tensor = body.get_input_embeddings()(input_ids) if inputs_embeds is None else inputs_embeds
-    if pixel_values is not None and image_at is not None:
-        features, deeper = vision.features(body, pixel_values, tower or {})
-        embedded = _put_at(embedded, image_at, features)
+    if pixel_values is not None:
+        features = vision.features(body, pixel_values, tower or {})
+    if features is not None and image_at is not None:
+        first, deeper = features
+        embedded = _put_at(embedded, image_at, first)
         if deeper:
             batch |= {"visual_pos_masks": image_at, "deepstack_visual_embeds": deeper}
     return body.language_model(inputs_embeds=embedded, **batch)

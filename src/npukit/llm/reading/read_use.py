@@ -184,7 +184,9 @@ def _completed(use: Use, verb: Verb, notes: list[str]) -> Use:
     if chat.tokenizer is None and nameless and (folder / "tokenizer_config.json").is_file():
         chat = chat.model_copy(update={"tokenizer": str(folder)})
     if record and chat.from_run:
-        update = {"system": chat.system if chat.system is not None else record.system}
+        update: dict[str, Any] = {"system": chat.system if chat.system is not None else record.system}
+        for limit in ("image_min_pixels", "image_max_pixels"):
+            update[limit] = getattr(chat, limit) or getattr(record.data, limit, None)
         if chat.template is None:
             update["template"] = _template(record, notes)
         chat = chat.model_copy(update=update)

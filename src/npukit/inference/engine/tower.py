@@ -1,0 +1,101 @@
+"""The tower of a model that sees, beside the passes of tokens: each picture is computed once for its prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from npukit.inference.engine.adapters import Adapters
+from npukit.inference.engine.multimodal import Picture
+from npukit.inference.engine.paged import to_device
+from npukit.inference.engine.scheduler import Chunk
+from npukit.inference.engine.sequence import Sequence
+from npukit.llm.families.vision import Vision
+from npukit.llm.models.vision import Features, register, see_images
+
+TOKENS = 16384  # of pictures that are computed together
+
+
+class Tower:
+    """Features of pictures for the body of a model.
+
+    A picture's features are kept from the first chunk of its prompt that needs them to the last. A prompt that gave up
+    its place in the cache has its pictures computed again, like its tokens.
+    """
+
+    def __init__(self, model: Any, vision: Vision, adapters: Adapters) -> None:
+        register()
+        see_images(model, vision)
+        self._body, self._shape, self._vision, self._adapters = model.base_model, model.config, vision, adapters
+        self._device = model.device
+
+    def inputs(self, chunks: list[Chunk]) -> dict[str, Any]:
+        """What the body is given besides the tokens of these chunks, which lie one behind the other."""
+        self._compute(chunks)
+        places: list[np.ndarray[Any, np.dtype[np.int64]]] = []
+        parts: list[Features] = []
+        begin = 0
+        for chunk in chunks:
+            for picture in _pictures(chunk):
+                start, stop = max(picture.start, chunk.start), min(picture.stop, chunk.stop)
+                places.append(np.arange(start, stop) - chunk.start + begin)
+                first, deeper = chunk.sequence.features[picture]
+                own = slice(start - picture.start, stop - picture.start)
+                parts.append((first[own], [each[own] for each in deeper]))
+                if stop == picture.stop:
+                    del chunk.sequence.features[picture]
+            begin += chunk.stop - chunk.start
+        if not parts:
+            return {}
+        at = to_device(torch.from_numpy(np.concatenate(places)), self._device)
+        deeper = [torch.cat(each) for each in zip(*(deeper for _, deeper in parts), strict=True)]
+        return {"image_at": at, "features": (torch.cat([first for first, _ in parts]), deeper)}
+
+    def _compute(self, chunks: list[Chunk]) -> None:
+        """Make the features that are needed and not there, those of one adapter together."""
+        missing = [
+            (chunk.sequence, picture)
+            for chunk in chunks
+            for picture in _pictures(chunk)
+            if picture not in chunk.sequence.features
+        ]
+        missing.sort(key=lambda each: each[0].request.adapter or "")
+        for adapter, pictures in groupby(missing, key=lambda each: each[0].request.adapter):
+            for group in _groups(pictures):
+                self._run(adapter, group)
+
+    def _run(self, adapter: str | None, group: list[tuple[Sequence, Picture]]) -> None:
+        pixels = torch.from_numpy(np.concatenate([picture.pixels for _, picture in group]))
+        inputs = self._vision.tower_inputs(self._shape, [picture.grid for _, picture in group])
+        self._adapters.select([adapter], [pixels.shape[0]])
+        on_device = to_device(pixels, self._device)
+        first, deeper = self._vision.features(self._body, on_device, _moved(inputs, self._device))
+        counts = [picture.tokens for _, picture in group]
+        split = [torch.split(each, counts) for each in (first, *deeper)]
+        for (sequence, picture), own in zip(group, zip(*split, strict=True), strict=True):
+            sequence.features[picture] = (own[0], list(own[1:]))
+
+
+def _pictures(chunk: Chunk) -> list[Picture]:
+    found = chunk.sequence.request.multimodal
+    return found.within(chunk.start, chunk.stop) if found is not None else []
+
+
+def _groups(pictures: Iterable[tuple[Sequence, Picture]]) -> Iterable[list[tuple[Sequence, Picture]]]:
+    """As many as fit into memory beside the cache; one at least."""
+    group: list[tuple[Sequence, Picture]] = []
+    for sequence, picture in pictures:
+        if group and sum(each.tokens for _, each in group) + picture.tokens > TOKENS:
+            yield group
+            group = []
+        group.append((sequence, picture))
+    yield group
+
+
+def _moved(inputs: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+    return {name: to_device(each, device) if isinstance(each, Tensor) else each for name, each in inputs.items()}

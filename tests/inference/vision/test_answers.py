@@ -1,0 +1,117 @@
+"""Answers about pictures are those of transformers' own generate, whatever else is in the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.seeing import FAMILIES, written
+
+from npukit.inference.engine import Engine
+from npukit.inference.engine.request import Request, RequestOutput, SamplingParams
+from npukit.inference.loading import Loaded, load
+from npukit.inference.pictures import from_disk
+from npukit.llm.config.use import EngineOptions, Use
+
+GREEDY = SamplingParams(temperature=0, max_tokens=8, logprobs=0)
+AS_GREEDY: dict[str, Any] = {"max_new_tokens": 8, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+AS_GREEDY |= {"return_dict_in_generate": True, "output_logits": True}
+SMALL = {"max_model_len": 1024, "block_size": 8, "max_num_seqs": 8, "num_blocks": 400}
+MakeLoaded = Callable[[str], Loaded]
+
+
+@pytest.fixture(scope="module")
+def loaded(seeing_models: Callable[[str], Path]) -> MakeLoaded:
+    return lambda family: load(Use.model_validate({"model": {"path": str(seeing_models(family))}}))
+
+
+def talk(*pieces: str) -> list[dict[str, Any]]:
+    """Two turns with pictures, which are named *.png."""
+    parts = [
+        {"type": "image", "image": piece} if piece.endswith(".png") else {"type": "text", "text": piece}
+        for piece in pieces
+    ]
+    half = len(parts) // 2
+    return [
+        {"role": "user", "content": parts[:half]},
+        {"role": "assistant", "content": "A cat."},
+        {"role": "user", "content": parts[half:]},
+    ]
+
+
+TALKS = [
+    talk("What is ", "a.png", "? ", "And ", "c.png", " here?"),
+    talk("What is ", "a.png", "? ", "And ", "d.png", " here?"),
+    talk("b.png", "e.png", "Which?", "And now?"),
+    [{"role": "user", "content": "No picture at all."}],
+]
+
+
+def asked(model: Loaded, talks: list[Any], pictures: Path) -> list[Request]:
+    fetch = from_disk(pictures, pictures)
+    return [model.request(each, GREEDY, fetch=fetch)[1] for each in talks]
+
+
+Answer = list[tuple[int, float]]  # tokens and their log-probabilities
+
+
+def generated(folder: Path, talks: list[Any], pictures: Path) -> list[Answer]:
+    """By transformers' own parts: its processor, its tokenizer, its generate, one conversation at a time."""
+    from PIL import Image
+    from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
+
+    model = AutoModelForImageTextToText.from_pretrained(folder)
+    family = model.config.model_type
+    tokenizer, processor = AutoTokenizer.from_pretrained(folder), AutoImageProcessor.from_pretrained(folder)
+    answers = []
+    for messages in talks:
+        turns = [each["content"] for each in messages if isinstance(each["content"], list)]
+        images = [Image.open(pictures / part["image"]) for parts in turns for part in parts if "image" in part]
+        more = {"crop_to_patches": True} if family == "internvl" else {}
+        seen = processor(images=images, return_tensors="pt", **more) if images else {}
+        texts = iter(written(family, seen) if images else [])
+        text = ""
+        for each in messages:
+            parts = [{"text": each["content"]}] if isinstance(each["content"], str) else each["content"]
+            content = "".join(next(texts) if "image" in part else part["text"] for part in parts)
+            text += f"<|im_start|>{each['role']}\n{content}<|im_end|>\n"
+        ids = torch.tensor([tokenizer.encode(f"{text}<|im_start|>assistant\n", add_special_tokens=False)])
+        batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **seen}
+        batch.pop("num_patches", None)
+        if "image_grid_thw" in seen:
+            batch["mm_token_type_ids"] = (ids == model.config.image_token_id).int()
+        model.model.rope_deltas = None  # transformers would go on with those of the conversation before
+        found = model.generate(**batch, **AS_GREEDY)
+        tokens = found.sequences[0, ids.shape[1] :].tolist()
+        logprobs = [step[0].log_softmax(-1)[token].item() for step, token in zip(found.logits, tokens, strict=True)]
+        answers.append(list(zip(tokens, logprobs, strict=True)))
+    return answers
+
+
+def assert_same(found: list[RequestOutput], wanted: list[Answer]) -> None:
+    for own, other in zip(found, wanted, strict=True):
+        assert own.ids == [token for token, _ in other]
+        assert [each.logprob for each in own.tokens] == pytest.approx([each for _, each in other], abs=1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_answers_are_those_of_transformers(
+    family: str, loaded: MakeLoaded, seeing_models: Callable[[str], Path], pictures: Path
+) -> None:
+    """Two pictures in a conversation, batched with text, in chunks; then again from the cache, and with preemption."""
+    wanted = generated(seeing_models(family), TALKS, pictures)
+    assert abs(wanted[0][0][1] - wanted[1][0][1]) > 1e-3  # the second picture makes a difference
+    model = loaded(family)
+    requests = asked(model, TALKS, pictures)
+    cut = Engine(model.model, EngineOptions(**SMALL, max_num_batched_tokens=7))
+    for _ in range(2):
+        assert_same(cut.generate(requests), wanted)
+    assert cut.stats().reused_tokens > sum(len(each.prompt) for each in requests) * 0.8
+    tight = 1 + sum(len(each.prompt) // 8 + 1 for each in requests)  # enough to begin them all, and to end some
+    options = {**SMALL, "num_blocks": tight, "enable_prefix_caching": False}
+    crowded = Engine(model.model, EngineOptions(**options))
+    assert_same(crowded.generate(requests), wanted)
+    assert crowded.stats().preemptions

@@ -1,0 +1,190 @@
+"""Tiny models that see, made from transformers' own classes, with a tokenizer and pictures to show them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>"]
+SPECIAL += ["<image>", "<img>", "</img>", "<IMG_CONTEXT>"]
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for part in m.content %}{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
+    "{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+TEXT = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 4096,
+    "bos_token_id": None,
+}
+QWEN2_VISION = {"depth": 2, "embed_dim": 32, "hidden_size": 64, "num_heads": 2, "mlp_ratio": 2, "patch_size": 14}
+QWEN2_5_VISION = {
+    "depth": 3,
+    "hidden_size": 32,
+    "out_hidden_size": 64,
+    "intermediate_size": 48,
+    "num_heads": 2,
+    "fullatt_block_indexes": [1],
+    "window_size": 112,
+}
+QWEN3_VISION = {
+    "depth": 3,
+    "hidden_size": 32,
+    "out_hidden_size": 64,
+    "intermediate_size": 48,
+    "num_heads": 2,
+    "patch_size": 16,
+    "num_position_embeddings": 64,
+    "deepstack_visual_indexes": [0, 1],
+}
+ROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
+LLAVA_VISION = {
+    "model_type": "clip_vision_model",
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "image_size": 42,
+    "patch_size": 14,
+}
+INTERN_VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 56,
+    "patch_size": 14,
+}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "qwen2_vl": ({"rope_parameters": ROPE}, QWEN2_VISION),
+    "qwen2_5_vl": ({"rope_parameters": ROPE}, QWEN2_5_VISION),
+    "qwen3_vl": ({"rope_parameters": ROPE | {"mrope_interleaved": True}, "head_dim": 16}, QWEN3_VISION),
+    "qwen3_vl_moe": (
+        {"rope_parameters": ROPE | {"mrope_interleaved": True}, "head_dim": 16, **EXPERTS},
+        QWEN3_VISION,
+    ),
+    "llava": ({"model_type": "llama"}, LLAVA_VISION),
+    "internvl": ({"model_type": "qwen2"}, INTERN_VISION),
+}
+
+
+@pytest.fixture(scope="session")
+def seeing_tokenizer() -> Any:
+    """A byte-level BPE with the tokens of Qwen's models that see."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(["What is in the picture? A cat on a mat."], trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        additional_special_tokens=[*SPECIAL[1:2], *SPECIAL[3:]],
+        chat_template=CHATML,
+        model_max_length=4096,
+    )
+
+
+@pytest.fixture(scope="session")
+def seeing_models(seeing_tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a tiny model of a family."""
+    made: dict[str, Path] = {}
+
+    def folder_of(family: str) -> Path:
+        if family not in made:
+            made[family] = tmp_path_factory.mktemp("models") / family
+            make_model(family, seeing_tokenizer, made[family])
+        return made[family]
+
+    return folder_of
+
+
+def make_model(family: str, tokenizer: Any, folder: Path) -> None:
+    """Write a model with random weights that are always the same."""
+    import torch
+    from transformers import AutoConfig, AutoModelForImageTextToText
+
+    text, vision = FAMILIES[family]
+    ids = {name: tokenizer.convert_tokens_to_ids(token) for name, token in zip(IDS, SPECIAL[3:6], strict=True)}
+    if family in OTHERS:
+        name, token = OTHERS[family]
+        ids = {name: tokenizer.convert_tokens_to_ids(token), "image_seq_length": 4}
+    common = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "pad_token_id": 0}
+    config = AutoConfig.for_model(family, text_config=TEXT | common | text, vision_config=vision, **ids)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = AutoModelForImageTextToText.from_config(config)
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.05) if parameter.dim() > 1 else None
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    write_processor(family, folder)
+
+
+IDS = ("vision_start_token_id", "vision_end_token_id", "image_token_id")
+OTHERS = {"llava": ("image_token_index", "<image>"), "internvl": ("image_token_id", "<IMG_CONTEXT>")}
+
+
+def write_processor(family: str, folder: Path) -> None:
+    """Its image processor's settings, with limits that keep pictures small."""
+    patch = FAMILIES[family][1].get("patch_size", 14)
+    settings: dict[str, Any] = {
+        "image_processor_type": "Qwen2VLImageProcessor",
+        "patch_size": patch,
+        "temporal_patch_size": 2,
+        "merge_size": 2,
+        "size": {"shortest_edge": 4 * (2 * patch) ** 2, "longest_edge": 64 * (2 * patch) ** 2},
+    }
+    if family == "llava":
+        sides = {"height": 42, "width": 42}
+        settings = {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 42}, "crop_size": sides}
+    if family == "internvl":
+        settings = {"image_processor_type": "GotOcr2ImageProcessor", "size": {"height": 56, "width": 56}}
+        settings |= {"min_patches": 1, "max_patches": 4}
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+
+
+def written(family: str, seen: Any) -> list[str]:
+    """What each of the images that a processor has seen is in the text, as transformers' own processors write it."""
+    if family == "llava":
+        return ["<image>" * 9] * len(seen["pixel_values"])
+    if family == "internvl":
+        return [f"<img>{'<IMG_CONTEXT>' * 4 * count}</img>" for count in seen["num_patches"]]
+    counts = (seen["image_grid_thw"].prod(1) // 4).tolist()
+    return [f"<|vision_start|>{'<|image_pad|>' * count}<|vision_end|>" for count in counts]
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures of different shapes: a.png to f.png."""
+    import numpy as np
+    from PIL import Image
+
+    folder = tmp_path_factory.mktemp("pictures")
+    random = np.random.default_rng(0)
+    for name, (width, height) in {
+        "a": (90, 60),
+        "b": (56, 56),
+        "c": (200, 300),
+        "d": (40, 150),
+        "e": (300, 80),
+    }.items():
+        Image.fromarray(random.integers(0, 255, (height, width, 3), np.uint8)).save(folder / f"{name}.png")
+    return folder
