@@ -90,6 +90,7 @@ def main() -> None:
     table: dict[str, dict[str, str]] = {}
     with tempfile.TemporaryDirectory(prefix="install-matrix-") as temporary:
         folder = Path(temporary)
+        os.chdir(folder)  # `launch` writes its logs there
         os.environ["NPUKIT_CACHE"] = str(folder / "cache")  # the simulated NPU is set up anew, too
         model = make_model(folder / "model")
         pip(Path(sys.executable), "wheel", "-q", "--no-deps", "-w", str(folder), str(ROOT))

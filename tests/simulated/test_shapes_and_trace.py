@@ -91,6 +91,12 @@ for _ in range(3):
     model(torch.ones(5, 4, device="npu")).sum().backward()
 torch.linalg.eigvalsh(torch.eye(3, device="npu"))
 torch.eye(3, dtype=torch.float64).npu().erfinv()
+x = torch.ones(2, device="npu", requires_grad=True)
+torch.ops.npu.npu_dtype_cast(x, torch.float16).sum().backward()  # torch_npu makes this of other operators
+try:
+    torch.ops.npu.npu_fused_causal_conv1d(x, x, x)
+except NotImplementedError:
+    pass
 """
 
 
@@ -113,3 +119,4 @@ def test_the_trace_says_what_ran_from_where_and_how_torch_npu_supports_it(simula
     assert backward["backward"] and backward["count"] == 3 and backward["line"] == f"{script}:5"
     assert {op["op"] for op in ops if op["support"] == "cpu_fallback"} == {"aten::_linalg_eigh.eigenvalues"}
     assert {op["op"] for op in ops if op["card"] == "not documented"} == {"aten::erfinv"}
+    assert {op["op"] for op in ops if op["support"] == "not_simulated"} == {"npu::npu_fused_causal_conv1d"}

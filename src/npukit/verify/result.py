@@ -82,5 +82,5 @@ class Verification:
     divergence: FirstDifference | None
     npu_ops: int | None  # how many operators ran on the simulated NPU; None where nobody counted
     cpu_fallbacks: tuple[OpUse, ...]  # computed on the CPU by torch_npu
-    not_simulated: tuple[OpUse, ...]
+    not_simulated: tuple[OpUse, ...]  # the simulated NPU raised NotImplementedError, where a card computes
     notes: tuple[str, ...]

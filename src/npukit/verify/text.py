@@ -63,7 +63,10 @@ def compared_lines(compared: Sequence[Compared]) -> Iterator[str]:
             yield f"{what.format(number)}, {_apart(max(figures.largest_difference for figures in alike))}"
 
 
-NOT_SIMULATED = "Not simulated: a card computes these operators; on the simulated NPU they raise an error"
+NOT_SIMULATED = (
+    "Not simulated: the script got a NotImplementedError here, where a card computes; verify these lines on a card, "
+    "with --device npu"
+)
 _KINDS: dict[Kind, str] = {
     "backward": "values that backward() was called on: {}",
     "outputs": "outputs of modules: {}",

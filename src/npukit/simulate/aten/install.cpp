@@ -14,7 +14,9 @@
 namespace npusim {
 namespace {
 
-void not_simulated(const c10::OperatorHandle& op, torch::jit::Stack*) {
+void not_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+    const auto count = op.schema().arguments().size();
+    trace_not_simulated(op, c10::ArrayRef<const c10::IValue>(stack->data() + stack->size() - count, count));
     C10_THROW_ERROR(
         NotImplementedError,
         c10::str(op.schema().name(), " is not simulated: it needs a real NPU, or a kernel in npukit.simulate.ops."));

@@ -92,14 +92,12 @@ std::string describe_inputs(c10::ArrayRef<const c10::IValue> inputs, bool& on_de
     return out.str();
 }
 
-// How torch_npu runs the op; empty for ops that are made of others, which are seen themselves.
+// How torch_npu runs the op; empty for ops that are made of others, which are seen themselves. That an op is not
+// simulated shows only when its kernel is reached: torch_npu's autograd kernels make many of them of others.
 std::string support(const c10::OperatorName& name) {
     const auto op = c10::Dispatcher::singleton().findSchema(name);
-    if (!op) {
+    if (!op || trace->not_simulated.count(toString(name))) {
         return "";
-    }
-    if (trace->not_simulated.count(toString(name))) {
-        return "not_simulated";
     }
     if (op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
         return "npu";
@@ -121,22 +119,27 @@ const char* card(const c10::OperatorName& name, c10::ArrayRef<const c10::IValue>
     return refuses(found->second, inputs) ? "not documented" : "documented";
 }
 
-void record(const at::RecordFunction& function, const c10::OperatorName& name) {
-    bool on_device = false;
-    const auto inputs = describe_inputs(function.inputs(), on_device);
-    const auto how = on_device ? support(name) : "";
-    if (how.empty()) {
-        return;
-    }
+void count(
+    const c10::OperatorName& name, const std::string& how, c10::ArrayRef<const c10::IValue> inputs,
+    const std::string& described, int64_t sequence_number) {
     const bool backward = !backward_lines.empty();
     const auto line = backward ? backward_lines.back() : python_line();
     const auto fields = R"("op": )" + quoted(toString(name)) + R"(, "support": ")" + how + R"(", "card": ")" +
-        card(name, function.inputs()) + R"(", "line": )" + quoted(line) + R"(, "backward": )" +
-        (backward ? "true" : "false") + R"(, "inputs": [)" + inputs + "]";
+        card(name, inputs) + R"(", "line": )" + quoted(line) + R"(, "backward": )" + (backward ? "true" : "false") +
+        R"(, "inputs": [)" + described + "]";
     const std::lock_guard<std::mutex> lock(trace->mutex);
     trace->counts[fields]++;
-    if (!backward && function.seqNr() >= 0) {
-        trace->forward[function.seqNr()] = line;
+    if (!backward && sequence_number >= 0) {
+        trace->forward[sequence_number] = line;
+    }
+}
+
+void record(const at::RecordFunction& function, const c10::OperatorName& name) {
+    bool on_device = false;
+    const auto described = describe_inputs(function.inputs(), on_device);
+    const auto how = on_device ? support(name) : "";
+    if (!how.empty()) {
+        count(name, how, function.inputs(), described, function.seqNr());
     }
 }
 
@@ -188,6 +191,13 @@ std::string file_of_this_rank(std::string file) {
 }
 
 } // namespace
+
+void trace_not_simulated(const c10::OperatorHandle& op, c10::ArrayRef<const c10::IValue> inputs) {
+    if (trace) {
+        bool on_device = true;
+        count(op.operator_name(), "not_simulated", inputs, describe_inputs(inputs, on_device), -1);
+    }
+}
 
 void install_trace(std::unordered_set<std::string> not_simulated, std::unordered_map<std::string, Limits> limits) {
     const char* const file = std::getenv("NPUKIT_SIM_TRACE");

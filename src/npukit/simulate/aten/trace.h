@@ -3,6 +3,8 @@
 
 #include "limits.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
+
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -11,5 +13,8 @@ namespace npusim {
 
 // Starts recording if NPUKIT_SIM_TRACE names a file; it is written when the process ends.
 void install_trace(std::unordered_set<std::string> not_simulated, std::unordered_map<std::string, Limits> limits);
+
+// Records that the program reached an op which is not simulated; does nothing without a trace.
+void trace_not_simulated(const c10::OperatorHandle& op, c10::ArrayRef<const c10::IValue> inputs);
 
 } // namespace npusim
