@@ -8,6 +8,8 @@ from pathlib import Path
 
 import yaml
 
+from npukit.simulate import versions
+
 ROOT = Path(__file__).resolve().parents[1]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 STEP = next(step for step in ACTION["runs"]["steps"] if "run" in step)
@@ -23,3 +25,13 @@ def test_every_input_reaches_the_script() -> None:
     passed = {re.search(r"inputs\.(\w+)", value)[1] for value in STEP["env"].values()}
     assert passed == set(ACTION["inputs"])
     assert all(name in SCRIPT.read_text() for name in STEP["env"])
+
+
+def test_one_torch_is_advised_everywhere() -> None:
+    """The versions differ only on a Python that has no torch_npu for the newest."""
+    pages = (ROOT / "docs" / "guides" / "ci.md", ROOT / "docs" / "guides" / "ci.zh.md")
+    found = re.findall(r"(?:torch|TORCH)\"?: \"([\d.]+)\"", "".join(page.read_text() for page in pages))
+    found += re.findall(r"^(?:ARG )?TORCH\s*:?=\s*([\d.]+)", (ROOT / "Dockerfile").read_text(), re.M)
+    found += re.findall(r"^TORCH\s*:?=\s*([\d.]+)", (ROOT / "Makefile").read_text(), re.M)
+    assert len(found) == 6
+    assert {*found, ACTION["inputs"]["torch"]["default"]} == {versions.advised((3, 11))}

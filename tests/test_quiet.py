@@ -1,18 +1,21 @@
-"""What is of no use to anybody is kept back; everything else is let through."""
+"""Of libraries that npukit runs nothing but errors is heard; in a script of the user's, all but what is useless."""
 
 from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Iterator
 
 import pytest
 
 from npukit import quiet
+from npukit.errors import NpukitWarning
 
 
 @pytest.fixture(autouse=True)
-def _process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quiet, "NATIVE", list(quiet.NATIVE))
+def _process_of_its_own() -> Iterator[None]:
+    yield
+    quiet.install()
 
 
 def test_warnings() -> None:
@@ -28,27 +31,52 @@ def test_warnings() -> None:
     assert [str(each.message) for each in heard] == ["torch.cuda.amp.GradScaler(args...) is deprecated."]
 
 
-def test_deprecations_are_told_to_whoever_wrote_the_call() -> None:
-    for own, told in ((True, 0), (False, 2)):
-        with warnings.catch_warnings(record=True) as heard:
-            warnings.simplefilter("always")
-            quiet.install(own)
-            warnings.filterwarnings("once", category=FutureWarning)  # as torch_npu does when it is imported
-            warnings.warn("`gradient_checkpointing_enable` is deprecated", FutureWarning, stacklevel=1)
-            warnings.warn("this function will be removed", DeprecationWarning, stacklevel=1)
-        assert len(heard) == told
+SAYS = """
+import logging, warnings
+warnings.filterwarnings("once", category=FutureWarning)  # as torch_npu does when it is imported
+for kind in (UserWarning, FutureWarning, DeprecationWarning, RuntimeWarning):
+    warnings.warn("of some kind", kind)
+logger = logging.getLogger("a_library")
+logger.setLevel("DEBUG")
+logger.info("all is well")
+logger.warning("nearly")
+logger.error("broken")
+"""
 
 
-def test_what_npukit_causes_is_told_to_nobody() -> None:
-    """As DeepSpeed makes torch and torch_npu say it in every training with ZeRO."""
-    for own, told in ((False, 2), (True, 0)):
-        with warnings.catch_warnings(record=True) as heard:
-            warnings.simplefilter("always")
-            quiet.install(own)
-            warnings.warn("barrier(): using the device under current context. You can specify …", stacklevel=1)
-            warnings.warn("Warning: Device do not support double dtype now, dtype cast …", stacklevel=1)
-        assert len(heard) == told
-        assert own == any("double" in each for each in quiet.NATIVE), "the simulated NPU reads them there"
+@pytest.mark.parametrize(
+    ("file", "own", "warned", "logged"),
+    [
+        ("/venv/lib/site-packages/a_library.py", True, 0, ["ERROR"]),
+        ("/venv/lib/site-packages/a_library.py", False, 4, ["INFO", "WARNING", "ERROR"]),
+        ("/home/me/rewards.py", True, 4, ["INFO", "WARNING", "ERROR"]),
+    ],
+)
+def test_libraries_are_npukits_affair_where_it_is_what_runs(
+    file: str, own: bool, warned: int, logged: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever they say, and however they set up Python's warnings and logging."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        quiet.install(own)
+        exec(compile(SAYS, file, "exec"), {"__name__": "a_library"})
+    assert (len(heard), [each.levelname for each in caplog.records]) == (warned, logged)
+
+
+def test_what_npukit_warns_of_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    quiet.install(own=True)
+    warnings.warn("The newest checkpoint is broken.", NpukitWarning, stacklevel=1)
+    assert capsys.readouterr().err == "npukit: The newest checkpoint is broken.\n"
+
+
+def test_with_verbose_everything_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(quiet.VERBOSITY, "verbose")
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        quiet.install(own=True)
+        warnings.warn("mkldnn_matmul failed, switching to BLAS gemm", stacklevel=1)
+        exec(compile(SAYS, "/venv/lib/site-packages/a_library.py", "exec"), {"__name__": "a_library"})
+    assert len(heard) == 5
 
 
 def test_what_concerns_the_user_is_said_once() -> None:
@@ -66,5 +94,5 @@ def test_loggers(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("transformers.modeling_utils")
     logger.warning("`loss_type=None` was set in the config but it is unrecognized.")
     logger.warning("Some weights of the model were not used.")
-    logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
+    logging.getLogger("uvicorn.error").error("Cancel 3 running task(s), timeout graceful shutdown exceeded")
     assert caplog.messages == ["Some weights of the model were not used."]

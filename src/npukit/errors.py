@@ -1,4 +1,4 @@
-"""The one kind of error that is the user's to fix."""
+"""The one kind of error that is the user's to fix, and the one kind of warning."""
 
 from __future__ import annotations
 
@@ -22,3 +22,10 @@ class NpukitError(Exception):
     @property
     def exit_code(self) -> int:
         return 1 if self.on_the_way else 2
+
+
+class NpukitWarning(UserWarning):
+    """Something the user should know, though the work goes on; the command prints it as one sentence.
+
+    >>> warnings.warn("The newest checkpoint is broken: an older one is used.", NpukitWarning, stacklevel=2)
+    """

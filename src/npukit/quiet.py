@@ -1,15 +1,24 @@
-"""What the libraries below say that is of no use to anybody: kept from the user. All else they say is let through.
+"""What the libraries below say, and who hears it.
 
-Every process that npukit starts calls `install`, before it imports torch; so does a simulated NPU.
+Every process that npukit starts calls `install`, before it imports torch; so do the command itself and a simulated NPU.
+Where npukit is what runs, libraries are its own affair: the user hears of their errors, and of nothing less. In a
+script of the user's everything is let through but what is of no use to anybody; it is listed here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
+import sys
+import sysconfig
 import warnings
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Literal
+
+from npukit.errors import NpukitWarning
 
 WARNINGS = (
     # On CPUs without bf16 or fp16 instructions, with all of its C++ frames.
@@ -20,12 +29,6 @@ WARNINGS = (
     r"Warning: Profiler clears events at the end of each cycle",
 )
 """Python's warnings, by how they begin; regular expressions."""
-
-OWN_WARNINGS = (
-    # torch about DeepSpeed's process group, in which every rank has one device.
-    r"barrier\(\): using the device under current context",
-)
-"""The same, where npukit is what runs: in a script of the user's they may be about that script."""
 
 ONCE = (
     # More data workers than cores: torch says it from two of its lines, for every loader.
@@ -38,28 +41,25 @@ LOGGERS = {
     "transformers.modeling_utils": ("`loss_type=None` was set in the config",),
     # DeepSpeed is imported by other libraries to see whether it is there.
     "DeepSpeed": ("Setting accelerator to CPU",),
-    # About a client's mistake, and about answers that were cut off: the client is told, and nobody else can mend it.
-    "uvicorn.error": ("Invalid HTTP request received", "Cancel "),
+    # An error of answers that were cut off: the client is told, and nobody else can mend it.
+    "uvicorn.error": ("Cancel ",),
     "torch.distributed.elastic.multiprocessing.redirects": ("NOTE: Redirects are currently not supported",),
 }
 """Messages of these loggers, by how they begin."""
 
-NATIVE = [
+NATIVE = (
     "require processing for 32 padding size, with memory allocation",
     "tensor will be created with base format",  # the words before are spelt differently from version to version
     # torch_npu's allocator, before it raises an exception with the same text.
     "NPU out of memory. Tried to allocate",
     # torch_npu's profiler, of operators' attributes, which nobody asked for.
     "FMW or CANN do not support feature",
-]
+)
 """Parts of what C++ code says: as a Python warning, or on stderr, where only the simulated NPU can hold it back."""
 
-OWN_NATIVE = (
-    # torch_npu about DeepSpeed's flat gradients and its sums in float64.
-    "npu::npu_format_cast: an autograd kernel was not registered",
-    "Device do not support double dtype now",
-)
-"""The same, where npukit is what runs; `install` adds them to NATIVE."""
+_NPUKIT = str(Path(__file__).parent)
+_STANDARD_LIBRARY = sysconfig.get_path("stdlib")
+_LIBRARY = re.compile(r"/(site-packages|dist-packages|torch_npu|transformers_modules)/|^<")
 
 
 VERBOSITY = "NPUKIT_VERBOSITY"  # what `npukit -q` and `npukit -v` hand on to the processes that they start
@@ -73,18 +73,21 @@ def verbosity() -> Verbosity:
 
 
 def install(own: bool = False) -> None:
-    """Keep this noise from the user, in this process; `own` if npukit is what runs in it, not a script of the user's.
-
-    What a library says about its deprecated functions is for whoever calls them: in a script that is the user.
+    """Keep noise from the user, in this process; `own` if npukit is what runs in it, not a script of the user's.
 
     >>> install()
     """
+    _hiding.close()
+    if own:
+        _hiding.enter_context(hide_libraries())
+    hide_useless()
+
+
+def hide_useless() -> None:
+    """Hide what is of no use to anybody, whoever runs."""
     if verbosity() == "verbose":
         return
-    if own:
-        _hide_deprecations()
-        NATIVE.extend(name for name in OWN_NATIVE if name not in NATIVE)
-    for pattern in (*WARNINGS, *(OWN_WARNINGS if own else ()), *(f".*{re.escape(part)}" for part in NATIVE)):
+    for pattern in (*WARNINGS, *(f".*{re.escape(part)}" for part in NATIVE)):
         warnings.filterwarnings("ignore", pattern)
     for pattern in ONCE:
         warnings.filterwarnings("once", pattern)
@@ -92,16 +95,50 @@ def install(own: bool = False) -> None:
         logging.getLogger(name).addFilter(_Without(beginnings))
 
 
-def _hide_deprecations() -> None:
-    """At the last place that every warning passes: torch_npu sets filters and a `showwarning` of its own."""
-    module: Any = warnings
-    show = module._showwarnmsg_impl
+def hide_native() -> None:
+    """The same for C++ code, which warns on stderr; it must be called before torch is imported."""
+    if verbosity() != "verbose":
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
-    def show_others(message: warnings.WarningMessage) -> None:
-        if not issubclass(message.category, FutureWarning | DeprecationWarning | PendingDeprecationWarning):
+
+_hiding = contextlib.ExitStack()
+
+
+@contextlib.contextmanager
+def hide_libraries() -> Iterator[None]:
+    """Show only what npukit or a file of the user's warns of or logs, and errors.
+
+    At the last place that every warning and every record passes: libraries set filters, levels and handlers of their
+    own, whenever they are imported.
+
+    >>> with hide_libraries():
+    ...     model.gradient_checkpointing_enable()
+    """
+    module: Any = warnings
+    logger: Any = logging.Logger
+    show, handle = module._showwarnmsg_impl, logger.handle
+
+    def show_users(message: warnings.WarningMessage) -> None:
+        if issubclass(message.category, NpukitWarning):
+            print(f"npukit: {message.message}", file=sys.stderr, flush=True)
+        elif _is_heard(message.filename):
             show(message)
 
-    module._showwarnmsg_impl = show_others
+    def handle_users(self: logging.Logger, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.ERROR or _is_heard(record.pathname):
+            handle(self, record)
+
+    module._showwarnmsg_impl, logger.handle = show_users, handle_users
+    try:
+        yield
+    finally:
+        module._showwarnmsg_impl, logger.handle = show, handle
+
+
+def _is_heard(file: str) -> bool:
+    """Whether a file is neither a library's nor npukit's, such as one with reward functions; with -v, every file."""
+    is_below = file.startswith((_NPUKIT, _STANDARD_LIBRARY)) or _LIBRARY.search(file)
+    return not is_below or verbosity() == "verbose"
 
 
 class _Without(logging.Filter):

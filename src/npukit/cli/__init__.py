@@ -13,7 +13,7 @@ from npukit.cli.help import QuietOption, VerboseOption, usage_sentence
 from npukit.cli.results import forget, print_error
 from npukit.cli.verbs import Verbs, extra_of, new_app
 from npukit.errors import NpukitError
-from npukit.quiet import verbosity
+from npukit.quiet import hide_libraries, verbosity
 from npukit.report import language
 from npukit.report.result import data_of, error_data
 from npukit.report.terminal import printable
@@ -68,7 +68,8 @@ def main() -> None:
     forget()
     try:
         check_system(sys.argv[1:])
-        code = app(prog_name="npukit", standalone_mode=False)
+        with hide_libraries():
+            code = app(prog_name="npukit", standalone_mode=False)
     except NpukitError as error:
         if verbosity() == "verbose":
             import traceback

@@ -14,6 +14,8 @@ Every start passes here: it imports nothing but what it needs.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 import types
@@ -43,7 +45,9 @@ def main() -> None:
     folder = str(Path.cwd() if arguments[0] == "-m" else Path(arguments[0]).resolve().parent)
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = folder
-    quiet.install(own=is_ours(arguments))
+    if is_ours(arguments):
+        quiet.hide_native()
+    begin(arguments)
     hide_torch_npu()
     if auto:
         from npukit.shim.to_npu import apply
@@ -71,6 +75,14 @@ def is_ours(arguments: list[str]) -> bool:
     return arguments[0] == "-m" and arguments[1].startswith("npukit.")
 
 
+def begin(arguments: list[str]) -> None:
+    """Prepare this process for npukit's own modules, or for a script of the user's, which they may run in turn."""
+    own = is_ours(arguments)
+    quiet.install(own)
+    # Python looks for garbage several times when it ends: among a million objects of torch, a second of work.
+    (atexit.register if own else atexit.unregister)(gc.freeze)
+
+
 def run_command(arguments: list[str]) -> None:
     """Run `SCRIPT [ARGS]` or `-m MODULE [ARGS]` as the main module of this process.
 
@@ -78,6 +90,7 @@ def run_command(arguments: list[str]) -> None:
     """
     import runpy
 
+    begin(arguments)
     is_module = arguments[0] == "-m"
     sys.argv = arguments[1:] if is_module else arguments
     main = sys.modules["__main__"] = types.ModuleType("__main__")

@@ -18,7 +18,7 @@ from npukit import quiet
 from npukit.facts import aclnn
 from npukit.simulate.ops import hf32, registry
 
-quiet.install()
+quiet.hide_useless()
 registry.set_limits(aclnn.limits(os.environ.get("NPUKIT_SIM_CANN_VERSION", ""), os.environ["NPUKIT_SIM_CARD"]))
 hf32.install()
 kernels = registry.KERNELS

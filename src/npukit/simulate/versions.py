@@ -99,10 +99,18 @@ def pythons(torch_version: str) -> list[str]:
     return pythons_by_torch().get(release(torch_version), [])
 
 
-def advised() -> str:
-    """The newest tested torch that this Python can have with torch_npu."""
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return next((version for version in TESTED if python in pythons(version)), TESTED[0])
+def advised(python: tuple[int, int] = sys.version_info[:2]) -> str:
+    """The torch that npukit's own pages and images use: the newest tested one that there are facts for.
+
+    A Python without a torch_npu for it gets an older one.
+
+    >>> advised((3, 11))
+    '2.13.0'
+    """
+    newest = key(Target.of().torch)
+    known = [version for version in TESTED if key(version)[: len(newest)] <= newest]
+    major, minor = python
+    return next((version for version in known if f"{major}.{minor}" in pythons(version)), known[0])
 
 
 def check(torch_version: str) -> None:

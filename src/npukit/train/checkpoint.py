@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from npukit.errors import NpukitError
+from npukit.errors import NpukitError, NpukitWarning
 from npukit.report.hashes import find_damaged, hash_files
 from npukit.report.unfinished import UNFINISHED, remove_unfinished
 from npukit.report.writing import disk_errors_named
@@ -93,7 +93,7 @@ class Checkpoints:
             try:
                 checkpoint = _read_in_place(folder)
             except NpukitError as error:
-                warnings.warn(f"{error} Looking for an older one.", stacklevel=2)
+                warnings.warn(f"{error} Looking for an older one.", NpukitWarning, stacklevel=2)
             else:
                 return self._check(checkpoint)
         return None

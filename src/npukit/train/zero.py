@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,8 @@ class Zero(Parallel):
         optimizer = make_optimizer(groups, self.options, place, sharded=True)
         self.scaler = None  # DeepSpeed has its own
         deepspeed = _import_deepspeed(self.device)
-        self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+        with redirect_stdout(io.StringIO()):  # of what it compiles it tells with print
+            self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
         self.model = self._engine
         self.optimizer = self._engine.optimizer
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -178,7 +177,6 @@ def _noted(config: Config) -> dict[str, Any]:
 def _gradients(model: Any, learning: Learning, config: Config) -> None:
     """Those of the first rows, which are the same on every rank."""
     size, device = config.training.batch_size, next(model.parameters()).device
-    warnings.filterwarnings("ignore", "Full backward hook is firing")  # PEFT's own, to count
     examples = learning.train
     for first in range(0, min(config.tuning.init_rows, len(examples)), size):
         rows = [examples[number] for number in range(first, min(first + size, len(examples)))]

@@ -8,7 +8,6 @@ and back afterwards. Padding needs no mask: it comes last, and nothing looks ahe
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +18,6 @@ from torch import Tensor
 from torch.distributed.nn.functional import all_to_all_single
 
 from npukit.launch.abilities import abilities
-
-# Its successor is private, and differs between the versions of torch that npukit works with.
-warnings.filterwarnings("ignore", r".*all_to_all_single is deprecated", FutureWarning)
 
 
 @dataclass(frozen=True)
