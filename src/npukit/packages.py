@@ -27,8 +27,8 @@ def require(*packages: str, extra: str = "") -> None:
         raise not_installed(missing, extra)
     for package in packages:
         wanted = next((brought[package] for brought in extras().values() if package in brought), "")
-        if (least := AT_LEAST.match(wanted)) and _numbers(found := _version(package)) < _numbers(least[1]):
-            command, needs = _command([package], extra), f"This needs {package}{wanted}, and {found} is installed"
+        if (least := AT_LEAST.match(wanted)) and _numbers(version := _version(package)) < _numbers(least[1]):
+            command, needs = _command([package], extra), f"This needs {package}{wanted}, and {version} is installed"
             raise NpukitError(f"{needs}: {command}.", code="missing_package", remedy=command)
 
 
@@ -56,17 +56,17 @@ def extras() -> dict[str, dict[str, str]]:
     >>> extras()["sim"]
     {'numpy': '', 'torch': '>=2.1'}
     """
-    found: dict[str, dict[str, str]] = {}
+    requirements: dict[str, dict[str, str]] = {}
     try:
         lines = importlib.metadata.requires("npukit") or ()
     except importlib.metadata.PackageNotFoundError:  # sources on PYTHONPATH, which were never installed
-        return found
+        return requirements
     for line in lines:
         requirement = REQUIREMENT.match(line)
         if requirement and requirement["extra"] not in (None, FOR_DEVELOPERS):
             name = requirement["name"].lower().replace("-", "_")
-            found.setdefault(requirement["extra"], {})[name] = requirement["version"].strip()
-    return found
+            requirements.setdefault(requirement["extra"], {})[name] = requirement["version"].strip()
+    return requirements
 
 
 def _command(packages: Sequence[str], extra: str) -> str:

@@ -202,7 +202,7 @@ def test_an_adapter_is_not_advised_where_one_is_trained(npu: torch.device, train
 
 def test_a_signal_only_asks_and_handlers_come_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with StopSignals(tell=False) as stop:
+    with StopSignals(announce=False) as stop:
         assert not stop.requested
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)  # torchrun hands on what the terminal sent already
@@ -234,7 +234,7 @@ def test_a_hang_writes_all_stacks_and_tells_who_lags(tmp_path: Path) -> None:
     told: list[str] = []
     ended = threading.Event()
 
-    def tell(text: str) -> None:
+    def log(text: str) -> None:
         told.append(text)
         ended.set()
 
@@ -244,7 +244,7 @@ def test_a_hang_writes_all_stacks_and_tells_who_lags(tmp_path: Path) -> None:
     (tmp_path / "hang-rank1.txt").write_text(
         json.dumps({"rank": 1, "last_step": 6, "seconds": 1, "at": "x", "waits": True})
     )
-    with HangWatch(options, rank=0, world_size=2, tell=tell) as hang:
+    with HangWatch(options, rank=0, world_size=2, log=log) as hang:
         for step in range(1, 8):
             time.sleep(0.1)
             hang.beat(step)
@@ -263,7 +263,7 @@ def test_a_hang_that_holds_pythons_lock_is_written_too(tmp_path: Path) -> None:
         import ctypes, time
         from npukit.train.options import TrainOptions
         from npukit.train.trouble.hang import HangWatch
-        with HangWatch(TrainOptions(output={str(tmp_path)!r}, hang_limit=0.4), tell=lambda text: None):
+        with HangWatch(TrainOptions(output={str(tmp_path)!r}, hang_limit=0.4), log=lambda text: None):
             time.sleep(0.3)
             ctypes.PyDLL(None).sleep(2)
     """

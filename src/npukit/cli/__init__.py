@@ -82,7 +82,7 @@ def main() -> None:
 
         known = disk_full(error) or missing_package(error, extra_of(sys.argv[1:]))
         if known is None:
-            _fail(error_data("internal", f"{type(error).__name__}: {error}"), 1, told=True)
+            _fail(error_data("internal", f"{type(error).__name__}: {error}"), 1, printed=True)
             raise
         code = _fail(data_of(known), known.exit_code)
     except _UsageError as error:
@@ -90,7 +90,7 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except Exception as error:
-        _fail(error_data("internal", f"{type(error).__name__}: {error}"), 1, told=True)
+        _fail(error_data("internal", f"{type(error).__name__}: {error}"), 1, printed=True)
         raise
     if code == INTERRUPTED:
         _fail(error_data("interrupted", "interrupted"), code)
@@ -106,9 +106,9 @@ def check_system(arguments: list[str]) -> None:
     raise NpukitError(f"npukit {verb} needs Linux, and this is {way_out}.")
 
 
-def _fail(error: dict[str, Any], code: int, told: bool = False) -> int:
+def _fail(error: dict[str, Any], code: int, printed: bool = False) -> int:
     """Tell of an error: as a sentence unless its traceback tells, and with --json as JSON too."""
     print_error(error, code, sys.argv[1:])
-    if not told:
+    if not printed:
         print(f"npukit: {printable(language.translated(error['message']))}", file=sys.stderr)
     return code

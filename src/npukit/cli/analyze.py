@@ -63,8 +63,8 @@ def analyze(
 
     if update_baseline and not baseline:
         raise NpukitError("--update-baseline needs --baseline FILE.")
-    with progress("reading", "files") as tell:
-        result = analysis.analyze(paths, target, select or (), ignore or (), trace_ops, tell)
+    with progress("reading", "files") as on_progress:
+        result = analysis.analyze(paths, target, select or (), ignore or (), trace_ops, on_progress)
     if baseline and update_baseline:
         write_baseline(baseline, result.findings)
     if baseline:

@@ -112,7 +112,7 @@ def _merge(use: Use, output: Path, json: bool) -> None:
     from npukit.report.progress import progress
 
     folder, adapters = _parts(use)
-    with progress("writing", "bytes") as told:
+    with progress("writing", "bytes") as on_progress:
         done = merge(
             folder,
             adapters,
@@ -121,7 +121,7 @@ def _merge(use: Use, output: Path, json: bool) -> None:
             shard_bytes=_bytes(use.export.shard_size),
             force=use.export.force,
             trust_remote_code=use.model.trust_remote_code,
-            progress=told,
+            progress=on_progress,
         )
     for note in done.notes:
         print(f"npukit: {note}", file=sys.stderr)
@@ -134,9 +134,9 @@ def _export_gguf(use: Use, output: Path, json: bool) -> None:
     from npukit.report.progress import progress
 
     folder, adapters = _parts(use)
-    with progress("writing", "bytes") as told:
+    with progress("writing", "bytes") as on_progress:
         options = use.export
-        done = export_gguf(folder, adapters, output, dtype=options.dtype, force=options.force, progress=told)
+        done = export_gguf(folder, adapters, output, dtype=options.dtype, force=options.force, progress=on_progress)
     merged = f", with {', '.join(done.adapters)} merged" if done.adapters else ""
     figures = f"{done.architecture}, {done.tensors} tensors{merged}; {_size(done.bytes)} in {done.dtype}"
     show(done, f"{done.output / FILE}: {figures}. For Ollama: ollama create NAME -f {done.output}/Modelfile", json)
@@ -179,8 +179,8 @@ def _quantise(use: Use, output: Path, text: Path | None, json: bool) -> None:
     folder, adapters = _parts(use)
     if adapters:
         raise NpukitError("Merge the adapters first: `npukit export MODEL --adapter A`, then --w8a8 on what it writes.")
-    with progress("writing", "bytes") as told:
-        done = quantise(folder, output, text, use.export.force, use.model.trust_remote_code, told)
+    with progress("writing", "bytes") as on_progress:
+        done = quantise(folder, output, text, use.export.force, use.model.trust_remote_code, on_progress)
     before, after = done.perplexity_before, done.perplexity_after
     size = f"{_size(done.bytes_before)} became {_size(done.bytes)}, {done.layers} layers in int8"
     show(done, f"{done.output}: {size}; perplexity {before:.4f} before, {after:.4f} after", json)

@@ -78,8 +78,8 @@ def migrate(
         show_result({"restored": restored}, f"Restored {counted(len(restored), 'file')}.", json)
         return
     goal = Goal(style, target or installed_target(), distributed=distributed)
-    with progress("reading", "files") as tell:
-        result = work_out(path, goal, select or (), ignore or (), tell)
+    with progress("reading", "files") as on_progress:
+        result = work_out(path, goal, select or (), ignore or (), on_progress)
     if test is not None:
         result = _checked(result, path, test)
     if in_place:
@@ -107,7 +107,7 @@ def _checked(migration: Migration, path: Path, command: str) -> Migration:
     from npukit.port.check import as_lines
     from npukit.port.check import check as run_checks
 
-    checked = run_checks(migration, path, command, tell=lambda line: print(f"npukit: {line} …", file=sys.stderr))
+    checked = run_checks(migration, path, command, log=lambda line: print(f"npukit: {line} …", file=sys.stderr))
     for line in as_lines(checked):
         print(printable(line), file=sys.stderr)
     if not checked.good:

@@ -47,11 +47,11 @@ def output_option(
 def report_option(*suffixes: str) -> Any:
     """The option --report: a file beside the result, whose format is that of its name."""
     *first, last = suffixes
-    named = f"{', '.join(first)} or {last}" if first else last
+    listed = f"{', '.join(first)} or {last}" if first else last
 
     def check(path: Path | None) -> Path | None:
         if path and path.suffix not in suffixes:
-            raise NpukitError(f"--report {path}: name a file that ends in {named}.")
+            raise NpukitError(f"--report {path}: name a file that ends in {listed}.")
         return file_place(path)
 
     return typer.Option(
@@ -60,7 +60,7 @@ def report_option(*suffixes: str) -> Any:
         callback=check,
         show_default=False,
         rich_help_panel=OUTPUT,
-        help=f"Also write a report to this file: {named}.",
+        help=f"Also write a report to this file: {listed}.",
     )
 
 

@@ -56,7 +56,7 @@ def port(
         test,
         data or (),
         devices,
-        tell=lambda line: print(f"npukit: {line}", file=sys.stderr),
+        log=lambda line: print(f"npukit: {line}", file=sys.stderr),
     )
     files = write_reports(result)
 

@@ -65,16 +65,16 @@ def answer(command: str, run: Callable[[], Any]) -> Any:
         _print(_answer, 0, folder)
 
 
-def _print(said: _Answer, exit_code: int, folder: Path) -> None:
+def _print(answer: _Answer, exit_code: int, folder: Path) -> None:
     back = handed_back(folder / "result.json")
-    expected = said.result()
+    expected = answer.result()
     if isinstance(expected, dict) and isinstance(back.get("result"), dict):
         expected = {**expected, **back["result"]}
     error = back.get("error")
     if error is None and exit_code and expected is None:
         error = error_data("failed", f"It ended with exit code {exit_code}; standard error says why.")
     result = expected if expected is not None else back.get("result")
-    print(to_json(envelope(said.command, result, exit_code, error)), flush=True)
+    print(to_json(envelope(answer.command, result, exit_code, error)), flush=True)
 
 
 def print_error(error: dict[str, Any], exit_code: int, arguments: list[str]) -> None:
@@ -100,19 +100,19 @@ def release_stdout() -> None:
 
 
 @contextlib.contextmanager
-def _stdout_is_stderr(said: _Answer) -> Iterator[None]:
+def _stdout_is_stderr(answer: _Answer) -> Iterator[None]:
     """What scripts, libraries and child processes print goes to standard error."""
     sys.stdout.flush()
-    said.stdout = os.dup(1)
+    answer.stdout = os.dup(1)
     os.dup2(2, 1)
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
     finally:
         sys.stderr.flush()
-        os.dup2(said.stdout, 1)
-        os.close(said.stdout)
-        said.stdout = -1
+        os.dup2(answer.stdout, 1)
+        os.close(answer.stdout)
+        answer.stdout = -1
 
 
 @contextlib.contextmanager

@@ -131,7 +131,7 @@ def _train(
     chosen = choose(device, count, card, suppose=dry_run)
     check_faults(faults, chosen)
     reading.check_card(chosen.card, chosen.has_bf16)
-    _tell(reading.dialect, reading.notes)
+    _print_notes(reading.dialect, reading.notes)
     nodes = nodes_of(os.environ).nodes
     if "LOCAL_RANK" not in os.environ:
         reading.config.training.check_devices(chosen.count * nodes)
@@ -164,7 +164,7 @@ def _check_options(words: list[str], context: typer.Context) -> None:
             raise NpukitError(f"There is no option {name}: did you mean {near}?")
 
 
-def _tell(dialect: str, notes: list[str]) -> None:
+def _print_notes(dialect: str, notes: list[str]) -> None:
     if notes and os.environ.get("LOCAL_RANK", "0") == "0":
         print(
             "npukit: note:" if dialect == "npukit" else f"npukit: read as {dialect}'s options; note:",

@@ -64,14 +64,14 @@ class TranslatedCommand(Command):
             output.parent.mkdir(parents=True, exist_ok=True)  # as those tools do
         unused: list[str] = []
         words = [*_words(reading.use, self.verb, flags, unused), *ours]
-        self._tell(reading, words, [key for key in unused if key in reading.written])
+        self._print_reading(reading, words, [key for key in unused if key in reading.written])
         return words
 
-    def _tell(self, reading: UseReading, words: list[str], unused: list[str]) -> None:
+    def _print_reading(self, reading: UseReading, words: list[str], unused: list[str]) -> None:
         command = shlex.join(["npukit", self.name or self.verb, *words])
         notes = [*reading.notes, *(f"{key}: npukit {self.verb} has no such option" for key in unused)]
-        told = f"npukit: read as {reading.dialect}'s: {command}"
-        print(printable("\n".join([told, *(f"  {note}" for note in notes)])), file=sys.stderr)
+        heading = f"npukit: read as {reading.dialect}'s: {command}"
+        print(printable("\n".join([heading, *(f"  {note}" for note in notes)])), file=sys.stderr)
 
 
 def _parted(args: list[str], flags: Mapping[str, Any], is_theirs: Callable[[str], bool]) -> tuple[list[str], list[str]]:
@@ -124,8 +124,8 @@ def _model(use: Use) -> tuple[str, Use]:
     applied = [adapter for adapter in use.adapters if adapter.name is None]
     if len(applied) != 1 or base(applied[0].path) != use.model.path:
         return use.model.path, use
-    named = tuple(adapter for adapter in use.adapters if adapter.name is not None)
-    return applied[0].path, use.model_copy(update={"adapters": named})
+    kept = tuple(adapter for adapter in use.adapters if adapter.name is not None)
+    return applied[0].path, use.model_copy(update={"adapters": kept})
 
 
 def _option(flag: str, value: Any, param: Any) -> Iterator[str]:

@@ -61,7 +61,7 @@ def tune(
     from npukit.llm.config.options import Config
     from npukit.llm.reading.read import read
     from npukit.llm.start import check_packages
-    from npukit.performance.tune.tune import told
+    from npukit.performance.tune.tune import describe
     from npukit.performance.tune.tune import tune as find
     from npukit.report.writing import write_text
 
@@ -77,8 +77,8 @@ def tune(
     def keep(config: Config) -> None:
         write_text(place, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
 
-    tell = functools.partial(print, file=sys.stderr, flush=True)
-    tuned = find(reading.config, chosen, trials, max_steps, max_memory, tell, keep)
+    log = functools.partial(print, file=sys.stderr, flush=True)
+    tuned = find(reading.config, chosen, trials, max_steps, max_memory, log, keep)
     keep(tuned.config)
-    fastest = f"fastest, {tuned.gain:.2f} times as fast as before, written to {place}:\n{told(tuned.best)}"
+    fastest = f"fastest, {tuned.gain:.2f} times as fast as before, written to {place}:\n{describe(tuned.best)}"
     show({**tuned.as_json(), "output": place}, fastest, json)

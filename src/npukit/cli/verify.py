@@ -50,7 +50,7 @@ def verify(
         device,
         devices,
         tolerance,
-        tell=lambda line: print(f"npukit: {line}", file=sys.stderr),
+        log=lambda line: print(f"npukit: {line}", file=sys.stderr),
     )
     if report:
         from npukit.report.migration_html import write_report

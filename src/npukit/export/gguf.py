@@ -107,10 +107,10 @@ def _kind(gguf: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
 
 
 def _named(names: Any, name: str) -> str:
-    found: str | None = names.get_name(name, try_suffixes=(".weight", ".bias"))
-    if found is None:
+    known: str | None = names.get_name(name, try_suffixes=(".weight", ".bias"))
+    if known is None:
         raise NpukitError(f"llama.cpp has no place for the weight {name}: GGUF cannot hold this model.")
-    return found
+    return known
 
 
 def _for_llama_cpp(name: str, tensor: Tensor, config: Any) -> Tensor:

@@ -99,8 +99,8 @@ def _compile(atc: str, command: tuple[str, ...], environ: Mapping[str, str], exp
         lines = [line for line in log.splitlines() if line.strip()]
         known = explained(log)
         shown = "\n  ".join(lines[-5:])
-        told = f"atc failed with exit code {done.returncode}:\n  {shown}" + (f"\n{known}" if known else "")
-        raise NpukitError(told, on_the_way=True)
+        sentence = f"atc failed with exit code {done.returncode}:\n  {shown}" + (f"\n{known}" if known else "")
+        raise NpukitError(sentence, on_the_way=True)
 
 
 def _script(command: tuple[str, ...]) -> str:

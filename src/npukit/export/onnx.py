@@ -119,9 +119,9 @@ def _difference(model: nn.Module, file: Path, words: int) -> float:
         mask[-1, : shape[0] - 1] = 0  # padding on the left
         with torch.no_grad():
             expected = model(ids, mask)
-        found = session.run(["logits"], {"input_ids": ids.numpy(), "attention_mask": mask.numpy()})[0]
+        logits = session.run(["logits"], {"input_ids": ids.numpy(), "attention_mask": mask.numpy()})[0]
         real = mask.bool()
-        apart = (torch.from_numpy(found) - expected)[real].abs().max() / expected[real].abs().max()
+        apart = (torch.from_numpy(logits) - expected)[real].abs().max() / expected[real].abs().max()
         largest = max(largest, float(apart))
     return largest
 

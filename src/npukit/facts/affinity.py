@@ -47,5 +47,5 @@ def fused(pattern: str, target: Target) -> Fused | None:
     >>> fused("rms_norm", Target.of()).op
     'npu_rms_norm'
     """
-    found = _fused()[pattern]
-    return found if found.portable or has_own_op(found.op, target.torch_npu) else None
+    operator = _fused()[pattern]
+    return operator if operator.portable or has_own_op(operator.op, target.torch_npu) else None

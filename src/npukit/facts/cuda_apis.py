@@ -55,6 +55,6 @@ def cuda_api(name: str) -> CudaApi | None:
     """
     parts = name.split(".")
     for length in range(len(parts), 1, -1):
-        if found := _by_name().get(".".join(parts[:length])):
-            return found
+        if api := _by_name().get(".".join(parts[:length])):
+            return api
     return None

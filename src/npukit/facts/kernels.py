@@ -52,8 +52,8 @@ def kernel_named(names: Iterable[str]) -> KernelKind | None:
     'mx_driving.multi_scale_deformable_attn'
     """
     lowered = [_words(name) for name in names]
-    found = (kernel for name in lowered for kernel in _kernels() if re.search(kernel.pattern, name))
-    return next(found, None)
+    matching = (kernel for name in lowered for kernel in _kernels() if re.search(kernel.pattern, name))
+    return next(matching, None)
 
 
 def _words(name: str) -> str:

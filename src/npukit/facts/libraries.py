@@ -63,8 +63,8 @@ def named(text: str) -> Library | None:
     ('FlashAttention', 'FlashAttention', None)
     """
     pattern, by_name = _names()
-    found = pattern.search(_HUMP.sub("_", text).lower())
-    return by_name[_BETWEEN.sub("", found[0])] if found else None
+    match = pattern.search(_HUMP.sub("_", text).lower())
+    return by_name[_BETWEEN.sub("", match[0])] if match else None
 
 
 @functools.cache

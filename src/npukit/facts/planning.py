@@ -62,11 +62,11 @@ def speed_of(name: str) -> Speed | None:
     1759000000000.0
     """
     try:
-        found = card(name)
+        known = card(name)
     except NpukitError:
         row = next((row for row in gpus() if row["name"].lower() == name.lower()), None)
         return Speed(row["tflops"] * 1e12, row["bandwidth_gbs"] * 1e9) if row else None
-    if found.tflops is None or found.bandwidth_gbs is None:
+    if known.tflops is None or known.bandwidth_gbs is None:
         return None
-    links = [(speed or 0.0) * 1e9 for speed in (found.link_gbs, found.network_gbs)]
-    return Speed(found.tflops * 1e12, found.bandwidth_gbs * 1e9, *links)
+    links = [(speed or 0.0) * 1e9 for speed in (known.link_gbs, known.network_gbs)]
+    return Speed(known.tflops * 1e12, known.bandwidth_gbs * 1e9, *links)

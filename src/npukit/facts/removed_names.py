@@ -35,5 +35,5 @@ def removed_name(name: str, torch: str) -> RemovedName | None:
     'torch._six'
     """
     parts = name.split(".")
-    found = (removed_names().get(".".join(parts[:length])) for length in range(len(parts), 1, -1))
-    return next((name for name in found if name and key(torch) >= key(name.missing_from)), None)
+    candidates = (removed_names().get(".".join(parts[:length])) for length in range(len(parts), 1, -1))
+    return next((name for name in candidates if name and key(torch) >= key(name.missing_from)), None)

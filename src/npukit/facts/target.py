@@ -76,9 +76,9 @@ class Target:
         """
         pairs = {name: (getattr(self, name), there.get(name, "")) for name in _FIELDS}
         return {
-            name: (wanted, found)
-            for name, (wanted, found) in pairs.items()
-            if wanted and not (wanted == found if name == "card" else _is_of(found, wanted))
+            name: (wanted, installed)
+            for name, (wanted, installed) in pairs.items()
+            if wanted and not (wanted == installed if name == "card" else _is_of(installed, wanted))
         }
 
     def has_torch(self, version: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,9 @@ from npukit.llm.config.use import Use
 from npukit.llm.data.questions import Question, question_of
 from npukit.llm.data.row import BadRow
 from npukit.llm.data.sources import Table
+from npukit.report.progress import OnProgress
 
 MAX_PIXEL_BYTES = 2**30  # of pictures that wait in the engine
-Told = Callable[[int, int], None]  # rows answered, rows in all
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class _Running:
     tokens: int = 0
 
 
-def infer(use: Use, told: Told = lambda done, total: None) -> Inferred | None:
+def infer(use: Use, on_progress: OnProgress = lambda done, total: None) -> Inferred | None:
     """Answer all rows, or this rank's share of them; None where other ranks have not ended yet.
 
     A run that was killed goes on where it was when it is started again in the same way.
@@ -69,7 +69,7 @@ def infer(use: Use, told: Told = lambda done, total: None) -> Inferred | None:
     resumed, start, tokens = len(answers.done), time.monotonic(), 0
     mine = [number for number in range(1, total + 1) if number % ranks == rank % ranks and number not in answers.done]
     if mine:
-        tokens = _Batch(use, answers, told, total, resumed).run(tables, set(mine))
+        tokens = _Batch(use, answers, on_progress, total, resumed).run(tables, set(mine))
     if not answers.finish(total):
         return None
     seconds = time.monotonic() - start
@@ -93,8 +93,8 @@ def _settings(use: Use, paths: list[str], tables: list[Table]) -> dict[str, Any]
 class _Batch:
     """Keeps the engine filled with rows, and writes down each answer as it ends."""
 
-    def __init__(self, use: Use, answers: Answers, told: Told, total: int, done: int) -> None:
-        self._use, self._answers, self._told, self._total, self._done = use, answers, told, total, done
+    def __init__(self, use: Use, answers: Answers, on_progress: OnProgress, total: int, done: int) -> None:
+        self._use, self._answers, self._on_progress, self._total, self._done = use, answers, on_progress, total, done
         self._loaded: Loaded = load(use)
         self._engine = start_engine(self._loaded, use.engine)
         self._sampling: SamplingParams = replace(self._loaded.defaults, **use.sampling.of_an_answer())
@@ -105,7 +105,7 @@ class _Batch:
 
     def run(self, tables: list[Table], wanted: set[int]) -> int:
         """Answer the wanted rows; returns how many tokens that took."""
-        self._told(self._done, self._total)
+        self._on_progress(self._done, self._total)
         beside = tuple(dict.fromkeys(file.parent for table in tables for file in table.files))
         self._fetch = from_disk(self._use.data.folder, self._use.data.media_dir, beside)
         waiting = self._waiting(tables, wanted)
@@ -182,7 +182,7 @@ class _Batch:
     def _end(self, number: int, row: dict[str, Any]) -> None:
         self._answers.add(number, row)
         self._done += 1
-        self._told(self._done, self._total)
+        self._on_progress(self._done, self._total)
 
 
 def _asked(question: Question) -> dict[str, Any]:

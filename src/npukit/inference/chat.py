@@ -76,23 +76,23 @@ class Conversation:
 
         Raises NpukitError, with the history as it was, where it cannot be asked.
         """
-        pictures = [{"type": "image", "image": each} for each in self.shown]
+        pictures = [{"type": "image", "image": path} for path in self.shown]
         content = [*pictures, {"type": "text", "text": text}] if pictures else text
         messages = [*self.messages, {"role": "user", "content": content}]
         system = [{"role": "system", "content": self.system}] if self.system else []
         prompt, request = self._loaded.request([*system, *messages], self.sampling)
         parser = self._loaded.chat.parser(prompt)
-        said = ""
+        answer = ""
         start, number = time.monotonic(), self._engine.add(request)
         self.messages, self.shown = messages, []
         for piece in self._pieces(number, start, stopped):
             for part in parser.feed(piece):
-                said += part.text if isinstance(part, Content) else ""
+                answer += part.text if isinstance(part, Content) else ""
                 yield part
         for part in parser.end():
-            said += part.text if isinstance(part, Content) else ""
+            answer += part.text if isinstance(part, Content) else ""
             yield part
-        self.messages.append({"role": "assistant", "content": said})
+        self.messages.append({"role": "assistant", "content": answer})
 
     def _pieces(self, number: int, start: float, stopped: Callable[[], bool]) -> Iterator[str]:
         stream = TextStream(self._loaded.tokenizer, self._stops, hidden=self._hidden)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,13 @@ from npukit.inference.engine import Engine
 from npukit.inference.engine.request import Request, SamplingParams
 from npukit.inference.loading import load, start_engine
 from npukit.llm.config.use import Use
+from npukit.report.progress import OnProgress
 
 LETTERS = ("A", "B", "C", "D")
 COLUMNS = ("question", *(letter.lower() for letter in LETTERS), "answer")
 WINDOW = 2048  # tokens that are seen at once, where the model can
 ONE = SamplingParams(temperature=0, max_tokens=1)
 CJK = re.compile(r"[\u4e00-\u9fff]")
-Told = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Choice:
         return f"{self.question.strip()}\n{listed}\n{ask}"
 
 
-def evaluate(use: Use, paths: Sequence[str], told: Told = lambda done, total: None) -> Evaluated:
+def evaluate(use: Use, paths: Sequence[str], on_progress: OnProgress = lambda done, total: None) -> Evaluated:
     """Evaluate a model on .txt files (perplexity) and .csv files (multiple choice), or folders of them.
 
     >>> evaluate(Use(model={"path": "qwen2"}), ["ceval/val"]).accuracy
@@ -72,14 +72,14 @@ def evaluate(use: Use, paths: Sequence[str], told: Told = lambda done, total: No
     engine = start_engine(loaded, use.engine)
     results = []
     for number, file in enumerate(files):
-        told(number, len(files))
+        on_progress(number, len(files))
         if file in choices:
             results.append(_choose(engine, loaded.tokenizer, file, choices[file]))
         else:
             text = file.read_text(encoding="utf-8")
             mean, tokens = mean_loss(engine, loaded.tokenizer(text)["input_ids"], file)
             results.append(EvaluatedFile(str(file), tokens, math.exp(mean)))
-    told(len(files), len(files))
+    on_progress(len(files), len(files))
     scores = [result.accuracy for result in results if result.accuracy is not None]
     return Evaluated(use.model.path, tuple(results), sum(scores) / len(scores) if scores else None)
 

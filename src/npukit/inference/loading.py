@@ -178,7 +178,7 @@ def _config(folder: Path, use: Use) -> Any:
 
 def _load_weights(folder: Path, config: Any, dtype: torch.dtype, use: Use, kind: Any) -> Any:
     with _named(folder), quiet():
-        model, told = kind.from_pretrained(
+        model, loaded = kind.from_pretrained(
             folder,
             config=config,
             dtype=dtype,
@@ -186,10 +186,10 @@ def _load_weights(folder: Path, config: Any, dtype: torch.dtype, use: Use, kind:
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # they are told below, all at once
         )
-    if wrong := told["mismatched_keys"]:
+    if wrong := loaded["mismatched_keys"]:
         some = [f"{name} is {tuple(there)} instead of {tuple(here)}" for name, there, here in sorted(wrong)[:SHOWN]]
         raise NpukitError(f"The weights in {folder} do not fit its config.json: {_some(some, len(wrong))}.")
-    if missing := sorted(told["missing_keys"]):
+    if missing := sorted(loaded["missing_keys"]):
         raise NpukitError(f"{folder} lacks weights: {_some(missing[:SHOWN], len(missing))}. Download it again.")
     return model
 
@@ -232,8 +232,8 @@ def _defaults(generation: dict[str, Any], chat: Chat) -> SamplingParams:
     }
     if not generation.get("do_sample"):
         return SamplingParams(temperature=0, **common)
-    named = {name: generation[name] for name in ("temperature", "top_p", "top_k", "min_p") if generation.get(name)}
-    return SamplingParams(**named, **common)
+    sampling = {name: generation[name] for name in ("temperature", "top_p", "top_k", "min_p") if generation.get(name)}
+    return SamplingParams(**sampling, **common)
 
 
 @contextlib.contextmanager

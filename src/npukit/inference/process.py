@@ -10,7 +10,7 @@ from npukit.inference.start import UseJob, taken_over
 
 
 def main() -> None:
-    """Do the job of this process. What the user can fix is told by npukit.launch.script."""
+    """Do the job of this process. npukit.launch.script shows what the user can fix."""
     job = taken_over()
     {"chat": _chat, "infer": _infer, "eval": _evaluate}[job.verb](job)
 
@@ -34,8 +34,8 @@ def _infer(job: UseJob) -> None:
     from npukit.inference.show import show_inferred
     from npukit.report.progress import progress
 
-    with progress("answering", "rows") as told:
-        done = infer(job.use, told)
+    with progress("answering", "rows") as on_progress:
+        done = infer(job.use, on_progress)
     if done is not None:
         show_inferred(done, job.json)
         if done.failed:
@@ -50,8 +50,8 @@ def _evaluate(job: UseJob) -> None:
     from npukit.inference.show import show_evaluated
     from npukit.report.progress import progress
 
-    with progress("evaluating", "rows") as told:
-        done = evaluate(job.use, [source.path for source in job.use.data.input], told)
+    with progress("evaluating", "rows") as on_progress:
+        done = evaluate(job.use, [source.path for source in job.use.data.input], on_progress)
     show_evaluated(done, job.json)
 
 

@@ -116,9 +116,9 @@ class Service:
                     raise RuntimeError("The engine has stopped.") from self.failure
                 value = function()
             except Exception as error:
-                self._tell(_fail, result, error)
+                self._call_in_loop(_fail, result, error)
             else:
-                self._tell(_resolve, result, value)
+                self._call_in_loop(_resolve, result, value)
 
         self._work.put(work)
         if self.failure is not None:  # nobody takes work any more
@@ -134,10 +134,10 @@ class Service:
         try:
             while self._take_work():
                 if outputs := self.engine.step():
-                    self._tell(self._hand_out, outputs)
+                    self._call_in_loop(self._hand_out, outputs)
         except BaseException as error:  # the engine's own mistake: nothing it has can be trusted any more
             self.failure = error
-            self._tell(self._fail_all, error)
+            self._call_in_loop(self._fail_all, error)
 
     def _take_work(self) -> bool:
         """Do what was asked for since the last step; with nothing to compute, wait for a while until something is."""
@@ -150,7 +150,7 @@ class Service:
         except Empty:
             return True
 
-    def _tell(self, function: Callable[..., None], *arguments: object) -> None:
+    def _call_in_loop(self, function: Callable[..., None], *arguments: object) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function, *arguments)
 

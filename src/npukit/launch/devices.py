@@ -143,35 +143,36 @@ def _simulated(count: int | None, card: str, machine: Machine) -> Devices:
     # The numbers that the user's variables name must exist: 4,5 takes six cards, of which two are seen.
     highest = max((int(number) for number in (chosen or "").split(",") if number.isdecimal()), default=-1)
     there = max(count or 1, highest + 1)
-    found = Devices("npu", 1, visible_among(there, chosen), True, find_card(card).name, there)
-    if not found.visible:
+    simulated = Devices("npu", 1, visible_among(there, chosen), True, find_card(card).name, there)
+    if not simulated.visible:
         raise NpukitError(_hidden(Npus(there, ()), chosen or ""))
-    return _used(found, count)
+    return _used(simulated, count)
 
 
-def _used(found: Devices, count: int | None) -> Devices:
-    there = len(found.visible)
+def _used(devices: Devices, count: int | None) -> Devices:
+    there = len(devices.visible)
     if count is not None and count > there:
-        more = f"set {VISIBLE_BY[found.kind]}" if count <= found.total else f"run `npukit sim env --devices {count}`"
-        remedy = f"request fewer, or {more}" if count <= found.total or found.simulated else "request fewer"
+        are_there = count <= devices.total
+        more = f"set {VISIBLE_BY[devices.kind]}" if are_there else f"run `npukit sim env --devices {count}`"
+        remedy = f"request fewer, or {more}" if are_there or devices.simulated else "request fewer"
         are = "is" if there == 1 else "are"
-        raise NpukitError(f"{count} {NAMES[found.kind]}s were requested, but {there} {are} visible: {remedy}.")
-    return replace(found, count=count or there)
+        raise NpukitError(f"{count} {NAMES[devices.kind]}s were requested, but {there} {are} visible: {remedy}.")
+    return replace(devices, count=count or there)
 
 
 def _absent(wanted: Wanted, machine: Machine) -> str:
     if wanted is Wanted.cuda:
         return "This machine has no CUDA device that torch can use: choose --device cpu or --device auto."
-    found = npus(machine)
-    if found.count:
-        return _hidden(found, machine.environ.get(VISIBLE, ""))
+    there = npus(machine)
+    if there.count:
+        return _hidden(there, machine.environ.get(VISIBLE, ""))
     return (
         "This machine has no NPU: use --device sim for a simulated one, or run `npukit doctor` if it should have one."
     )
 
 
-def _hidden(found: Npus, value: str) -> str:
-    return f"{VISIBLE}={value!r} hides all {found.count} NPUs: unset it, or list their numbers in ascending order."
+def _hidden(there: Npus, value: str) -> str:
+    return f"{VISIBLE}={value!r} hides all {there.count} NPUs: unset it, or list their numbers in ascending order."
 
 
 def count_gpus(machine: Machine) -> int:
@@ -180,8 +181,9 @@ def count_gpus(machine: Machine) -> int:
         return 0
     code = "import torch; print(torch.cuda.device_count())"
     environment = {**machine.environ, AUTOLOAD: "0"}
-    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True).stdout.strip()
-    return int(said) if said.isdecimal() else 0
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    count = done.stdout.strip()
+    return int(count) if count.isdecimal() else 0
 
 
 def torch_device() -> torch.device:
@@ -191,8 +193,8 @@ def torch_device() -> torch.device:
     """
     import torch
 
-    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    kind = os.environ.get(GIVEN) or (found.type if found else "cpu")
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    kind = os.environ.get(GIVEN) or (accelerator.type if accelerator else "cpu")
     if kind == "cpu":
         return torch.device("cpu")
     module = getattr(torch, kind, None)

@@ -82,9 +82,9 @@ def from_ascend_job(environ: Environ) -> NodePlan | None:
     here, pod = environ.get("LOCAL_RANK"), _number(environ, "RANK")
     of_list = len(here.split(",")) if here else ranks
     if not ranks or not everywhere or pod is None or of_list != ranks or everywhere % ranks:
-        said = ", ".join(f"{name}={environ[name]}" for name in POD_VARIABLES if name in environ)
+        listed = ", ".join(f"{name}={environ[name]}" for name in POD_VARIABLES if name in environ)
         raise NpukitError(
-            f"The variables of this pod contradict each other ({said}): WORLD_SIZE counts the NPUs of an AscendJob, "
+            f"The variables of this pod contradict each other ({listed}): WORLD_SIZE counts the NPUs of an AscendJob, "
             "LOCAL_WORLD_SIZE those of this pod, RANK the pods. Correct them, or give --nnodes, --node-rank and "
             "--master."
         )
@@ -125,8 +125,8 @@ def from_kubernetes(environ: Environ) -> NodePlan | None:
     if nodes is None or rank is None or not master or nodes < 2:
         return None
     port = _number(environ, "PET_MASTER_PORT", "MASTER_PORT") or DEFAULT_PORT
-    said = "PET_NNODES" if "PET_NNODES" in environ else "WORLD_SIZE"
-    source = f"Kubernetes, {said} counts nodes"
+    variable = "PET_NNODES" if "PET_NNODES" in environ else "WORLD_SIZE"
+    source = f"Kubernetes, {variable} counts nodes"
     return NodePlan(nodes, rank, master, port, _number(environ, "PET_NPROC_PER_NODE"), source)
 
 
@@ -160,8 +160,8 @@ def from_hostfile(text: str, names_of_this_host: Collection[str]) -> NodePlan:
             if slots and not slots[0].isdigit():
                 raise NpukitError(f"The hostfile says slots={slots[0]} for {host}: that must be a number.")
             return NodePlan(len(hosts), rank, hosts[0][0], ranks=int(slots[0]) if slots else None, source="hostfile")
-    named = ", ".join(words[0] for words in hosts)
-    raise NpukitError(f"This host is not in the hostfile, which names {named}: add it, or give --node-rank.")
+    listed = ", ".join(words[0] for words in hosts)
+    raise NpukitError(f"This host is not in the hostfile, which names {listed}: add it, or give --node-rank.")
 
 
 def parse_master(text: str) -> tuple[str, int]:

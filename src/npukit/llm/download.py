@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from npukit.llm.hub import Kind
-from npukit.report.progress import Told, progress
+from npukit.report.progress import OnProgress, progress
 
 LOOKS = 0.5  # seconds between two looks at the disk
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -29,15 +29,15 @@ def download(kind: Kind, name: str, revision: str | None = None, weights: bool =
 
     if constants.HF_HUB_OFFLINE:
         return Path(snapshot_download(name, repo_type=kind, revision=revision))
-    found: Any = HfApi().repo_info(name, repo_type=kind, revision=revision, files_metadata=True)
-    sizes = {file.rfilename: file.size or 0 for file in found.siblings or ()}
+    info: Any = HfApi().repo_info(name, repo_type=kind, revision=revision, files_metadata=True)
+    sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
     ignored = _ignored(sizes, weights) if kind == "model" else []
     folder = Path(constants.HF_HUB_CACHE) / f"{kind}s--{name.replace('/', '--')}"
-    there = folder / "snapshots" / found.sha
+    there = folder / "snapshots" / info.sha
     wanted = (file for file in sizes if not any(fnmatch(file, pattern) for pattern in ignored))
     missing = sum(sizes[file] for file in wanted if not (there / file).exists())
     disable_progress_bars()  # of which there is one a file
-    with progress(f"Downloading {name}", "bytes") as told, _watched(folder, missing, told):
+    with progress(f"Downloading {name}", "bytes") as on_progress, _watched(folder, missing, on_progress):
         return Path(snapshot_download(name, repo_type=kind, revision=revision, ignore_patterns=ignored))
 
 
@@ -49,12 +49,12 @@ def _ignored(files: Iterable[str], weights: bool) -> list[str]:
 
 
 @contextmanager
-def _watched(folder: Path, total: int, told: Told) -> Iterator[None]:
+def _watched(folder: Path, total: int, on_progress: OnProgress) -> Iterator[None]:
     """Look now and then how much has arrived; the library's own figures differ from version to version."""
     before, done = _bytes_in(folder), threading.Event()
 
     def look() -> None:
-        told(min(_bytes_in(folder) - before, total), total)
+        on_progress(min(_bytes_in(folder) - before, total), total)
 
     def watch() -> None:
         while not done.wait(LOOKS):

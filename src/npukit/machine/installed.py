@@ -55,13 +55,13 @@ def driver(machine: Machine) -> Driver | None:
 
 def canns(machine: Machine) -> tuple[Cann, ...]:
     """Every CANN: the one in use first, then the newest."""
-    named = [machine.environ[name] for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME") if machine.environ.get(name)]
+    given = [machine.environ[name] for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME") if machine.environ.get(name)]
     homes = ["/usr/local/Ascend", f"{machine.environ.get('HOME', '/root')}/Ascend"]
     patterns = [f"{home}/{part}" for home in homes for part in ("cann-[0-9]*", "cann", "ascend-toolkit/[0-9l]*")]
-    folders = [machine.path(name) for name in named] + [path for pattern in patterns for path in machine.glob(pattern)]
+    folders = [machine.path(name) for name in given] + [path for pattern in patterns for path in machine.glob(pattern)]
     by_place: dict[str, Cann] = {}
     for folder in folders:
-        cann = _cann(machine, machine.shown(folder), in_use=machine.shown(folder) in named)
+        cann = _cann(machine, machine.shown(folder), in_use=machine.shown(folder) in given)
         if cann:
             by_place.setdefault(str(folder.resolve()), cann)
     return tuple(sorted(by_place.values(), key=lambda cann: (cann.in_use, key(cann.version)), reverse=True))

@@ -86,8 +86,8 @@ def parse_info(text: str) -> Info:
             processes += _process(cells, numbers)
         elif BUS.search(cells[1]) and chips:
             chips[-1] = _second_row(chips[-1], cells, numbers)
-        elif named := re.match(r"(\d+)\s+(\S.*)", cells[0]):
-            chips.append(_first_row(int(named[1]), named[2], cells))
+        elif match := re.match(r"(\d+)\s+(\S.*)", cells[0]):
+            chips.append(_first_row(int(match[1]), match[2], cells))
     return Info(version[1] if version else "", tuple(chips), tuple(processes))
 
 
@@ -98,10 +98,10 @@ def _first_row(npu: int, name: str, cells: list[str]) -> Chip:
 
 
 def _second_row(chip: Chip, cells: list[str], numbers: list[int]) -> Chip:
-    told = cells[2] if len(cells) > 2 else ""
-    memories = [(int(used), int(total)) for used, total in USED_OF_TOTAL.findall(told)]
+    text = cells[2] if len(cells) > 2 else ""
+    memories = [(int(used), int(total)) for used, total in USED_OF_TOTAL.findall(text)]
     used, total = next((pair for pair in reversed(memories) if pair[1]), (None, None))
-    cores = USED_OF_TOTAL.sub("", told).split()
+    cores = USED_OF_TOTAL.sub("", text).split()
     bus = BUS.search(cells[1])
     return replace(
         chip,

@@ -37,9 +37,9 @@ def probe(machine: Machine) -> MachineState:
         packages, torch_wanted = installed.packages(machine)
         if "torch_npu" in packages:
             questions["libraries"] = pool.submit(_load_libraries, machine)
-        found = replace(_from_files(machine), simulated=simulated, packages=packages, torch_wanted=torch_wanted)
+        machine_state = replace(_from_files(machine), simulated=simulated, packages=packages, torch_wanted=torch_wanted)
         answers = {name: question.result() for name, question in questions.items()}
-    return replace(found, **_from_answers(answers))
+    return replace(machine_state, **_from_answers(answers))
 
 
 def _from_files(machine: Machine) -> MachineState:

@@ -27,10 +27,10 @@ def cards_of_job(machine: Machine, there: int) -> tuple[int, ...] | None:
     if listed := environ.get("SLURM_STEP_GPUS") or environ.get("SLURM_JOB_GPUS"):
         return numbers_of(listed)
     details = machine.ask("scontrol", "show", "job", "--details", job, seconds=10.0).output
-    found = _GRES.search(_gres_of(node, details))
-    if not found:
+    match = _GRES.search(_gres_of(node, details))
+    if not match:
         return None
-    count, numbers = int(found[1]), found[2]
+    count, numbers = int(match[1]), match[2]
     if not numbers and count < there:
         raise NpukitError(
             f"SLURM gave this job {count} of the {there} NPUs of {node}, but does not say which: set "

@@ -67,11 +67,11 @@ def status(machine: Machine | None = None) -> MachineStatus:
         return MachineStatus("npu", tuple(_npus(parsed)), parse_topology(topology.output), simulated)
     files = machine.glob("/dev/davinci[0-9]*")
     if files:
-        said = "did not answer in time" if info.late else info.output.strip().partition("\n")[0] or "is not installed"
-        named = tuple(DeviceStatus(number, "NPU", machine.shown(path)) for number, path in enumerate(files))
-        return MachineStatus("npu", named, trouble=f"npu-smi: {said}. See `npukit doctor`.")
-    if gpus.good and (found := _gpus(gpus.output, processes.output)):
-        return MachineStatus("gpu", found)
+        reason = "did not answer in time" if info.late else info.output.strip().partition("\n")[0] or "is not installed"
+        devices = tuple(DeviceStatus(number, "NPU", machine.shown(path)) for number, path in enumerate(files))
+        return MachineStatus("npu", devices, trouble=f"npu-smi: {reason}. See `npukit doctor`.")
+    if gpus.good and (devices := _gpus(gpus.output, processes.output)):
+        return MachineStatus("gpu", devices)
     return MachineStatus("cpu", (_cpu(machine),))
 
 

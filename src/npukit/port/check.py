@@ -76,14 +76,14 @@ def is_no_worse(before: Ran, after: Ran) -> bool:
     return failed[1] <= failed[0]
 
 
-def check(migration: Migration, source: Path, command: str, tell: Callable[[str], None] = lambda _: None) -> PortCheck:
+def check(migration: Migration, source: Path, command: str, log: Callable[[str], None] = lambda _: None) -> PortCheck:
     """Check a migration of `source` that is not written yet; `command` may be empty.
 
     >>> check(migrate(Path("project")), Path("project"), "python -m pytest -q").good
     True
     """
     argv = arguments_of(command)
-    tell(f"importing {counted(len(migration.changes), 'changed file')} before and after")
+    log(f"importing {counted(len(migration.changes), 'changed file')} before and after")
     checked = check_imports(migration, source)
     if not argv:
         return PortCheck(checked.migration, checked.imported)
@@ -91,9 +91,9 @@ def check(migration: Migration, source: Path, command: str, tell: Callable[[str]
         before, after = folder / "before", folder / "after"
         write_copy(replace(migration, changes=()), source, before)
         write_copy(checked.migration, source, after)
-        tell(f"running {command} before")
+        log(f"running {command} before")
         original = run_in(before, argv, choose(Wanted.cpu))
-        tell(f"running {command} after, on the CPU and on a simulated NPU")
+        log(f"running {command} after, on the CPU and on a simulated NPU")
         migrated = tuple(run_in(after, argv, choose(wanted)) for wanted in (Wanted.cpu, Wanted.sim))
     return PortCheck(checked.migration, checked.imported, original, migrated)
 

@@ -56,8 +56,8 @@ def main() -> None:
             running[pid] = started
         pid = _ended(running)
         file, packages, pipe, _ = running.pop(pid)
-        with os.fdopen(pipe) as said:
-            outcome, error, missing, origin = json.loads(said.read() or '["runs", "", "", ""]')
+        with os.fdopen(pipe) as answer:
+            outcome, error, missing, origin = json.loads(answer.read() or '["runs", "", "", ""]')
         if missing and missing not in packages and len(packages) < _MOST_PACKAGES:
             absent |= {missing}
             waiting.append((file, packages | absent))
@@ -74,8 +74,8 @@ def _start(file: str, packages: frozenset[str]) -> tuple[int, _Started]:
         os.setpgid(0, 0)
         os.close(reading)
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-        said = json.dumps(_try(file, packages))
-        os.write(writing, said.encode())
+        outcome = json.dumps(_try(file, packages))
+        os.write(writing, outcome.encode())
         os._exit(0)
     os.close(writing)
     return pid, _Started(file, packages, reading, time.monotonic() + _SECONDS)

@@ -60,7 +60,7 @@ def check_imports(migration: Migration, source: Path) -> ImportCheck:
     >>> check_imports(migrate(Path("project")), Path("project")).put_back
     []
     """
-    found: list[Imported] = []
+    results: list[Imported] = []
     with temporary_folder("check") as folder:
         before = folder / "before"
         write_copy(replace(migration, changes=()), source, before)
@@ -76,11 +76,11 @@ def check_imports(migration: Migration, source: Path) -> ImportCheck:
                 for imported in _compare(after, _python_files(migration), device, original)
             ]
             broken = _to_blame([imported for imported in now if imported.broken], migration)
-            found += broken.values() if broken else now
+            results += broken.values() if broken else now
             if not broken:
                 break
             migration = _without(migration, broken)
-    return ImportCheck(migration, tuple(found))
+    return ImportCheck(migration, tuple(results))
 
 
 class ImportResult(NamedTuple):
@@ -123,15 +123,15 @@ def _compare(
     now = import_all(folder, {file: originals[file].stand_ins for file in files}, devices)
     for file, after in now.items():
         before = originals[file]
-        told = after if after.error else before
-        yield Imported(file, str(devices), before.outcome, after.outcome, told.error, told.origin, before.stand_ins)
+        shown = after if after.error else before
+        yield Imported(file, str(devices), before.outcome, after.outcome, shown.error, shown.origin, before.stand_ins)
 
 
 def _to_blame(broken: Sequence[Imported], migration: Migration) -> dict[str, Imported]:
     """The files to put back: where the errors arose, if those were changed, and else the files that fail."""
     changed = set(_python_files(migration))
-    named = ((imported.origin if imported.origin in changed else imported.file, imported) for imported in broken)
-    return {name: replace(imported, file=name) for name, imported in named}
+    to_blame = ((imported.origin if imported.origin in changed else imported.file, imported) for imported in broken)
+    return {name: replace(imported, file=name) for name, imported in to_blame}
 
 
 def _without(migration: Migration, broken: Mapping[str, Imported]) -> Migration:

@@ -28,7 +28,7 @@ from npukit.verify import verify
 from npukit.verify.text import as_text
 
 _FOLDER = Path(".npukit", "port")
-Tell = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def port(
     tests: str | None = None,
     data: Sequence[Path] = (),
     devices: int | None = None,
-    tell: Tell = lambda _: None,
+    log: Log = lambda _: None,
 ) -> Port:
     """Port the last commit of a project; a port that was stopped goes on.
 
@@ -81,17 +81,17 @@ def port(
     _bring(data, project, original)
     if command:
         check_command(command, original)
-    steps = [_said(tell, state.once("doctor", "", _doctor))]
-    steps.append(_said(tell, state.once("analyze", state.base, lambda: _analyze(original))))
-    steps.append(_said(tell, _migrated(repository, state, work, migrated, tell)))
+    steps = [_logged(log, state.once("doctor", "", _doctor))]
+    steps.append(_logged(log, state.once("analyze", state.base, lambda: _analyze(original))))
+    steps.append(_logged(log, _migrated(repository, state, work, migrated, log)))
     _bring(data, project, migrated)
     head = repository.head(state.branch)
     tests_command = _tests_of(original) if tests is None else tests
     key = f"{head} {tests_command}"
-    steps.append(_said(tell, state.once("tests", key, lambda: _tests(tests_command, original, migrated, tell))))
+    steps.append(_logged(log, state.once("tests", key, lambda: _tests(tests_command, original, migrated, log))))
     key = f"{head} {' '.join(command)} {devices or ''}".rstrip()
-    verified = state.once("verify", key, lambda: _verify(command, devices, original, migrated, tell))
-    steps.append(_said(tell, verified))
+    verified = state.once("verify", key, lambda: _verify(command, devices, original, migrated, log))
+    steps.append(_logged(log, verified))
     dirty = repository.is_dirty()
     return Port(project, work, migrated, state.branch, state.base, dirty, tuple(steps), analyze([migrated]))
 
@@ -113,8 +113,8 @@ def _begin(repository: Repository, work: Path, branch: str, style: Style) -> Por
     return state
 
 
-def _said(tell: Tell, step: PortStep) -> PortStep:
-    tell(f"{step.name}: {step.says}")
+def _logged(log: Log, step: PortStep) -> PortStep:
+    log(f"{step.name}: {step.says}")
     return step
 
 
@@ -130,7 +130,7 @@ def _analyze(original: Path) -> PortStep:
     return PortStep("analyze", "passed", analyze([original]).summary)
 
 
-def _migrated(repository: Repository, state: PortState, work: Path, migrated: Path, tell: Tell) -> PortStep:
+def _migrated(repository: Repository, state: PortState, work: Path, migrated: Path, log: Log) -> PortStep:
     if done := state.done("migrate", state.base):
         if not migrated.is_dir():  # the user may have removed it: the branch has everything
             repository.add_worktree(work / "migrated", state.branch)
@@ -140,7 +140,7 @@ def _migrated(repository: Repository, state: PortState, work: Path, migrated: Pa
         repository.delete_branch(state.branch)
     repository.add_worktree(work / "migrated", state.base, state.branch)
     migration = migrate(migrated, Goal(Style(state.style)))
-    tell(f"importing {counted(len(migration.changes), 'changed file')} before and after, on the CPU and simulated NPUs")
+    log(f"importing {counted(len(migration.changes), 'changed file')} before and after, on the CPU and simulated NPUs")
     checked = check_imports(migration, migrated)
     commits = list(commit_by_rule(checked.migration))
     places = sum(commit.places for commit in commits)
@@ -181,18 +181,18 @@ def _tests_of(project: Path) -> str:
     return "python -m pytest -q" if has_tests else ""
 
 
-def _tests(command: str, original: Path, migrated: Path, tell: Tell) -> PortStep:
+def _tests(command: str, original: Path, migrated: Path, log: Log) -> PortStep:
     argv = arguments_of(command)
     if not argv:
         return PortStep("tests", "skipped", "not run: there are no files that pytest would collect, or --test is empty")
-    tell(f"running {command} before and after")
+    log(f"running {command} before and after")
     before = run_in(original, argv, choose(Wanted.cpu))
     runs = [run_in(migrated, argv, choose(wanted)) for wanted in (Wanted.cpu, Wanted.sim)]
     worse = [run for run in runs if not is_no_worse(before, run)]
-    told = [f"before, on {before.device}: {_in_words(before)}"]
-    told += [f"after, on {run.device}: {_in_words(run)}" for run in runs]
+    results = [f"before, on {before.device}: {_in_words(before)}"]
+    results += [f"after, on {run.device}: {_in_words(run)}" for run in runs]
     last = worse[0].output.split("\n") if worse else ()
-    return PortStep("tests", "failed" if worse else "passed", "; ".join(told), tuple(last))
+    return PortStep("tests", "failed" if worse else "passed", "; ".join(results), tuple(last))
 
 
 def _in_words(ran: Ran) -> str:
@@ -201,13 +201,13 @@ def _in_words(ran: Ran) -> str:
     return ", ".join(f"{number} {word}" for word, number in ran.counts.items()) or f"exit code {ran.exit_code}"
 
 
-def _verify(command: Sequence[str], devices: int | None, original: Path, migrated: Path, tell: Tell) -> PortStep:
+def _verify(command: Sequence[str], devices: int | None, original: Path, migrated: Path, log: Log) -> PortStep:
     if not command:
         return PortStep(
             "verify", "skipped", "not run: end the command with a short training, as in `-- python train.py --steps 20`"
         )
     try:
-        result = verify(original, migrated, command, devices=devices, tell=tell)
+        result = verify(original, migrated, command, devices=devices, log=log)
     except NpukitError as error:
         first, *rest = str(error).split("\n")
         return PortStep("verify", "failed", first, tuple(rest))

@@ -44,14 +44,14 @@ def _import(names: Iterable[tuple[str, str]]) -> None:
 
 def _with_imported(files: Iterable[str]) -> list[Path]:
     """These files, and the project's own that they import, one through another."""
-    found = [Path(file) for file in files]
-    seen = set(found)
-    for file in found:  # which grows
+    paths = [Path(file) for file in files]
+    seen = set(paths)
+    for file in paths:  # which grows
         for own in _own(file):
             if own not in seen:
                 seen.add(own)
-                found.append(own)
-    return found
+                paths.append(own)
+    return paths
 
 
 def _own(file: Path) -> Iterator[Path]:
@@ -83,15 +83,15 @@ def _imports(file: Path) -> tuple[_Import, ...]:
         body = ast.parse(file.read_bytes()).body
     except (SyntaxError, ValueError, RecursionError):
         return ()
-    found: list[_Import] = []
+    imports: list[_Import] = []
     for node in body:  # which grows
         if isinstance(node, ast.If | ast.Try):
             body += node.body
         elif isinstance(node, ast.Import):
-            found += [_Import(alias.name, "__name__", 0) for alias in node.names]
+            imports += [_Import(alias.name, "__name__", 0) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            found += [_Import(node.module or "", alias.name, node.level) for alias in node.names]
-    return tuple(found)
+            imports += [_Import(node.module or "", alias.name, node.level) for alias in node.names]
+    return tuple(imports)
 
 
 @functools.cache

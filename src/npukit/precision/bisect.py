@@ -20,7 +20,7 @@ from npukit.precision.recording.hook import recording
 from npukit.precision.recording.options import RecordOptions
 from npukit.precision.result import Comparison, Divergence
 
-Tell = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def bisect(
     folder: Path,
     steps: tuple[int, ...] | None = None,
     auto: bool = False,
-    tell: Tell = lambda _: None,
+    log: Log = lambda _: None,
 ) -> Bisection:
     """Run `command` with both environments until the first operator that differs has been recorded with its tensors.
 
@@ -53,7 +53,7 @@ def bisect(
         looks.append(what)
         left, right = (folder / f"{len(looks)}-{side}" for side in ("left", "right"))
         for dump, environment in zip((left, right), environments, strict=True):
-            tell(f"recording {what}: {dump.name}")
+            log(f"recording {what}: {dump.name}")
             record(command, environment, dataclasses.replace(options, output=str(dump.absolute())), auto)
         return compare(left, right)
 

@@ -186,21 +186,21 @@ class _Walk:
         return [_maker(seen, value) for seen, value in zip(self._seen, values, strict=True)]
 
     def _explain_input(self, left: Call, right: Call, place: str) -> tuple[Kind, str]:
-        named = f"input {place}" if place[:1].isdigit() else place
+        title = f"input {place}" if place[:1].isdigit() else place
         makers = self._makers(left.inputs[place], right.inputs[place])
         if alone := _made_alone(makers):
-            return "missing", f"{named} of {left.title} differs: {alone}."
+            return "missing", f"{title} of {left.title} differs: {alone}."
         maker = makers[0] or makers[1]
         if maker is None:
-            return self._explain_source(left, place, named)
+            return self._explain_source(left, place, title)
         return "between", (
-            f"{named} of {left.title} differs although {maker[0].title}, which made it, agreed: something between them "
+            f"{title} of {left.title} differs although {maker[0].title}, which made it, agreed: something between them "
             "changed it (a copy, a missing synchronisation, or code outside torch)."
         )
 
-    def _explain_source(self, left: Call, place: str, named: str) -> tuple[Kind, str]:
+    def _explain_source(self, left: Call, place: str, title: str) -> tuple[Kind, str]:
         if place.startswith("parameters."):
-            return "source", f"{named} of {left.title} already differs: the weights are not the same on both sides."
+            return "source", f"{title} of {left.title} already differs: the weights are not the same on both sides."
         if left.kind == "module" and left.phase == "backward":
             return "outside", (
                 f"The gradient that reaches {left.title} already differs: the loss, or other code outside of modules "
@@ -208,10 +208,10 @@ class _Walk:
             )
         if left.kind == "module" and left.path:
             return "outside", (
-                f"{named} of {left.title} already differs, and no module made it: code between modules did. "
+                f"{title} of {left.title} already differs, and no module made it: code between modules did. "
                 "Capture with --level ops to see it."
             )
-        return "source", f"{named} of {left.title} already differs, and no recorded call made it: the data differ."
+        return "source", f"{title} of {left.title} already differs, and no recorded call made it: the data differ."
 
 
 def _maker(seen: Mapping[str, _Seen], value: Value) -> _Seen | None:

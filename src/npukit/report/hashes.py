@@ -25,8 +25,8 @@ def hash_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
 def find_damaged(folder: Path, hashes: Mapping[str, str]) -> str | None:
     """The first file that is missing or not as it was written."""
     there = [name for name in hashes if (folder / name).is_file()]
-    found = hash_files(folder, there)
-    return next((name for name, written in hashes.items() if found.get(name) != written), None)
+    current = hash_files(folder, there)
+    return next((name for name, written in hashes.items() if current.get(name) != written), None)
 
 
 def _hash(path: Path) -> str:

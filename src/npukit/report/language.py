@@ -45,10 +45,10 @@ def chinese(text: str) -> str | None:
     '以 JSON 打印结果。'
     """
     plain = " ".join(text.split())
-    if (found := catalogue().get(plain)) is not None:
-        return found
-    if plain.endswith(".") and (found := catalogue().get(plain[:-1])) is not None:  # a clause as a sentence
-        return f"{found}\u3002"
+    if (chinese := catalogue().get(plain)) is not None:
+        return chinese
+    if plain.endswith(".") and (chinese := catalogue().get(plain[:-1])) is not None:  # a clause as a sentence
+        return f"{chinese}\u3002"
     matches = ((pattern.fullmatch(plain), filled) for pattern, filled in _templates())
     return next((_filled(filled, match) for match, filled in matches if match), None)
 

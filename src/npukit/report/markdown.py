@@ -15,17 +15,17 @@ _MARKS = re.compile(r"[\\`*\[\]<>&]|(?<![^\W_])_|_(?![^\W_])")
 
 def render_markdown(report: Report) -> str:
     """The report with a table of what was found and a section a finding."""
-    found = groups(report.findings)
+    grouped = groups(report.findings)
     lines = [f"# {escaped(report.title)}", "", escaped(report.verdict), ""]
     lines += [f"- {name}: {escaped(value)}" for name, value in report.facts.items()]
-    if found:
+    if grouped:
         lines += ["", "| severity | rule | what | places | migrate |", "|---|---|---|---:|---|"]
         lines += [
             f"| {group.first.severity.value} | {group.first.code} | {cell(group.first.what)} | {len(group.findings)} "
             f"| {'changes it' if group.first.fixable else 'by hand'} |"
-            for group in found
+            for group in grouped
         ]
-    for group in found:
+    for group in grouped:
         lines += ["", *_section(group)]
     return "\n".join(lines) + "\n"
 

@@ -11,17 +11,17 @@ from contextlib import contextmanager
 from npukit.quiet import verbosity
 from npukit.report.terminal import console
 
-Told = Callable[[int, int], None]  # how much is done, of how much in all (0: not known)
+OnProgress = Callable[[int, int], None]  # how much is done, of how much in all (0: not known)
 BETWEEN_LINES = 5.0  # seconds
 ENOUGH = 0.05  # of the work, to tell from it how long the rest takes: the first rows also wait for what is set up
 
 
 @contextmanager
-def progress(what: str, unit: str) -> Iterator[Told]:
+def progress(what: str, unit: str) -> Iterator[OnProgress]:
     """Show how far `what` is, in "rows" or "bytes"; the first rank of a job does it for all.
 
-    >>> with progress("exporting", "bytes") as told:
-    ...     told(10, 2000)
+    >>> with progress("exporting", "bytes") as on_progress:
+    ...     on_progress(10, 2000)
     """
     stream = console(sys.stderr)
     if verbosity() == "quiet" or os.environ.get("LOCAL_RANK", "0") != "0":
@@ -38,28 +38,28 @@ def progress(what: str, unit: str) -> Iterator[Told]:
             yield lambda done, total: bar.update(task, completed=done, total=total or None)
 
 
-def lines(what: str, unit: str, say: Callable[[str], None]) -> Told:
+def lines(what: str, unit: str, log: Callable[[str], None]) -> OnProgress:
     """A line every few seconds, for those who look at a log.
 
-    >>> told = lines("tokenising a.jsonl", "rows", print)
-    >>> told(2_000, 120_000)
+    >>> on_progress = lines("tokenising a.jsonl", "rows", print)
+    >>> on_progress(2_000, 120_000)
     """
-    began = said = time.monotonic()
+    began = last_line = time.monotonic()
 
-    def told(done: int, total: int) -> None:
-        nonlocal said
+    def on_progress(done: int, total: int) -> None:
+        nonlocal last_line
         now = time.monotonic()
-        if now - said < BETWEEN_LINES or not done:
+        if now - last_line < BETWEEN_LINES or not done:
             return
-        said = now
+        last_line = now
         if done < total:
             amount = f"{done / total:.0%}" if unit == "bytes" else f"{done:,} of {total:,} {unit}"
             left = f", {duration((now - began) / done * (total - done))} left" if done >= ENOUGH * total else ""
-            say(f"{what}: {amount}{left}")
+            log(f"{what}: {amount}{left}")
         else:
-            say(f"{what}: {done:,} {unit}")
+            log(f"{what}: {done:,} {unit}")
 
-    return told
+    return on_progress
 
 
 def duration(seconds: float) -> str:

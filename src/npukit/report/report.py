@@ -77,11 +77,11 @@ def groups(findings: Sequence[Finding]) -> list[FindingGroup]:
     def same(finding: Finding) -> tuple[int, str, str, str, str]:
         return ORDER.index(finding.severity), finding.code, finding.what, finding.why, finding.remedy
 
-    found = []
+    parts = []
     for _, members in groupby(sorted(in_order(findings), key=same), key=same):
         every = tuple(members)
-        found.append(FindingGroup(every[0], every))
-    return sorted(found, key=lambda group: (ORDER.index(group.first.severity), group.first.code, -len(group.findings)))
+        parts.append(FindingGroup(every[0], every))
+    return sorted(parts, key=lambda group: (ORDER.index(group.first.severity), group.first.code, -len(group.findings)))
 
 
 def printable_report(report: Report) -> Report:

@@ -80,8 +80,8 @@ def _is_abandoned(path: Path) -> bool:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        found = os.fstat(descriptor)
-        return found.st_uid == os.geteuid() and time.time() - found.st_mtime > _NEW
+        status = os.fstat(descriptor)
+        return status.st_uid == os.geteuid() and time.time() - status.st_mtime > _NEW
     except OSError:
         return False
     finally:

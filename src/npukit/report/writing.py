@@ -148,8 +148,8 @@ def disk_errors_named(path: Path, beside: Path | None = None, advice: str = FREE
         if is_disk_full(error, beside):
             raise NpukitError(f"Cannot write {path}: the disk is full. {advice}", on_the_way=True) from error
         if isinstance(error, OSError) and _concerns(error, beside):
-            told = (error.strerror or str(error)).lower()
-            raise NpukitError(f"Cannot write {path}: {told}.", on_the_way=True) from error
+            reason = (error.strerror or str(error)).lower()
+            raise NpukitError(f"Cannot write {path}: {reason}.", on_the_way=True) from error
         raise
 
 
@@ -195,5 +195,5 @@ def _has_no_room(place: Path) -> bool:
 
 def _concerns(error: OSError, beside: Path) -> bool:
     """Whether an error came from writing: the block may read other files, or the network, as well."""
-    named = isinstance(error.filename, str | Path) and Path(error.filename).is_relative_to(beside)
-    return named or error.errno in (errno.EIO, errno.EFBIG)
+    is_own = isinstance(error.filename, str | Path) and Path(error.filename).is_relative_to(beside)
+    return is_own or error.errno in (errno.EIO, errno.EFBIG)

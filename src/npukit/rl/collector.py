@@ -79,7 +79,7 @@ class Collector:
         )
         rewards, problems = self._scorer.score(answers)
         scores = [model.score(answers) for model in self._models]
-        self._tell(problems)
+        self._log_problems(problems)
         self.seconds["sampling"] += sampled - began
         self.seconds["rewards"] += time.perf_counter() - sampled
         rewarded = [[*row, *more] for row, *more in zip(rewards, *scores, strict=True)]
@@ -104,7 +104,7 @@ class Collector:
         """The reward of each answer by all functions together."""
         return total_rewards(torch.tensor([sample.rewards for sample in samples]), self.weights)
 
-    def _tell(self, problems: Sequence[RewardProblem]) -> None:
+    def _log_problems(self, problems: Sequence[RewardProblem]) -> None:
         for problem in problems:
             self.failures[problem.function] += 1
             kind = (problem.function, problem.kind)

@@ -16,7 +16,7 @@ def figures_of(samples: Sequence[RolloutSample], totals: Tensor, names: Sequence
     lengths = torch.tensor([float(len(sample.ids)) for sample in samples])
     is_cut = torch.tensor([sample.is_cut for sample in samples])
     rewards = torch.tensor([sample.rewards for sample in samples])
-    found = {
+    values = {
         "reward": totals.nanmean(),
         "completions/mean_length": lengths.mean(),
         "frac_reward_zero_std": (~has_signal(totals, size)).float().mean(),
@@ -26,18 +26,18 @@ def figures_of(samples: Sequence[RolloutSample], totals: Tensor, names: Sequence
         "completions/clipped_ratio": is_cut.float().mean(),
     }
     if not is_cut.all():
-        found["completions/mean_terminated_length"] = lengths[~is_cut].mean()
+        values["completions/mean_terminated_length"] = lengths[~is_cut].mean()
     for number, name in enumerate(names):
-        found[f"rewards/{name}/mean"] = rewards[:, number].nanmean()
-        found[f"rewards/{name}/std"] = _deviation(rewards[:, number])
-    return {name: value.nan_to_num(0.0) for name, value in found.items()}  # a NaN in a log hides what comes after it
+        values[f"rewards/{name}/mean"] = rewards[:, number].nanmean()
+        values[f"rewards/{name}/std"] = _deviation(rewards[:, number])
+    return {name: value.nan_to_num(0.0) for name, value in values.items()}  # a NaN in a log hides what comes after it
 
 
 def times(seconds: Mapping[str, float], failures: Mapping[str, int]) -> dict[str, Tensor]:
     """Seconds by phase, and how often reward functions failed."""
-    named = {f"time/{name}": float(value) for name, value in seconds.items()}
-    named |= {f"rewards/{name}/failed": float(count) for name, count in failures.items()}
-    return {name: torch.tensor(value) for name, value in named.items()}
+    by_name = {f"time/{name}": float(value) for name, value in seconds.items()}
+    by_name |= {f"rewards/{name}/failed": float(count) for name, count in failures.items()}
+    return {name: torch.tensor(value) for name, value in by_name.items()}
 
 
 def _deviation(values: Tensor) -> Tensor:

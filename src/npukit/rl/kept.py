@@ -68,9 +68,9 @@ def view(step: int, samples: Sequence[RolloutSample], names: Sequence[str]) -> s
 
 def _shown(which: str, sample: RolloutSample, names: Sequence[str]) -> str:
     scores: Mapping[str, float] = dict(zip(names, sample.rewards, strict=True))
-    told = "  ".join(f"{name} {value:.3g}" for name, value in scores.items())
+    scored = "  ".join(f"{name} {value:.3g}" for name, value in scores.items())
     asked = str(sample.prompt.messages[-1].get("content", "")) if sample.prompt.messages else ""
-    head = f"  {which}: advantage {sample.advantage:.3g}  {told}  {len(sample.ids)} tokens"
+    head = f"  {which}: advantage {sample.advantage:.3g}  {scored}  {len(sample.ids)} tokens"
     return "\n".join([head, _indented(asked), _indented(sample.text)])
 
 

@@ -107,15 +107,15 @@ class GrpoRollouts:
         self._samples = samples
         self._notes.add(samples, [numbers for part in self._dealt(generation) for _, numbers, _ in part])
         rewards = torch.tensor([sample.rewards for sample in samples])
-        found = advantages(rewards, collector.weights, self._options, self._notes.distances(samples)).tolist()
-        for sample, advantage in zip(samples, found, strict=True):
+        values = advantages(rewards, collector.weights, self._options, self._notes.distances(samples)).tolist()
+        for sample, advantage in zip(samples, values, strict=True):
             sample.advantage = advantage
         seconds = {**collector.seconds, "generation": time.perf_counter() - began}
         self.figures |= times(seconds, collector.failures)
-        self._tell(step + 1, samples)
+        self._log_step(step + 1, samples)
         return samples
 
-    def _tell(self, step: int, samples: list[RolloutSample]) -> None:
+    def _log_step(self, step: int, samples: list[RolloutSample]) -> None:
         if not self._parallel.is_main:
             return
         self._kept.add(step, samples, self._collector.names, self._collector.totals(samples).tolist())

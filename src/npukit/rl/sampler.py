@@ -80,7 +80,7 @@ class Sampler:
 
     def _sample(self, prompt: RolloutPrompt, answer: Any) -> RolloutSample:
         ids = answer.ids
-        told = ids[:-1] if answer.finish == "stop" else ids
-        text = self._tokenizer.decode(told, skip_special_tokens=True)
+        visible = ids[:-1] if answer.finish == "stop" else ids
+        text = self._tokenizer.decode(visible, skip_special_tokens=True)
         logprobs = np.array([token.logprob for token in answer.tokens], dtype=np.float32)
         return RolloutSample(prompt, np.array(ids, dtype=np.int64), logprobs, text, is_cut=answer.finish == "length")

@@ -76,8 +76,8 @@ class SampleCollator:
             "advantages": torch.tensor([sample.advantage for sample in samples], dtype=torch.float32),
             "sampled": _table([sample.sampled for sample in samples], torch.float32),
         }
-        named = [name for name in NOTED if name in samples[0].noted]
-        return batch | {name: _table([sample.noted[name] for sample in samples], torch.float32) for name in named}
+        names = [name for name in NOTED if name in samples[0].noted]
+        return batch | {name: _table([sample.noted[name] for sample in samples], torch.float32) for name in names}
 
 
 def _row(sample: RolloutSample) -> dict[str, Any]:

@@ -125,9 +125,9 @@ def modules() -> dict[str, types.ModuleType]:
         "apex.normalization": {"FusedLayerNorm": torch.nn.LayerNorm, "FusedRMSNorm": torch.nn.RMSNorm},
     }
     apex = types.ModuleType("apex")
-    found = {"apex": apex}
+    modules = {"apex": apex}
     for name, members in contents.items():
-        found[name] = types.ModuleType(name)
-        found[name].__dict__.update(members)
-        setattr(apex, name.rpartition(".")[2], found[name])
-    return found
+        modules[name] = types.ModuleType(name)
+        modules[name].__dict__.update(members)
+        setattr(apex, name.rpartition(".")[2], modules[name])
+    return modules

@@ -27,7 +27,7 @@ DEVICES = re.compile(r"\d+(,\d+)*")
 VISIBLE, VISIBLE_ON_NPU = "CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"
 
 
-def apply(folder: str, tell: bool = True) -> None:
+def apply(folder: str, announce: bool = True) -> None:
     """Change this process, and the processes that it spawns; `folder` holds the user's own modules."""
     _see_to_environment()
     with warnings.catch_warnings(record=True):
@@ -47,7 +47,7 @@ def apply(folder: str, tell: bool = True) -> None:
         from npukit.shim import apex
 
         sys.modules.update(apex.modules())
-    if tell and os.environ.get("RANK", "0") == "0":
+    if announce and os.environ.get("RANK", "0") == "0":
         atexit.register(lambda: print(summary(REPLACED), end="", file=sys.stderr))
 
 
@@ -100,5 +100,5 @@ def apply_in_child(folder: str) -> None:
         exec(own_code.compile_own(Path(path).read_bytes(), path), names)
         return names
 
-    apply(folder, tell=False)
+    apply(folder, announce=False)
     runpy.run_path = run_path  # type: ignore[assignment]

@@ -59,8 +59,8 @@ def _collect_wheels(folder: Path) -> None:
     command = [sys.executable, "-m", "pip", "wheel", "-qq", "--disable-pip-version-check", "-w", str(folder), _npukit()]
     result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PIP_USER": "0"})
     if result.returncode:
-        said = (result.stderr.strip() or "it said nothing").splitlines()[-1]
-        raise NpukitError(f"pip could not collect the wheels of npukit and its dependencies: {said}")
+        last_line = (result.stderr.strip() or "it said nothing").splitlines()[-1]
+        raise NpukitError(f"pip could not collect the wheels of npukit and its dependencies: {last_line}")
 
 
 def _npukit() -> str:

@@ -88,8 +88,8 @@ def _on_npu(value: object) -> bool:
 
 def _makes_npu_tensor(node: torch.fx.Node) -> bool:
     """Whether a node makes a tensor on an NPU of its own, as torch.arange(8, device="npu") does."""
-    named = str(node.kwargs.get("device", "")).startswith("npu")
-    return named or _on_npu(node.meta.get("example_value", node.meta.get("val")))
+    is_npu = str(node.kwargs.get("device", "")).startswith("npu")
+    return is_npu or _on_npu(node.meta.get("example_value", node.meta.get("val")))
 
 
 @cache

@@ -134,5 +134,5 @@ def _run(command: list[str], environment: Path) -> None:
     result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PIP_USER": "0"})
     if result.returncode:
         shutil.rmtree(environment, ignore_errors=True)
-        said = (result.stderr.strip() or result.stdout.strip() or "it said nothing").splitlines()[-1]
-        raise NpukitError(f"The environment {environment} could not be made: {said}")
+        last_line = (result.stderr.strip() or result.stdout.strip() or "it said nothing").splitlines()[-1]
+        raise NpukitError(f"The environment {environment} could not be made: {last_line}")

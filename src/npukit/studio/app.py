@@ -46,14 +46,14 @@ def make_app(options: StudioOptions) -> Guard:
         return asset(request.path_params["name"], [STATIC, SHARED]) or refusal(404, "There is no such file.")
 
     async def session(request: Request) -> Response:
-        told: dict[str, Any] = {
+        answer: dict[str, Any] = {
             "csrf": request.scope["csrf"],
             "version": __version__,
             "read_only": options.read_only,
             "workspace": studio.folders.workspace.name,
             "folder": str(studio.folders.workspace),
         }
-        return JSONResponse(told, headers=HEADERS)
+        return JSONResponse(answer, headers=HEADERS)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

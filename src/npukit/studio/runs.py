@@ -109,8 +109,8 @@ class Run:
 
     def _has_found(self) -> bool:
         """Whether it ended with a result and without an error: a check that found something has not failed."""
-        said = _read(self.folder / RESULT) or {}
-        return said.get("result") is not None and not said.get("error")
+        result = _read(self.folder / RESULT) or {}
+        return result.get("result") is not None and not result.get("error")
 
     @property
     def seconds(self) -> float | None:
@@ -205,14 +205,14 @@ class Runs:
             words = [(folder / "config.yaml").relative_to(cwd).as_posix(), *words]
         if page := more.pop("page", None):  # the option of the verb that writes a page
             words = [*words, page, (folder / "report.html").relative_to(cwd).as_posix()]
-        told = [*kind.split(), *words]
+        arguments = [*kind.split(), *words]
         record = Record(
             id=name,
             kind=kind,
             title=title or kind,
-            argv=(sys.executable, *SAFE_PATH, "-m", "npukit", *told),
+            argv=(sys.executable, *SAFE_PATH, "-m", "npukit", *arguments),
             cwd=str(cwd),
-            command=shlex.join(["npukit", *told]),
+            command=shlex.join(["npukit", *arguments]),
             created=now,
             **more,
         )

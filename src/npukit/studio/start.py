@@ -14,8 +14,8 @@ from npukit.studio.options import StudioOptions, kept_token
 from npukit.studio.runs import Runs
 
 
-def start(options: StudioOptions, tell: Callable[[str], None]) -> None:
-    """Serve until a signal comes; `tell` gets the address once it can be opened. Runs go on without the studio."""
+def start(options: StudioOptions, on_ready: Callable[[str], None]) -> None:
+    """Serve until a signal comes; `on_ready` gets the address once it can be opened. Runs go on without the studio."""
     require("starlette", "uvicorn", extra="studio")
     import uvicorn
 
@@ -31,7 +31,7 @@ def start(options: StudioOptions, tell: Callable[[str], None]) -> None:
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            tell(f"http://{shown}:{port}/?token={options.token}")
+            on_ready(f"http://{shown}:{port}/?token={options.token}")
 
     config = uvicorn.Config(
         make_app(options), log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1

@@ -95,7 +95,7 @@ class Best:
         self.worse_since += 1
         return False
 
-    def told(self, metric: str) -> str | None:
+    def describe(self, metric: str) -> str | None:
         return None if self.value is None else f"{metric} {self.value:.4f} at step {self.step}"
 
     def _beats(self, value: float, best_is_highest: bool) -> bool:

@@ -146,11 +146,11 @@ class Trainer:
         self._begin()
         reason, stopped_by = self._stopped_early(), 0
         with ExitStack() as around:
-            around.push(self._tell_failure)
+            around.push(self._log_failure)
             around.callback(self._checkpoints.finish)
             around.callback(self._stop_reading)
             around.enter_context(self._explaining())
-            self._signals = around.enter_context(StopSignals(tell=parallel.is_main))
+            self._signals = around.enter_context(StopSignals(announce=parallel.is_main))
             self._hang = around.enter_context(HangWatch(options, parallel.rank, parallel.world_size))
             if options.capture:
                 first, last = options.capture.steps
@@ -220,9 +220,9 @@ class Trainer:
         self.step += 1
         self._grad_norm = torch.as_tensor(norm, device=parallel.device, dtype=torch.float32)
         self._position = self._position.after(self._batches[-1].ends_epoch)
-        told = {**(self._rollouts.figures if self._rollouts else {}), **dict(zip(beside, means, strict=True))}
-        if self._watch.step(self.step, self._epoch(), loss, norm, learning_rate, round(items), data_wait, told):
-            self._tell_anomalies()
+        more_figures = {**(self._rollouts.figures if self._rollouts else {}), **dict(zip(beside, means, strict=True))}
+        if self._watch.step(self.step, self._epoch(), loss, norm, learning_rate, round(items), data_wait, more_figures):
+            self._log_anomalies()
         return stop > 0
 
     def _loss_and_figures(self, model: nn.Module, batch: Any) -> dict[str, Tensor]:
@@ -232,12 +232,12 @@ class Trainer:
     def _loss_alone(self, model: nn.Module, batch: Any) -> Tensor:
         return self._loss(model, batch)[0]
 
-    def _tell_anomalies(self) -> None:
+    def _log_anomalies(self) -> None:
         """Say what the gradients of the last steps had in them, or stop because of it."""
         for sentence in self._features.read():
             self._watch.note(self.step, sentence)
 
-    def _tell_failure(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+    def _log_failure(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, NpukitError):
             error.on_the_way = True
         if error is not None and self.step:
@@ -245,7 +245,7 @@ class Trainer:
                 self._finish(f"failed after step {self.step}", 1)
 
     def _finish(self, reason: str, exit_code: int) -> Summary:
-        best, folder = self._best.told(self.options.best_metric), self._checkpoints.best
+        best, folder = self._best.describe(self.options.best_metric), self._checkpoints.best
         return self._watch.finish(reason, exit_code, best, str(folder) if folder else None, self._written_step)
 
     @contextmanager
@@ -254,12 +254,12 @@ class Trainer:
             yield
         except (RuntimeError, MemoryError) as error:
             parallel, batch = self.parallel, self._batches[0].content if self._batches else None
-            told = explain_unused(error, parallel.module) or explain_out_of_memory(
+            explained = explain_unused(error, parallel.module) or explain_out_of_memory(
                 error, self.options, parallel.module, parallel.device, parallel.world_size, batch, self.step + 1
             )
-            if told is None:
+            if explained is None:
                 raise
-            raise told from error
+            raise explained from error
 
     def _total_steps(self) -> int:
         options = self.options
@@ -309,7 +309,7 @@ class Trainer:
 
     def _refuse_spoilt(self) -> None:
         """What faulty hardware spoilt does not become a checkpoint, from which a run would go on."""
-        self._tell_anomalies()
+        self._log_anomalies()
         refuse_nonfinite_gradient(self.parallel, self.step, float(self._grad_norm), numbers(self._batches))
 
     def _save(self) -> None:

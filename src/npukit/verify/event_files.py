@@ -51,9 +51,9 @@ def wandb(data: bytes) -> Iterator[Scalar]:
         for number, history in _fields(record):
             if number != 2:
                 continue
-            found = [item for kind, value in _fields(history) if kind == 1 and (item := _item(value))]
-            step = next((int(value) for name, value in found if name == "_step"), None)
-            yield from (Scalar(name, step, value) for name, value in found)
+            items = [item for kind, value in _fields(history) if kind == 1 and (item := _item(value))]
+            step = next((int(value) for name, value in items if name == "_step"), None)
+            yield from (Scalar(name, step, value) for name, value in items)
 
 
 def _item(data: bytes) -> tuple[str, float] | None:
@@ -61,8 +61,8 @@ def _item(data: bytes) -> tuple[str, float] | None:
     name = "/".join(value.decode(errors="replace") for number, value in fields if number in (1, 2) and value)
     for number, value in fields:
         if number == 16:
-            told = json.loads(value)
-            return (name, float(told)) if isinstance(told, int | float) else None
+            record = json.loads(value)
+            return (name, float(record)) if isinstance(record, int | float) else None
         if number == 6 and len(value) == 8:
             return name, float(struct.unpack("<d", value)[0])
     return None

@@ -20,13 +20,13 @@ State = Mapping[Path, tuple[int, int]]
 
 def state_of(folder: Path) -> State:
     """The logs in a folder, with what changes when they are written; clocks are not compared, they can step back."""
-    found = {}
+    losses = {}
     for name, folders, files in os.walk(folder):
         folders[:] = sorted(folder for folder in folders if not folder.startswith(".") and folder != "node_modules")
         for path in (Path(name, file) for file in sorted(files) if _reader(file)):
             if path.is_file():
-                found[path] = (path.stat().st_size, path.stat().st_mtime_ns)
-    return found
+                losses[path] = (path.stat().st_size, path.stat().st_mtime_ns)
+    return losses
 
 
 def losses_written(folder: Path, before: State) -> Iterator[Figure]:

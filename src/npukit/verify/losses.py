@@ -67,9 +67,10 @@ def losses_of(record: Any, text: str = "", path: str = "", step: int | None = No
     [('train/loss', 0.5), ('train/loss', 0.25)]
     """
     if isinstance(record, dict):
-        told = next((record[key] for key in _STEP_KEYS if isinstance(record.get(key), int | float)), step)
+        own_step = next((record[key] for key in _STEP_KEYS if isinstance(record.get(key), int | float)), step)
         for name, value in record.items():
-            yield from losses_of(value, text, f"{path}/{name}".lstrip("/").lower(), None if told is None else int(told))
+            place = f"{path}/{name}".lstrip("/").lower()
+            yield from losses_of(value, text, place, None if own_step is None else int(own_step))
     elif isinstance(record, list):
         for value in record:
             yield from losses_of(value, text, path, step)

@@ -16,12 +16,12 @@ def migration_between(before: Path, after: Path) -> Migration:
     >>> write_report(migration_between(Path("project"), Path("migrated")), Path("report.html"))
     """
     migrations = [migrate(before, Goal(style)) for style in Style]
-    found = max(
+    nearest = max(
         migrations,
         key=lambda migration: sum(change.after == _now(change, before, after) for change in migration.changes),
     )
-    changes = (replace(change, after=_now(change, before, after)) for change in found.changes)
-    return replace(found, changes=tuple(change for change in changes if change.after != change.before))
+    changes = (replace(change, after=_now(change, before, after)) for change in nearest.changes)
+    return replace(nearest, changes=tuple(change for change in changes if change.after != change.before))
 
 
 def _now(change: Change, before: Path, after: Path) -> str:

@@ -88,8 +88,8 @@ class Side:
         seconds = time.monotonic() - began
         log = work / "rank0.log"
         lines = (log.read_bytes() if log.exists() else output).decode(errors="replace").split("\n")
-        told = by_name([*losses_in(lines), *losses_written(self.folder, logs)])
-        figures: dict[tuple[Kind, str], list[Figure]] = {("loss", name): series for name, series in told.items()}
+        losses = by_name([*losses_in(lines), *losses_written(self.folder, logs)])
+        figures: dict[tuple[Kind, str], list[Figure]] = {("loss", name): series for name, series in losses.items()}
         for kind, figure in _watched(watched):
             figures.setdefault((kind, figure.name), []).append(figure)
         tail = output.decode(errors="replace").rstrip().split("\n")[-_TAIL:]

@@ -34,7 +34,7 @@ def verify(
     device: Wanted = Wanted.sim,
     devices: int | None = None,
     tolerance: float | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    log: Callable[[str], None] = lambda _: None,
 ) -> Verification:
     """Whether `command` computes the same in both folders; `tolerance` is for losses.
 
@@ -54,7 +54,7 @@ def verify(
         trace = work / "ops.json"
         original = Side.original(before)
         migrated = Side.migrated(after, choose(device, devices), trace)
-        tell(f"running the original on {original.device}")
+        log(f"running the original on {original.device}")
         first, figures = original.run(command, devices, work / "before")
         if first.exit_code:
             raise NpukitError(
@@ -66,11 +66,11 @@ def verify(
                 "The original project told no loss that changes, called no module and no backward(): give a command "
                 "that trains or computes something with a model."
             )
-        tell(f"running the migrated project on {migrated.device}")
+        log(f"running the migrated project on {migrated.device}")
         second, got = migrated.run(command, devices, work / "after")
         compared, divergence = compare(expected, got, allowed)
         if divergence and divergence.after is not None and divergence.kind != "settings" and second.exit_code == 0:
-            tell("the runs differ: running both again to find the first difference")
+            log("the runs differ: running both again to find the first difference")
             cause = _find_cause(original, migrated, command, devices, work)
             divergence = replace(divergence, cause=cause)
         uses = _uses(trace, after)

@@ -52,9 +52,9 @@ class ProcessWatch:
         print(json.dumps([kind, name, value, direction, self._rounding, text]), file=self._file)
 
     def _note_tensors(self, kind: str, tensors: Iterable[torch.Tensor]) -> None:
-        if self._counts[kind] < MOST[kind] and (found := summary(tensors)):
+        if self._counts[kind] < MOST[kind] and (summed := summary(tensors)):
             self._counts[kind] += 1
-            self._note(kind, "", *found)
+            self._note(kind, "", *summed)
 
     def _wrap_backward(self) -> None:
         tensor_class: Any = torch.Tensor

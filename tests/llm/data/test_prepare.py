@@ -39,10 +39,10 @@ def numbered(name: str, count: int) -> list[dict[str, str]]:
     return [{"instruction": f"{name} {number}?", "output": f"{name}{number}"} for number in range(count)]
 
 
-def prepared(tokenizer: Any, *train: str | dict[str, Any], tell: Any = lambda _: None, **options: Any) -> Prepared:
+def prepared(tokenizer: Any, *train: str | dict[str, Any], log: Any = lambda _: None, **options: Any) -> Prepared:
     sources = [source if isinstance(source, dict) else {"path": source} for source in train]
     data = DataOptions.model_validate({"train": sources, "packing": False, **options})
-    return prepare(data, named(options.pop("task", "sft")), tokenizer, seed=7, tell=tell)
+    return prepare(data, named(options.pop("task", "sft")), tokenizer, seed=7, log=log)
 
 
 def answers(tokenizer: Any, rows: Any) -> list[str]:
@@ -147,7 +147,7 @@ def test_a_tokenizer_without_an_end_token_is_told_of(tiny_tokenizer: Any, tmp_pa
     said: list[str] = []
     tokenizer.eos_token = None
     file = write(tmp_path / "rows.jsonl", numbered("a", 2))
-    prepared(tokenizer, file, tell=said.append)
+    prepared(tokenizer, file, log=said.append)
     assert any("end token" in sentence for sentence in said)
 
 
@@ -274,10 +274,10 @@ def test_what_is_told(tiny_tokenizer: Any, train_file: str) -> None:
     told: list[str] = []
     bare = copy.deepcopy(tiny_tokenizer)
     bare.chat_template = None
-    prepared(bare, train_file, tell=told.append, packing=True, pack_length=512)
+    prepared(bare, train_file, log=told.append, packing=True, pack_length=512)
     assert "no chat template" in told[0] and "in 1 pack of 512" in told[1]
     told.clear()
-    prepared(tiny_tokenizer, train_file, tell=told.append, template="llama3")
+    prepared(tiny_tokenizer, train_file, log=told.append, template="llama3")
     assert "<|eot_id|>" in told[0] and "split into several tokens" in told[0]
 
 

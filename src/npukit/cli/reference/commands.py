@@ -73,8 +73,8 @@ def _names(param: Any) -> str:
     """The names of an option; the ones in brackets are other tools'."""
     shown = shown_names(param)
     others = [name for name in param.opts if name not in shown]
-    named = ", ".join(f"`{name}`" for name in shown)
-    return f"{named} ({', '.join(f'`{name}`' for name in others)})" if others else named
+    listed = ", ".join(f"`{name}`" for name in shown)
+    return f"{listed} ({', '.join(f'`{name}`' for name in others)})" if others else listed
 
 
 def _choices(param: Any) -> str:

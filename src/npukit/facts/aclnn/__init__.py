@@ -30,12 +30,12 @@ class Limit:
 
 @functools.cache
 def _limits(version: str) -> Mapping[str, tuple[Limit, ...]]:
-    found: dict[str, tuple[Limit, ...]] = {}
+    limits: dict[str, tuple[Limit, ...]] = {}
     with (_FOLDER / f"{version}.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             limit = Limit(row["function"], row["argument"], (*row["types"].split(),), int(row["dimensions"] or 0))
-            found[row["op"]] = (*found.get(row["op"], ()), limit)
-    return found
+            limits[row["op"]] = (*limits.get(row["op"], ()), limit)
+    return limits
 
 
 def versions() -> list[str]:

@@ -186,8 +186,8 @@ def has_own_op(op: str, version: str) -> bool:
     >>> has_own_op("npu_rms_norm", "2.13"), has_own_op("npu_silu", "2.13")
     (True, False)
     """
-    found = own_ops().get(op)
-    if found is None or found.instead:
+    known = own_ops().get(op)
+    if known is None or known.instead:
         return False
     minor = key(version)[:2]
-    return key(found.first) <= minor and (not found.last or minor <= key(found.last))
+    return key(known.first) <= minor and (not known.last or minor <= key(known.last))

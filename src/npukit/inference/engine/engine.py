@@ -217,17 +217,17 @@ class Engine:
         return ended + outputs
 
     def generate(
-        self, requests: Iterable[Request], tell: Callable[[Output], None] | None = None
+        self, requests: Iterable[Request], on_output: Callable[[Output], None] | None = None
     ) -> list[RequestOutput]:
-        """Answer all requests, in their order; `tell` sees each output as it comes."""
+        """Answer all requests, in their order; `on_output` gets each output as it comes."""
         numbers = [self.add(request) for request in requests]
         tokens: dict[int, list[Token]] = {number: [] for number in numbers}
         last: dict[int, Output] = {}
         prompts: dict[int, tuple[Token, ...]] = {}
         while not self.is_idle:
             for output in self.step():
-                if tell is not None:
-                    tell(output)
+                if on_output is not None:
+                    on_output(output)
                 if output.token is not None:
                     tokens[output.number].append(output.token)
                 if output.prompt:

@@ -165,8 +165,8 @@ class AnswerParser:
         yield from ()
 
     def _reasoning(self, ended: bool) -> Iterator[Part]:
-        text, found, rest = self._rest.partition(END_OF_THINK)
-        if found:
+        text, ending, rest = self._rest.partition(END_OF_THINK)
+        if ending:
             self._rest, self._read = rest.lstrip("\n"), self._after_reasoning
             text = text.rstrip()
         elif not ended:

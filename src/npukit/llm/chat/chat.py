@@ -117,8 +117,8 @@ class Chat:
     @functools.cached_property
     def stop_ids(self) -> frozenset[int]:
         """The tokens that end an answer: the tokenizer's, the model's own, and the one the template ends it with."""
-        found = {*self._eos_ids, self.tokenizer.eos_token_id, self._end_of_turn()}
-        return frozenset(number for number in found if number is not None)
+        ids = {*self._eos_ids, self.tokenizer.eos_token_id, self._end_of_turn()}
+        return frozenset(number for number in ids if number is not None)
 
     def _end_of_turn(self) -> int | None:
         """The control token after an answer; the next question may follow it, or may be what ends it."""

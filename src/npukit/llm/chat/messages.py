@@ -122,9 +122,9 @@ def as_messages(turns: Sequence[Mapping[str, str]]) -> tuple[list[Any] | None, l
         elif turn["role"] == "call":
             if not messages or messages[-1]["role"] != "assistant":
                 messages.append({"role": "assistant", "content": ""})
-            found = parsed(turn["content"])
+            content = parsed(turn["content"])
             calls = messages[-1].setdefault("tool_calls", [])
-            calls += [_trained_call(call) for call in (found if isinstance(found, list) else [found])]
+            calls += [_trained_call(call) for call in (content if isinstance(content, list) else [content])]
         else:
             messages.append({**turn})
     return tools, messages

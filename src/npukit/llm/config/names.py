@@ -55,8 +55,8 @@ class OptionNames:
 def usual_names() -> dict[str, tuple[str, ...]]:
     """Names that are usual elsewhere, and the options that they may stand for."""
     rows = yaml.safe_load(Path(__file__).with_name("names.yaml").read_text(encoding="utf-8"))
-    found: dict[str, tuple[str, ...]] = {}
+    options: dict[str, tuple[str, ...]] = {}
     for option, names in rows.items():
         for name in names:
-            found[name] = (*found.get(name, ()), option)
-    return found
+            options[name] = (*options.get(name, ()), option)
+    return options

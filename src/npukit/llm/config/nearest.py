@@ -15,8 +15,8 @@ def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
     'learning_rate'
     """
     lower = {word.lower(): word for word in words}
-    found = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=cutoff)
-    return lower[found[0]] if found else None
+    matches = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=cutoff)
+    return lower[matches[0]] if matches else None
 
 
 def nearest_file(path: Path) -> str:

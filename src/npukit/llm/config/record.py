@@ -38,8 +38,8 @@ def find_record(folder: Path) -> RunRecord | None:
     for place in (folder, folder.parent):
         for name, read in ((RUN, _of_npukit), (ARGS, _of_swift)):
             try:
-                if (place / name).is_file() and (found := read(place / name)):
-                    return found
+                if (place / name).is_file() and (record := read(place / name)):
+                    return record
             except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
                 continue  # it is not needed, and may be something else of that name
     return None
@@ -48,8 +48,8 @@ def find_record(folder: Path) -> RunRecord | None:
 def record_files(folder: Path) -> list[Path]:
     """The files that make up the record, to be copied with a model."""
     record = find_record(folder)
-    found = [record.file, record.file.with_name(VALIDATION)] if record else []
-    return [file for file in found if file.is_file()]
+    files = [record.file, record.file.with_name(VALIDATION)] if record else []
+    return [file for file in files if file.is_file()]
 
 
 def _of_npukit(file: Path) -> RunRecord | None:

@@ -100,11 +100,11 @@ class _Validation(Generic[T]):
 
     def _option_of(self, keys: Keys) -> Option | None:
         """The option that `keys` leads to, or the one that it is inside of."""
-        named = [str(key) for key in keys if isinstance(key, str)]
-        for end in range(len(named), 0, -1):
+        path = [str(key) for key in keys if isinstance(key, str)]
+        for end in range(len(path), 0, -1):
             # What a data set may have is explained once, with those for training.
-            for key in (".".join(named[:end]), ".".join(["data", "train", *named[2:end]])):
-                if key in self.options and (key.startswith(named[0]) or named[0] == "data"):
+            for key in (".".join(path[:end]), ".".join(["data", "train", *path[2:end]])):
+                if key in self.options and (key.startswith(path[0]) or path[0] == "data"):
                     return self.options[key]
         return None
 

@@ -21,7 +21,7 @@ def parse_words(words: Sequence[str]) -> dict[str, tuple[Any, str]]:
     {'lora_rank': (8, '--lora_rank'), 'training.epochs': (2, 'training.epochs'),
      'dataset': (['a.json', 'b.json'], '--dataset'), 'packing': (True, '--packing')}
     """
-    found: dict[str, tuple[Any, str]] = {}
+    options: dict[str, tuple[Any, str]] = {}
     wrong: list[Mistake] = []
     remaining = list(words)
     while remaining:
@@ -32,15 +32,15 @@ def parse_words(words: Sequence[str]) -> dict[str, tuple[Any, str]]:
             while not equals and remaining and not _starts_option(remaining[0], after=values):
                 values.append(remaining.pop(0))
             parsed = [_scalar(text) for text in values]
-            found[name.replace("-", "_")] = (parsed[0] if len(parsed) == 1 else parsed or True, f"--{name}")
+            options[name.replace("-", "_")] = (parsed[0] if len(parsed) == 1 else parsed or True, f"--{name}")
         elif ASSIGNMENT.match(word):
             name, _, value = word.partition("=")
-            found[name] = (_scalar(value), name)
+            options[name] = (_scalar(value), name)
         else:
             wrong.append(Mistake(COMMAND_LINE, f"{short(word)} is neither --key value nor key=value."))
     if wrong:
         raise Mistakes(wrong)
-    return found
+    return options
 
 
 def _starts_option(word: str, after: list[str]) -> bool:

@@ -42,8 +42,8 @@ def read_yaml(path: Path) -> Given:
         if node is None:
             raise NpukitError(f"{path} is empty: `npukit train --explain` lists the options.")
         if not isinstance(node, yaml.MappingNode):
-            found = "a list" if isinstance(node, yaml.SequenceNode) else f"only {short(node.value)}"
-            raise Mistakes([Mistake(Origin(str(path), 1), f"the file must contain `key: value` lines, not {found}.")])
+            kind = "a list" if isinstance(node, yaml.SequenceNode) else f"only {short(node.value)}"
+            raise Mistakes([Mistake(Origin(str(path), 1), f"the file must contain `key: value` lines, not {kind}.")])
         given = Given(source=str(path))
         wrong: list[Mistake] = []
         given.values = _mapping(node, loader, (), given, wrong)

@@ -67,8 +67,8 @@ def find_layout(records: Iterable[RawRow], table: Table, task: Task) -> Layout:
             unreadable.append(f"{record.place} {error}")
             continue
         first = first if first is not None else list(row)
-        if found := recognise(row):
-            layout = replace(layout, format=found[0], columns=found[1] | layout.columns)
+        if recognised := recognise(row):
+            layout = replace(layout, format=recognised[0], columns=recognised[1] | layout.columns)
             break
     if layout.format == "auto":
         if unreadable and not first:

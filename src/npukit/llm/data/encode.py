@@ -92,8 +92,8 @@ class Encoder:
 
     def answers(self, question: Conversation, answers: Sequence[str]) -> list[Tokens] | BadRow:
         """The tokens of a question with each of its answers, of which only the answer counts."""
-        found = self.illustrated_answers(question, answers, ())
-        return found if isinstance(found, BadRow) else found[0]
+        encoded = self.illustrated_answers(question, answers, ())
+        return encoded if isinstance(encoded, BadRow) else encoded[0]
 
     def illustrated_answers(
         self, question: Conversation, answers: Sequence[str], images: Sequence[Any]
@@ -122,10 +122,10 @@ class Encoder:
             return images
         if self._writer:
             written = self._with_texts(turns, images)
-            found = written if isinstance(written, BadRow) else self._as_the_peer(written)
+            encoded = written if isinstance(written, BadRow) else self._as_the_peer(written)
         else:
-            found = self._rendered(turns, images)
-        return found if isinstance(found, BadRow) else self._whole(found, images)
+            encoded = self._rendered(turns, images)
+        return encoded if isinstance(encoded, BadRow) else self._whole(encoded, images)
 
     def _measured(self, sources: Sequence[Any]) -> tuple[RowImage, ...] | BadRow:
         """The images by their headers."""
@@ -160,13 +160,13 @@ class Encoder:
         ids, spans = next(iter(self._ids_and_answers([row])))
         return self._row(ids, spans, row.unmatched)
 
-    def _whole(self, found: list[Encoded], images: tuple[RowImage, ...]) -> list[Encoded] | BadRow:
+    def _whole(self, encoded: list[Encoded], images: tuple[RowImage, ...]) -> list[Encoded] | BadRow:
         """The row with its images, if all their tokens are still there."""
         if not images:
-            return found
+            return encoded
         assert self.images
         wanted, token = sum(image.size.tokens for image in images), self.images.token_id
-        tokens = found[0].tokens
+        tokens = encoded[0].tokens
         there = int((np.where(tokens < 0, ~tokens, tokens) == token).sum())
         if there < wanted:
             return BadRow(
@@ -175,17 +175,17 @@ class Encoder:
             )
         if there > wanted:
             return BadRow(f"has {self.images.vision.token} in its text, which stands for a part of an image")
-        return [replace(found[0], images=images)]
+        return [replace(encoded[0], images=images)]
 
     def prompt(self, question: Conversation) -> Encoded | BadRow:
         """The tokens of a question, up to where an answer begins; none of them counts."""
-        found = self.encode([[*question, {"role": "assistant", "content": STAND_IN}]])[0]
-        if isinstance(found, BadRow):
-            return found
-        begin = int(np.flatnonzero(found[0].tokens >= 0)[0])
-        if found[0].was_cut and self._data.too_long != "cut_start":
+        encoded = self.encode([[*question, {"role": "assistant", "content": STAND_IN}]])[0]
+        if isinstance(encoded, BadRow):
+            return encoded
+        begin = int(np.flatnonzero(encoded[0].tokens >= 0)[0])
+        if encoded[0].was_cut and self._data.too_long != "cut_start":
             return BadRow(f"has a question of more than {self._data.cutoff} tokens (data.cutoff)")
-        return Encoded(found[0].tokens[:begin], found[0].was_cut)
+        return Encoded(encoded[0].tokens[:begin], encoded[0].was_cut)
 
     def text(self, text: Conversation | list[int]) -> list[Encoded] | BadRow:
         """What the tokenizer makes of a text, or of a text and another, unless a chat template is wanted."""

@@ -89,9 +89,9 @@ def _batches(rows: Iterator[Any]) -> Iterator[list[Any]]:
 class Counter:
     """Says now and then how many rows of a table are done, and how long the others take."""
 
-    def __init__(self, table: Table, tell: Callable[[str], None]) -> None:
+    def __init__(self, table: Table, log: Callable[[str], None]) -> None:
         self._table, self._began = table, time.monotonic()
-        self._told = lines(f"Tokenising {table.name}", "rows", tell)
+        self._on_progress = lines(f"Tokenising {table.name}", "rows", log)
         self._done = self._total = 0
 
     def skip(self, rows: int) -> None:
@@ -105,4 +105,4 @@ class Counter:
             self._done += 1
             if self._done % BATCH == 0 and time.monotonic() - self._began > BETWEEN_LINES:  # counting takes time too
                 self._total = self._total or about_rows(self._table)
-                self._told(self._done, self._total)
+                self._on_progress(self._done, self._total)

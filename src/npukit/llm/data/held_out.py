@@ -42,10 +42,10 @@ def held_out(data: DataOptions, seed: int, tokenizer: Any, hub: Hub | None = Non
     """
     sources = data.validation if isinstance(data.validation, tuple) else data.train
     encoder = Encoder(data, named("sft"), tokenizer, find_template(data.template, tokenizer, data.tokens))
-    found = [find_table(source, data, hub) for source in sources]
-    _, apart = drawn(found, data, seed if data.seed is None else data.seed)
+    all_tables = [find_table(source, data, hub) for source in sources]
+    _, apart = drawn(all_tables, data, seed if data.seed is None else data.seed)
     tables = []
-    for table in apart or found:
+    for table in apart or all_tables:
         rows = usable_rows(table, data, named("sft"), encoder, Problems())
         tables.append([row for row, _ in rows if isinstance(row, list)])
     if apart or isinstance(data.validation, tuple):

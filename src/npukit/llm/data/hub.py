@@ -74,5 +74,5 @@ def _from_modelscope(name: str, subset: str | None, split: str, streaming: bool)
     require("modelscope")
     from modelscope import MsDataset
 
-    found = MsDataset.load(name, subset_name=subset, split=split, use_streaming=streaming)
-    return found.to_hf_dataset() if hasattr(found, "to_hf_dataset") else found
+    dataset = MsDataset.load(name, subset_name=subset, split=split, use_streaming=streaming)
+    return dataset.to_hf_dataset() if hasattr(dataset, "to_hf_dataset") else dataset

@@ -17,8 +17,8 @@ from npukit.llm.data.row import (
     kind_of,
     listed,
     optional,
-    said,
     string,
+    turn_text,
 )
 from npukit.llm.data.turns import check_order, history_of, tools_turn, turn, turns_of
 
@@ -51,10 +51,10 @@ def renamed(row: Any, layout: Layout) -> dict[str, Any]:
         return {"text": row}
     if not isinstance(row, dict):
         raise BadRow(f"is {kind_of(row)}, not an object with columns")
-    # A column that is said to be another is that one, or none.
-    named = {name: value for name, value in row.items() if layout.columns.get(name, name) in row}
-    named |= {ours: row[theirs] for ours, theirs in layout.columns.items() if theirs in row}
-    return named | {"query": layout.question.format_map(_Named(row))} if layout.question else named
+    # A column that stands for another is that one, or none.
+    columns = {name: value for name, value in row.items() if layout.columns.get(name, name) in row}
+    columns |= {ours: row[theirs] for ours, theirs in layout.columns.items() if theirs in row}
+    return columns | {"query": layout.question.format_map(_Named(row))} if layout.question else columns
 
 
 class _Named(dict[str, Any]):
@@ -64,8 +64,10 @@ class _Named(dict[str, Any]):
 
 def recognise(row: dict[str, Any]) -> tuple[Format, dict[str, str]] | None:
     """The layout that a row with these columns has, and the columns that it calls by other names."""
-    found = _recognise(row)
-    return (found[0], {**found[1], "images": "image"}) if found and "image" in row and "images" not in row else found
+    recognised = _recognise(row)
+    if recognised and "image" in row and "images" not in row:
+        return recognised[0], {**recognised[1], "images": "image"}
+    return recognised
 
 
 def _recognise(row: dict[str, Any]) -> tuple[Format, dict[str, str]] | None:
@@ -164,7 +166,7 @@ def conversation(row: dict[str, Any], layout: Layout) -> Conversation:
             raise BadRow(f"has an empty {asked}")
         if layout.keeps_empty and isinstance(several := row.get(answered), list) and several:
             row = {**row, answered: several[0]}  # of several answers ms-swift takes the first
-        turns += [turn("user", question), turn("assistant", said(row, answered, layout))]
+        turns += [turn("user", question), turn("assistant", turn_text(row, answered, layout))]
     return _with_system_and_tools(turns, row)
 
 

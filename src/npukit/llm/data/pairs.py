@@ -33,10 +33,10 @@ class Pair:
         from npukit.llm.data.encode import SEPARATOR, Encoded
 
         answers = [answer for answer in (self.chosen, self.rejected) if answer is not None]
-        found = encoder.illustrated_answers(self.question, answers, self.images)
-        if isinstance(found, BadRow):
-            return found
-        halves, images = found
+        encoded = encoder.illustrated_answers(self.question, answers, self.images)
+        if isinstance(encoded, BadRow):
+            return encoded
+        halves, images = encoded
         nothing = [np.zeros(0, dtype=np.int32)]
         halves = nothing * (self.chosen is None) + halves + nothing * (self.rejected is None)
         was_cut = any(len(half) == encoder.cutoff for half in halves)

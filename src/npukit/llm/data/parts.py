@@ -46,11 +46,11 @@ class Parts:
 
 
 def make_parts(
-    place: Path, table: Table, data: DataOptions, task: Task, encoder: Encoder, tell: Callable[[str], None]
+    place: Path, table: Table, data: DataOptions, task: Task, encoder: Encoder, log: Callable[[str], None]
 ) -> Parts:
     """Tokenise what an earlier run has not; nobody else is at work in `place`."""
     place.mkdir(exist_ok=True)
-    parts, counter, records = Parts([], Problems()), Counter(table, tell), table.records()
+    parts, counter, records = Parts([], Problems()), Counter(table, log), table.records()
     size = RECORDS if table.limit is None else None  # a limit counts usable rows, from the first one on
     while (first := next(records, None)) is not None:
         some = chain([first], islice(records, size and size - 1))

@@ -19,7 +19,7 @@ from npukit.llm.data.problems import Problems
 from npukit.llm.data.rows import Chosen, Packed
 from npukit.llm.data.sources import Table, find_table
 from npukit.llm.data.stream import Stream
-from npukit.llm.data.tokenised import Rows, Tell, tokenised
+from npukit.llm.data.tokenised import Log, Rows, tokenised
 from npukit.llm.hub import Hub
 from npukit.llm.images.images import Images
 from npukit.llm.tasks.task import Task
@@ -40,16 +40,16 @@ def prepare(
     task: Task,
     tokenizer: Any,
     seed: int,
-    tell: Tell = lambda sentence: None,
+    log: Log = lambda sentence: None,
     hub: Hub | None = None,
     images: Images | None = None,
 ) -> Prepared:
     """Read, render, tokenise, mix and pack what `data` names; the same for the same seed, in every process.
 
-    >>> prepared = prepare(DataOptions(train=[{"path": "alpaca.jsonl"}]), named("sft"), tokenizer, seed=42, tell=print)
+    >>> prepared = prepare(DataOptions(train=[{"path": "alpaca.jsonl"}]), named("sft"), tokenizer, seed=42, log=print)
     >>> prepared.train[0]["input_ids"]
     """
-    return _Preparation(data, task, tokenizer, seed, tell, hub, images).run()
+    return _Preparation(data, task, tokenizer, seed, log, hub, images).run()
 
 
 class _Preparation:
@@ -59,7 +59,7 @@ class _Preparation:
         task: Task,
         tokenizer: Any,
         seed: int,
-        tell: Tell,
+        log: Log,
         hub: Hub | None,
         images: Images | None,
     ) -> None:
@@ -72,7 +72,7 @@ class _Preparation:
         self._pad_id = pad_id(tokenizer)
         self._seed = seed
         self._drawing_seed = seed if data.seed is None else data.seed
-        self._tell = tell
+        self._log = log
         self._hub = hub
         self._images = images
         self._template = find_template(data.template, tokenizer, data.tokens)
@@ -93,7 +93,7 @@ class _Preparation:
                 self._template,
                 self._seed,
                 self._pad_id,
-                self._tell,
+                self._log,
                 self._images,
             )
             if not isinstance(wanted, tuple) and wanted:
@@ -123,7 +123,7 @@ class _Preparation:
         return tables, [np.arange(len(rows)) for rows in tables]
 
     def _rows(self, table: Table) -> Rows:
-        rows = tokenised(table, self._data, self._task, self._tokenizer, self._template, self._tell, self._images)
+        rows = tokenised(table, self._data, self._task, self._tokenizer, self._template, self._log, self._images)
         self._problems.add(rows.problems)
         return rows
 
@@ -134,26 +134,26 @@ class _Preparation:
         tokens = f", {lengths.sum():,} tokens" if self._task.counts_tokens else ""
         counted = f"{len(rows):,} rows{tokens} for {purpose}"
         if not self._data.packing:
-            self._tell(f"{counted}.")
+            self._log(f"{counted}.")
             return rows
         packs = pack(lengths, self._pack_length, self._seed)
         filled = lengths.sum() / (len(packs) * self._pack_length)
         packed = f"{len(packs):,} pack{'s' if len(packs) != 1 else ''} of {self._pack_length:,}"
-        self._tell(f"{counted}, in {packed} ({filled:.1%} filled).")
+        self._log(f"{counted}, in {packed} ({filled:.1%} filled).")
         return Packed(rows, packs, self._pack_length, self._pad_id)
 
     def _tell_about_template(self) -> None:
         if self._tokenizer.eos_token_id is None:
-            self._tell(
+            self._log(
                 "Warning: the tokenizer has no end token, so the model does not learn where an answer ends: set "
                 "eos_token in its tokenizer_config.json."
             )
         if not self._task.uses_template(self._data):
             return
         if self._data.template is None and self._template.name == "default":
-            self._tell("The tokenizer has no chat template, so the template named default is used.")
+            self._log("The tokenizer has no chat template, so the template named default is used.")
         if missing := missing_tokens(self._template, self._tokenizer):
-            self._tell(
+            self._log(
                 f"The tokenizer has no token {', '.join(missing)}, which the chat template {self._template.name} uses: "
                 "it is split into several tokens, and this model was probably not trained with that template."
             )

@@ -33,19 +33,19 @@ class Problems:
 
     def sentences(self, longest: int) -> list[str]:
         """What to warn the user of; nothing where all is well. `longest` is how many tokens a row may have."""
-        said = []
+        sentences = []
         if self.bad:
-            said.append(f"{self.bad:,} of {self.rows + self.bad:,} rows cannot be used and were skipped:")
-            said += [f"  {place}" for place in self.first]
+            sentences.append(f"{self.bad:,} of {self.rows + self.bad:,} rows cannot be used and were skipped:")
+            sentences += [f"  {place}" for place in self.first]
             if self.bad > len(self.first):
-                said.append(f"  and {self.bad - len(self.first):,} more")
+                sentences.append(f"  and {self.bad - len(self.first):,} more")
         if self.cut:
-            said.append(f"{self.cut:,} of {self.rows:,} rows are longer than {longest:,} tokens and were cut.")
+            sentences.append(f"{self.cut:,} of {self.rows:,} rows are longer than {longest:,} tokens and were cut.")
         if self.unanswered:
-            said.append(f"{self.unanswered:,} of {self.rows:,} rows have no answer left to learn from.")
+            sentences.append(f"{self.unanswered:,} of {self.rows:,} rows have no answer left to learn from.")
         if self.unmatched:
-            said.append(
+            sentences.append(
                 f"{self.unmatched:,} answers are not trained on: the chat template rewrites them once more turns "
                 "follow. A named template (data.template) trains on all answers."
             )
-        return said
+        return sentences

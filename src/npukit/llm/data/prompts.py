@@ -26,15 +26,15 @@ class PromptRow:
 
         from npukit.llm.data.encode import SEPARATOR, Encoded
 
-        found = encoder.prompt(self.question)
-        if isinstance(found, BadRow):
-            return found
+        encoded = encoder.prompt(self.question)
+        if isinstance(encoded, BadRow):
+            return encoded
         try:
             text = json.dumps({"messages": self.question, "columns": self.columns})
         except (TypeError, ValueError) as error:
             return BadRow(f"has a column that is no plain value: {error}")
         rest = np.frombuffer(text.encode(), np.uint8)
-        return [Encoded(np.concatenate([found.tokens, [SEPARATOR], rest]).astype(np.int32), found.was_cut)]
+        return [Encoded(np.concatenate([encoded.tokens, [SEPARATOR], rest]).astype(np.int32), encoded.was_cut)]
 
 
 class RolloutPrompt(NamedTuple):

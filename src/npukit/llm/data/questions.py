@@ -47,10 +47,10 @@ def question_of(record: RawRow, layout: Layout) -> Question:
     row, is_answered = _with_answer(renamed(record.value, layout))
     format, columns = layout.format, layout.columns
     if format == "auto":
-        found = recognise(row)
-        if found is None:
+        recognised = recognise(row)
+        if recognised is None:
             raise BadRow(f"has no messages, prompt, instruction or text; its columns are {listed(row)}")
-        format, columns = found[0], found[1] | layout.columns
+        format, columns = recognised[0], recognised[1] | layout.columns
     layout = Layout(format, columns, layout.roles, layout.role_key, layout.content_key)
     laid = lay_out(renamed(row, layout), layout)
     if isinstance(laid, TextRow):

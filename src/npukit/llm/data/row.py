@@ -118,7 +118,7 @@ def string(row: dict[str, Any], name: str) -> str:
     return value
 
 
-def said(row: dict[str, Any], name: str, layout: Layout) -> str:
+def turn_text(row: dict[str, Any], name: str, layout: Layout) -> str:
     """The text of a turn, which may be empty where that teaches something."""
     value = row.get(name)
     return value if layout.keeps_empty and isinstance(value, str) and not value.strip() else string(row, name)

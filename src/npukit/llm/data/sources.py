@@ -147,14 +147,14 @@ def _files(place: Path, split: str) -> tuple[Path, ...]:
         place = place / split
     if (place / "state.json").exists():
         return _saved(place)
-    found = sorted(
+    files = sorted(
         file for file in place.rglob("*") if file.suffix.lower() in READERS and file.is_file() and file.name != INFO
     )
-    found = [file for file in found if not any(part.startswith(".") for part in file.relative_to(place).parts)]
-    if not found:
+    files = [file for file in files if not any(part.startswith(".") for part in file.relative_to(place).parts)]
+    if not files:
         raise NpukitError(f"{place} contains no {', '.join(READERS)} files.")
     of_split = re.compile(rf"(^|[-_./]){re.escape(split)}([-_./]|$)")
-    return tuple([file for file in found if of_split.search(str(file.relative_to(place)))] or found)
+    return tuple([file for file in files if of_split.search(str(file.relative_to(place)))] or files)
 
 
 def _saved(place: Path) -> tuple[Path, ...]:
@@ -229,7 +229,7 @@ def _from_info(table: Table, name: str, entry: Any, folder: Path, hub: Hub) -> T
     preferred: tuple[tuple[str, Hub], ...] = (("hf_hub_url", "huggingface"), ("ms_hub_url", "modelscope"))
     on_hub = [(entry[key], place) for key, place in preferred if entry.get(key)]
     if on_hub:
-        hub_name, place = next((found for found in on_hub if found[1] == hub), on_hub[0])
+        hub_name, place = next((known for known in on_hub if known[1] == hub), on_hub[0])
         return replace(table, hub=place, hub_name=hub_name, subset=entry.get("subset", table.subset))
     if not entry.get("file_name"):
         raise NpukitError(f"{where}: it names no file_name, hf_hub_url or ms_hub_url; nothing else is supported.")

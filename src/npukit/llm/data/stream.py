@@ -18,7 +18,7 @@ from npukit.llm.data.pack import pack
 from npukit.llm.data.problems import Problems
 from npukit.llm.data.rows import inputs_and_labels, packed_row, weights_of
 from npukit.llm.data.sources import Table
-from npukit.llm.data.tokenised import Rows, Tell
+from npukit.llm.data.tokenised import Log, Rows
 from npukit.llm.images.images import Images
 from npukit.llm.tasks.task import Task
 
@@ -41,7 +41,7 @@ class Stream:
         template: Template,
         seed: int,
         pad_id: int,
-        tell: Tell,
+        log: Log,
         images: Images | None = None,
     ) -> None:
         self.problems = Problems()
@@ -54,7 +54,7 @@ class Stream:
         self._epoch = 0
         self._pad_id = pad_id
         self._end_id = tokenizer.eos_token_id or 0
-        self._tell = tell
+        self._log = log
 
     def set_epoch(self, epoch: int) -> None:
         """Which epoch the next iteration is: each has an order of its own."""
@@ -112,10 +112,10 @@ class Stream:
                 yield encoded
 
     def _rows(self, table: Table) -> Iterator[Encoded]:
-        told = self.problems.bad
+        reported = self.problems.bad
         for encoded in encoded_rows(table, self._data, self._task, self._encoder, self.problems):
-            if self.problems.bad > told:
-                for place in self.problems.first[told:]:
-                    self._tell(f"Skipped a row: {place}.")
-                told = self.problems.bad
+            if self.problems.bad > reported:
+                for place in self.problems.first[reported:]:
+                    self._log(f"Skipped a row: {place}.")
+                reported = self.problems.bad
             yield encoded

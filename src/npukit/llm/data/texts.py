@@ -29,12 +29,12 @@ class Texts:
         mark = np.array([SEPARATOR], dtype=np.int32)
         parts = []
         for text in self.texts:
-            found = encoder.text(text)
-            if isinstance(found, BadRow):
-                return found
-            if not len(found[0].tokens):
+            encoded = encoder.text(text)
+            if isinstance(encoded, BadRow):
+                return encoded
+            if not len(encoded[0].tokens):
                 return BadRow("has an empty text")
-            parts += [found[0].tokens, mark]
+            parts += [encoded[0].tokens, mark]
         labels = np.frombuffer(np.array(self.labels, np.float32).tobytes(), np.uint8).astype(np.int32)
         was_cut = any(len(part) == encoder.cutoff for part in parts)
         return [Encoded(np.concatenate([*parts, labels]), was_cut)]
@@ -73,10 +73,10 @@ def documents(row: dict[str, Any], role: str) -> tuple[list[Conversation], list[
 
 def _documents(row: dict[str, Any], name: str, role: str) -> list[Conversation]:
     """Texts beside the question: strings, or conversations as ms-swift has them in positive_messages."""
-    found = row.get(f"{name}_messages", row.get(name))
-    if found is None:
+    value = row.get(f"{name}_messages", row.get(name))
+    if value is None:
         return []
-    several = found if isinstance(found, list) else [found]
+    several = value if isinstance(value, list) else [value]
     if several and isinstance(several[0], dict):
         several = [several]
     return [_document(document, name, role) for document in several]

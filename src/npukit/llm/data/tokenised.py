@@ -30,7 +30,7 @@ from npukit.llm.images.table import ImageTable
 from npukit.llm.tasks.task import Task
 from npukit.report.writing import disk_errors_named
 
-Tell = Callable[[str], None]
+Log = Callable[[str], None]
 PART = 1 << 24
 MORE_ROOM = "Set NPUKIT_CACHE to a folder with more room, or data.cache: false."
 CODE = ("chat", "chat/peers", "data", "images", "tasks")  # the packages that tokens depend on
@@ -105,13 +105,13 @@ def tokenised(
     task: Task,
     tokenizer: Any,
     template: Template,
-    tell: Tell,
+    log: Log,
     images: Images | None = None,
 ) -> Rows:
     """The table's rows as tokens: from the cache, or made now while other processes wait for them."""
     encoder = Encoder(data, task, tokenizer, template, images)
     if not data.cache:
-        problems, counter = Problems(), Counter(table, tell)
+        problems, counter = Problems(), Counter(table, log)
         made_now = list(counter.count(encoded_rows(table, data, task, encoder, problems)))
         _refuse_unusable(table, problems, data.cutoff)
         _refuse_mostly_bad(table, problems, data.max_bad_rows)
@@ -119,10 +119,10 @@ def tokenised(
     place = cache_folder() / "data" / _key(table, data, task, tokenizer, template, images)
     made = place / "rows" / "tokenised"
     if not made.exists():
-        with only_builder(place, on_wait=lambda: tell(f"Another process tokenises {table.name}; waiting for it.")):
+        with only_builder(place, on_wait=lambda: log(f"Another process tokenises {table.name}; waiting for it.")):
             if not made.exists():
                 with disk_errors_named(place, advice=MORE_ROOM):
-                    parts = make_parts(place / "parts", table, data, task, encoder, tell)
+                    parts = make_parts(place / "parts", table, data, task, encoder, log)
                     _refuse_unusable(table, parts.problems, data.cutoff)
                     with complete_or_absent(made) as folder:
                         parts.join(folder)

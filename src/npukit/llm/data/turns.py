@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from npukit.llm.chat.render import Turn
-from npukit.llm.data.row import BadRow, Conversation, Layout, kind_of, said, string
+from npukit.llm.data.row import BadRow, Conversation, Layout, kind_of, string, turn_text
 
 ROLES = {
     "system": "system",
@@ -96,7 +96,7 @@ def _content(role: str, message: dict[str, Any], key: str, number: int, layout: 
     try:
         if isinstance(content, list):
             return "".join(string(part, "text") for part in content)
-        return said(message, key, layout)
+        return turn_text(message, key, layout)
     except BadRow as error:
         raise BadRow(f"{error} in turn {number}") from None
 

@@ -58,5 +58,5 @@ def visions() -> dict[str, Vision]:
 @functools.cache
 def _named(name: str) -> dict[str, Any]:
     """What the files define under a name, by model type."""
-    modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
+    modules = (importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__))
     return {module.__name__.rpartition(".")[2]: getattr(module, name) for module in modules if hasattr(module, name)}

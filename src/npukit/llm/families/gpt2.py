@@ -14,7 +14,7 @@ def shapes(config: Config) -> Shapes:
     """The weights of GPT-2, whose output layer is always its embedding."""
     sizes = dimensions(config)
     hidden = sizes.hidden
-    found: Shapes = {
+    shapes: Shapes = {
         "transformer.wte.weight": (sizes.vocabulary, hidden),
         "transformer.wpe.weight": (config.get("n_positions", 1024), hidden),
         "transformer.ln_f.weight": (hidden,),
@@ -25,10 +25,10 @@ def shapes(config: Config) -> Shapes:
     for number in range(sizes.layers):
         layer = f"transformer.h.{number}."
         for name, shape in matrices.items():
-            found |= {f"{layer}{name}.weight": shape, f"{layer}{name}.bias": shape[1:]}
+            shapes |= {f"{layer}{name}.weight": shape, f"{layer}{name}.bias": shape[1:]}
         for name in ("ln_1", "ln_2"):
-            found |= {f"{layer}{name}.weight": (hidden,), f"{layer}{name}.bias": (hidden,)}
-    return found
+            shapes |= {f"{layer}{name}.weight": (hidden,), f"{layer}{name}.bias": (hidden,)}
+    return shapes
 
 
 FAMILY = Family(dimensions=dimensions, shapes=shapes)

@@ -98,8 +98,8 @@ class Adapter:
 
     def _scale(self, module: str, rank: int) -> float:
         patterns: Mapping[str, float] = self.config.get("alpha_pattern") or {}
-        found = (alpha for pattern, alpha in patterns.items() if re.match(rf"(.*\.)?({pattern})$", module))
-        alpha = next(found, self.config.get("lora_alpha", 8))
+        alphas = (alpha for pattern, alpha in patterns.items() if re.match(rf"(.*\.)?({pattern})$", module))
+        alpha = next(alphas, self.config.get("lora_alpha", 8))
         return float(alpha) / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
 
     def _read(self, key: str) -> Tensor:
@@ -157,7 +157,7 @@ def tied_weights(skeleton: Any) -> dict[str, str]:
 def is_transposed(skeleton: nn.Module, module: str, folder: Path) -> bool:
     """Whether a module's weight is kept as (in, out)."""
     try:
-        found = skeleton.get_submodule(module)
+        target = skeleton.get_submodule(module)
     except AttributeError:
         raise NpukitError(f"{folder} changes {module}, and the model has no such part: is it its base?") from None
-    return isinstance(found, nn.Embedding) or type(found).__name__ == "Conv1D"
+    return isinstance(target, nn.Embedding) or type(target).__name__ == "Conv1D"

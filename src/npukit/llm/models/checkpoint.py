@@ -154,12 +154,12 @@ def _unpickle(file: Path) -> dict[str, Tensor]:
     load = functools.partial(torch.load, file, map_location="cpu", weights_only=True)
     try:
         try:
-            found: Any = load(mmap=True)
+            tensors: Any = load(mmap=True)
         except RuntimeError:  # files older than torch 1.6 cannot be mapped
-            found = load()
+            tensors = load()
     except Exception as error:
         first = str(error).strip().split("\n")[0]
         raise NpukitError(f"{file} cannot be read without running the code in it: {first}") from None
-    if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
+    if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
         raise NpukitError(f"{file} has something else than named tensors: is it a model's weights?")
-    return found
+    return tensors

@@ -66,14 +66,14 @@ def _from_modelscope(name: str, revision: str | None) -> Path:
 def read_json(file: Path) -> dict[str, Any]:
     """A model's JSON file, such as config.json."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise NpukitError(f"There is no {file}: is {file.parent} complete?") from None
     except (OSError, ValueError) as error:
         raise NpukitError(f"{file} cannot be read: {error}.") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise NpukitError(f"{file} should be a JSON object.")
-    return found
+    return content
 
 
 def base_of(adapter: Path) -> str:

@@ -72,10 +72,10 @@ def _whole(forward: Callable[..., Any], shared: SharedRows, input_ids: Tensor, *
 def _imbalance(model: Any, outputs: Any, batch: dict[str, Any]) -> Tensor:
     """How unevenly the experts are used, as the model's own code measures it."""
     measure = sys.modules[type(model).__module__].load_balancing_loss_func
-    found: Tensor = measure(
+    imbalance: Tensor = measure(
         outputs.router_logits, model.num_experts, model.num_experts_per_tok, batch.get("attention_mask")
     )
-    return found
+    return imbalance
 
 
 def _body_of(model: Any) -> nn.Module:

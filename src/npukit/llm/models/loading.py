@@ -31,12 +31,12 @@ def load_config(options: ModelOptions, place: str) -> Any:
     from transformers import AutoConfig
 
     with _told(options):
-        found = AutoConfig.from_pretrained(
+        config = AutoConfig.from_pretrained(
             place, revision=options.revision, trust_remote_code=options.trust_remote_code
         )
     if options.rope:
-        _stretch(found.get_text_config(), options)
-    return found
+        _stretch(config.get_text_config(), options)
+    return config
 
 
 def _stretch(shape: Any, options: ModelOptions) -> None:

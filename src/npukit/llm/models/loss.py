@@ -128,13 +128,13 @@ def log_probabilities(
     flat, targets = hidden.flatten(0, -2), labels.flatten()
     chunk = _chunk(flat.shape[0], int(getattr(head, "out_features", 2**17)), CHUNK)
     pieces = list(zip(torch.split(flat, chunk), torch.split(targets, chunk), strict=True))
-    found = [checkpoint(_of_chunk, head, some, wanted, weighting, use_reentrant=False) for some, wanted in pieces]
+    logprobs = [checkpoint(_of_chunk, head, some, wanted, weighting, use_reentrant=False) for some, wanted in pieces]
     if reference:
         theirs = torch.split(reference.hidden.flatten(0, -2), chunk)
         for number, (some, wanted) in enumerate(pieces):
             far = checkpoint(_distance, head, some, reference.head, theirs[number], use_reentrant=False)
-            found[number] = found[number] - reference.weight * far * (wanted != IGNORED)
-    return torch.cat(found).view_as(labels)
+            logprobs[number] = logprobs[number] - reference.weight * far * (wanted != IGNORED)
+    return torch.cat(logprobs).view_as(labels)
 
 
 def sampled_log_probabilities(head: Head, hidden: Tensor, labels: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -145,8 +145,8 @@ def sampled_log_probabilities(head: Head, hidden: Tensor, labels: Tensor, temper
     """
     chunk = _chunk(hidden.shape[0], int(getattr(head, "out_features", 2**17)), CHUNK)
     pieces = zip(torch.split(hidden, chunk), torch.split(labels, chunk), strict=True)
-    found = [checkpoint(_sampled, head, some, wanted, temperature, use_reentrant=False) for some, wanted in pieces]
-    logprobs, entropies = zip(*found, strict=True)
+    chunks = [checkpoint(_sampled, head, some, wanted, temperature, use_reentrant=False) for some, wanted in pieces]
+    logprobs, entropies = zip(*chunks, strict=True)
     return torch.cat(logprobs), torch.cat(entropies)
 
 
@@ -168,13 +168,13 @@ def _distance(head: Head, hidden: Tensor, their_head: Head, their_hidden: Tensor
 def _of_chunk(head: Head, hidden: Tensor, labels: Tensor, weighting: Weighting | None) -> Tensor:
     counts = labels != IGNORED
     logits = head(hidden).float()
-    found: Tensor = logits.log_softmax(-1).gather(1, labels.where(counts, 0).unsqueeze(1)).squeeze(1) * counts
-    return found if weighting is None else found * weighting(logits.detach(), found.detach())
+    logprobs: Tensor = logits.log_softmax(-1).gather(1, labels.where(counts, 0).unsqueeze(1)).squeeze(1) * counts
+    return logprobs if weighting is None else logprobs * weighting(logits.detach(), logprobs.detach())
 
 
-def by_likelihood(_logits: Tensor, found: Tensor) -> Tensor:
+def by_likelihood(_logits: Tensor, logprobs: Tensor) -> Tensor:
     """DFT: a token counts as much as the model believes in it (https://arxiv.org/abs/2508.05629)."""
-    return found.exp()
+    return logprobs.exp()
 
 
 def by_uncertainty(logits: Tensor, _found: Tensor, power: float) -> Tensor:

@@ -256,8 +256,8 @@ def _media(config: Config, given: Given) -> Iterator[ConfigProblem]:
 def _may_see(model: str) -> bool:
     """Whether a model sees images, by its folder, or by its name."""
     try:
-        found = json.loads((Path(model).expanduser() / "config.json").read_text(encoding="utf-8"))
-        return families.vision_of(found) is not None
+        config = json.loads((Path(model).expanduser() / "config.json").read_text(encoding="utf-8"))
+        return families.vision_of(config) is not None
     except (OSError, ValueError):
         return (media_type(model) or "") in families.visions()
 

@@ -134,13 +134,13 @@ def _taken_out(
     given: Given, own: Mapping[str, str], dialect: Dialect | None
 ) -> Sequence[tuple[Keys, Any, Origin, str]]:
     """Short names of ours that the dialect does not have, as the options that they stand for."""
-    found = []
+    taken = []
     for key, value in list(given.values.items()):
         is_group = isinstance(value, dict) and key in Use.model_fields
         if key in own and not is_group and not (dialect and dialect.row(key)):
-            found.append((tuple(own[key].split(".")), value, given.place((key,)), given.name((key,))))
+            taken.append((tuple(own[key].split(".")), value, given.place((key,)), given.name((key,))))
             del given.values[key]
-    return found
+    return taken
 
 
 def _adapter_for_a_model(given: Given) -> None:

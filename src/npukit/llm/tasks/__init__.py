@@ -19,7 +19,7 @@ def known() -> dict[str, Any]:
     >>> known()["dpo"].rows_per_item
     2
     """
-    modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
+    modules = (importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__))
     return {task.name: task for module in modules for task in getattr(module, "TASKS", ())}
 
 

@@ -18,16 +18,16 @@ from torch.futures import Future
 
 BACKEND = "npukit_alone"
 STEERING_BYTES = 4096
-Told = Callable[[str, float, list[Tensor]], None]  # name, bytes that one rank sends, tensors
+OnCollective = Callable[[str, float, list[Tensor]], None]  # name, bytes that one rank sends, tensors
 
 
-def install(tell: Told) -> None:
+def install(on_collective: OnCollective) -> None:
     """From now on a process group of any backend and size is made of this process alone."""
     make_group = dist.init_process_group
     make_another = dist.new_group
 
     def create(_store: Any, rank: int, size: int, _timeout: Any) -> Alone:
-        return Alone(rank, size, tell)
+        return Alone(rank, size, on_collective)
 
     def init_process_group(*_args: Any, **given: Any) -> None:
         rank, size = (int(os.environ.get(name, value)) for name, value in (("RANK", "0"), ("WORLD_SIZE", "1")))
@@ -62,9 +62,9 @@ _Group: Any = dist.ProcessGroup  # its methods have names and arguments that dif
 class Alone(_Group):  # type: ignore[misc]
     """A group whose other members mirror this one."""
 
-    def __init__(self, rank: int, size: int, tell: Told) -> None:
+    def __init__(self, rank: int, size: int, on_collective: OnCollective) -> None:
         super().__init__(rank, size)
-        self._place, self._members, self._tell = rank, size, tell
+        self._place, self._members, self._on_collective = rank, size, on_collective
 
     def rank(self) -> int:
         return self._place
@@ -82,7 +82,7 @@ class Alone(_Group):  # type: ignore[misc]
     def _count(self, name: str, tensors: list[Tensor], rounds: float) -> None:
         """In a ring each rank sends all but one part of the whole in a round."""
         total = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        self._tell(name, rounds * total * (self._members - 1) / max(1, self._members), tensors)
+        self._on_collective(name, rounds * total * (self._members - 1) / max(1, self._members), tensors)
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
         self._count("all_reduce", tensors, 2)
@@ -154,7 +154,7 @@ class Alone(_Group):  # type: ignore[misc]
         return _done(outputs)
 
     def send(self, tensors: list[Tensor], *_: Any) -> Any:
-        self._tell("send", float(sum(tensor.numel() * tensor.element_size() for tensor in tensors)), tensors)
+        self._on_collective("send", float(sum(tensor.numel() * tensor.element_size() for tensor in tensors)), tensors)
         return _done(tensors)
 
     def recv(self, tensors: list[Tensor], *_: Any) -> Any:

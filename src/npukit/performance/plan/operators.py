@@ -65,11 +65,11 @@ def moved_bytes(inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> float:
 
 def _attention(func: Any, args: Any, kwargs: Any) -> float:
     """Two products of [queries, keys] for every head; half of it, since a language model looks back only."""
-    named = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)} | kwargs
-    query, key = named["query"], named["key"]
-    layout = named.get("input_layout", "BNSD")
+    by_name = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)} | kwargs
+    query, key = by_name["query"], by_name["key"]
+    layout = by_name.get("input_layout", "BNSD")
     if layout == "TND":
-        ends = named.get("actual_seq_qlen") or [query.shape[0]]
+        ends = by_name.get("actual_seq_qlen") or [query.shape[0]]
         starts = [0, *ends[:-1]]
         pairs = sum((end - start) ** 2 for start, end in zip(starts, ends, strict=True)) * query.shape[1]
         width = query.shape[2]

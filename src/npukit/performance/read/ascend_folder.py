@@ -85,8 +85,8 @@ def _read_information(folder: Path, trace: Trace) -> None:
         }
     for path in sorted(around.glob("profiler_metadata.json")) + sorted(folder.glob("profiler_metadata.json")):
         _metadata(json_whole(path), trace)
-    named = re.search(r"rank[-_]?(\d+)", around.name)
-    trace.rank = rank if rank is not None else int(named[1]) if named else _rank_of_database(folder)
+    match = re.search(r"rank[-_]?(\d+)", around.name)
+    trace.rank = rank if rank is not None else int(match[1]) if match else _rank_of_database(folder)
 
 
 def _rank_of_database(folder: Path) -> int:

@@ -191,9 +191,9 @@ def _collective(name: str, op: str, start: int, end: int, args: dict[str, Any]) 
     elements = max(whole(args.get("In msg nelems")) or 0, whole(args.get("Out msg nelems")) or 0)
     size = elements * SIZES.get(dtype_of(str(args.get("dtype", ""))), 4)
     # Older traces name the kernel only, which all-to-all and a pipeline's send and receive share.
-    named = str(args.get("Collective name") or op).lower().replace("_", "").replace("sendrecv", "alltoall")
+    kind = str(args.get("Collective name") or op).lower().replace("_", "").replace("sendrecv", "alltoall")
     ranks = tuple(int(rank) for rank in re.findall(r"\d+", str(args.get("Process Group Ranks", ""))))
-    return Collective(name, named, start, end, str(args.get("Process Group Name", "")), ranks, size or None)
+    return Collective(name, kind, start, end, str(args.get("Process Group Name", "")), ranks, size or None)
 
 
 def _bytes(call: HostCall) -> int | None:

@@ -65,7 +65,7 @@ def tune(
     folder: Path,
     steps: int = 8,
     memory_gib: float | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    log: Callable[[str], None] = lambda _: None,
     keep: Callable[[Config], None] = lambda _: None,
 ) -> Tuning:
     """Run `steps` steps with other settings until none is faster; `folder` keeps the trials, which are not repeated.
@@ -76,7 +76,7 @@ def tune(
     {'training.batch_size': 4, 'training.accumulation': 2}
     """
     folder.mkdir(parents=True, exist_ok=True)
-    bench = _Bench(config, devices, folder, max(steps, WARM_UP + 1), memory_gib, tell)
+    bench = _Bench(config, devices, folder, max(steps, WARM_UP + 1), memory_gib, log)
     best = first = bench.run({})
     if first.error:
         raise NpukitError(f"The configuration does not run as it is: {first.error}")
@@ -101,9 +101,9 @@ class _Bench:
         folder: Path,
         steps: int,
         memory_gib: float | None,
-        tell: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:
-        self._config, self._devices, self._folder, self._tell = config, devices, folder, tell
+        self._config, self._devices, self._folder, self._log = config, devices, folder, log
         self._steps, self._memory_gib = steps, memory_gib
         self._file = folder / TRIALS
         self._known = self._read()
@@ -130,7 +130,7 @@ class _Bench:
         trial = known or self._measure(changes)
         if trial not in self.trials:
             self.trials.append(trial)
-            self._tell(told(trial))
+            self._log(describe(trial))
         lines = [self._about(), *map(asdict, self.trials), *(asdict(e) for e in self._known if e not in self.trials)]
         write_text(self._file, "".join(json.dumps(line) + "\n" for line in lines))
         return trial
@@ -191,7 +191,7 @@ def _last_line(file: Path) -> str:
     return (told_by_us or lines or ["it ended without a word"])[-1]
 
 
-def told(trial: Trial) -> str:
+def describe(trial: Trial) -> str:
     """A trial in a line.
 
     >>> told(Trial({}, 1000.0, 12.0, True))

@@ -66,5 +66,5 @@ def _numbered(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
 
 
 def _dump_in(folder: Path) -> Path | None:
-    named = folder / "dump.json"
-    return named if named.is_file() else next(iter(sorted(folder.glob("*.pkl"))), None)
+    file = folder / "dump.json"
+    return file if file.is_file() else next(iter(sorted(folder.glob("*.pkl"))), None)

@@ -91,10 +91,10 @@ def _number(folder: Path, prefix: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _tensor_folder(file: Path, named: Any) -> Path | None:
+def _tensor_folder(file: Path, given: Any) -> Path | None:
     """Where tensors are: beside the file, for a dump may have been moved; nothing else in the file is believed."""
     beside = file.with_name("dump_tensor_data")
-    return beside if isinstance(named, str) and named and beside.is_dir() else None
+    return beside if isinstance(given, str) and given and beside.is_dir() else None
 
 
 def _stacks(content: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -196,8 +196,8 @@ def _value(entry: Mapping[str, Any], tensors: Path | None) -> Value | None:
     shape = entry.get("shape")
     if not isinstance(shape, list) or not all(isinstance(size, int) and size >= 0 for size in shape):
         return None
-    named = entry.get("data_name")
-    file = tensors / Path(named).name if tensors and isinstance(named, str) and named not in ("", "-1") else None
+    name = entry.get("data_name")
+    file = tensors / Path(name).name if tensors and isinstance(name, str) and name not in ("", "-1") else None
     return Value(
         dtype=str(entry["dtype"]).removeprefix("torch."),
         shape=tuple(shape),

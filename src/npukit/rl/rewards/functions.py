@@ -87,8 +87,8 @@ def cosine(
         short, long = right if is_right >= 1 else wrong
         return short - (short - long) * (1 - math.cos(math.pi * tokens / most)) / 2
 
-    found = zip(accuracy(completions, solution), map(len, response_token_ids), strict=True)
-    return [value(*pair) for pair in found]
+    pairs = zip(accuracy(completions, solution), map(len, response_token_ids), strict=True)
+    return [value(*pair) for pair in pairs]
 
 
 def repetition(options: RewardOptions, completions: Sequence[str], **_: Any) -> list[float]:

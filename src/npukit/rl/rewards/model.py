@@ -50,6 +50,6 @@ class ScoringModel:
             some = self._tokenizer(
                 texts[first : first + ROWS], return_tensors="pt", padding=True, add_special_tokens=False
             )
-            found = self._model(**some.to(self._model.device)).logits.float()
-            scores += found[:, 0].tolist()
+            logits = self._model(**some.to(self._model.device)).logits.float()
+            scores += logits[:, 0].tolist()
         return scores

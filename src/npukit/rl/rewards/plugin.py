@@ -42,7 +42,7 @@ def arguments(answers: AnswerBatch, is_trl: bool) -> dict[str, Any]:
     """All that a function may ask for: the columns of the data, and what is known of the answers."""
     names = dict.fromkeys(name for row in answers.columns for name in row)
     columns = {name: [row.get(name) for row in answers.columns] for name in names}
-    told = [[*prompt, _said(text)] for prompt, text in zip(answers.prompts, answers.texts, strict=True)]
+    conversations = [[*prompt, _said(text)] for prompt, text in zip(answers.prompts, answers.texts, strict=True)]
     plain = [row.get("prompt") if isinstance(row.get("prompt"), str) else None for row in answers.columns]
     prompts = [text or list(prompt) for text, prompt in zip(plain, answers.prompts, strict=True)]
     spoken = [text if prompt else [_said(text)] for text, prompt in zip(answers.texts, plain, strict=True)]
@@ -50,7 +50,7 @@ def arguments(answers: AnswerBatch, is_trl: bool) -> dict[str, Any]:
         **columns,
         "prompts": prompts,
         "completions": spoken if is_trl else list(answers.texts),
-        "messages": told,
+        "messages": conversations,
         "completion_ids": [list(ids) for ids in answers.ids],
         "response_token_ids": [list(ids) for ids in answers.ids],
         "trainer_state": types.SimpleNamespace(global_step=answers.step),
@@ -142,9 +142,9 @@ ORMS = _Registry()
 def _registry() -> dict[str, Any]:
     """`orms`, wherever the file has it from."""
     for name in REGISTRIES:
-        found = getattr(sys.modules.get(name), "orms", None)
-        if isinstance(found, dict):
-            return found
+        registry = getattr(sys.modules.get(name), "orms", None)
+        if isinstance(registry, dict):
+            return registry
     return ORMS
 
 
@@ -155,9 +155,9 @@ class _Module(types.ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         own = {"orms": ORMS, "ORM": ORM, "AsyncORM": ORM, "get_logger": lambda *_: logging.getLogger(PACKAGE)}
-        found = own.get(name) or (type(name, (ORM,), {}) if name[:1].isupper() else _Registry())
-        setattr(self, name, found)
-        return found
+        attribute = own.get(name) or (type(name, (ORM,), {}) if name[:1].isupper() else _Registry())
+        setattr(self, name, attribute)
+        return attribute
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -40,12 +40,12 @@ def try_rewards(options: RewardOptions, data: Path, rows: int = 8, grpo: GrpoOpt
     records = list(islice(_records(data), rows))
     if not records:
         raise NpukitError(f"{data} has no rows.")
-    found = [_answer(record, number) for number, record in enumerate(records)]
-    texts = [text for _, text in found]
+    answers = [_answer(record, number) for number, record in enumerate(records)]
+    texts = [text for _, text in answers]
     columns = [{name: value for name, value in record.items() if name not in TURNS} for record in records]
     ids = [list(range(len(text.split()))) for text in texts]  # words stand for tokens: no model has been chosen yet
     with Scorer(options, grpo or GrpoOptions(), list(columns[0])) as scorer:
-        scored, problems = scorer.score(AnswerBatch([prompt for prompt, _ in found], texts, ids, columns))
+        scored, problems = scorer.score(AnswerBatch([prompt for prompt, _ in answers], texts, ids, columns))
     rewards = [[None if math.isnan(reward) else reward for reward in row] for row in scored]
     means = [_mean([reward for reward in column if reward is not None]) for column in zip(*rewards, strict=True)]
     return RewardTrial(scorer.names, rewards, means, texts, problems)

@@ -153,7 +153,7 @@ def dropout_gen_mask(size: list[int], p: float, *, device: Any = None, **options
 def _decomposition(name: str) -> Callable[..., Any]:
     base, _, overload = name.partition(".")
     op = getattr(getattr(torch.ops.aten, base), overload or "default")
-    return lambda *arguments, **named: op.decompose(*arguments, **named)
+    return lambda *arguments, **kwargs: op.decompose(*arguments, **kwargs)
 
 
 def install() -> list[torch.library.Library]:

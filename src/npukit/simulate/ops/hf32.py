@@ -70,11 +70,11 @@ def _rounding(
     grad = next((i for i, name in enumerate(names) if name.startswith("grad")), None) if switch == "conv" else None
 
     @functools.wraps(kernel)
-    def rounded(*given: Any, **named: Any) -> Any:
+    def rounded(*given: Any, **kwargs: Any) -> Any:
         if not getattr(vars(torch)["npu"], switch).allow_hf32:
-            return kernel(*given, **named)
+            return kernel(*given, **kwargs)
         factored = zip(factors, given, strict=False)  # those by keyword are none
-        found = kernel(*(hf32(x) if factor and _is_float(x) else x for factor, x in factored), **named)
+        found = kernel(*(hf32(x) if factor and _is_float(x) else x for factor, x in factored), **kwargs)
         if grad is not None and len(found) == 3 and found[2] is not None and found[2].numel():
             summed = given[grad].sum([0, *range(2, given[grad].dim())])  # the gradient of a bias is no product
             return *found[:2], summed

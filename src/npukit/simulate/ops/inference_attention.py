@@ -169,22 +169,22 @@ def _infer(query: Tensor, key: Tensor, value: Tensor, call: _Call) -> tuple[Tens
 
 
 @kernel("npu_prompt_flash_attention")
-def prompt_flash_attention(query: Tensor, key: Tensor, value: Tensor, **named: Any) -> Tensor:
+def prompt_flash_attention(query: Tensor, key: Tensor, value: Tensor, **kwargs: Any) -> Tensor:
     """softmax(scale q k^T + pse_shift, masked) v; scale is 1 unless given, and queries past their length give zeros.
 
     Sparse modes 10 to 14 are 0 to 4 in higher precision. Without a mask, next_tokens (0 unless given) hides nothing.
     """
-    mode = named.get("sparse_mode", 0)
-    arguments = {"next_tokens": 0} | named | {"sparse_mode": mode % 10, "inner_precise": int(mode < 10)}
+    mode = kwargs.get("sparse_mode", 0)
+    arguments = {"next_tokens": 0} | kwargs | {"sparse_mode": mode % 10, "inner_precise": int(mode < 10)}
     return _infer(query, key, value, _Call.of("npu_prompt_flash_attention", arguments))[0]
 
 
 @kernel("npu_incre_flash_attention")
 def incre_flash_attention(
-    query: Tensor, key: Tensor, value: Tensor, *, actual_seq_lengths: Sequence[int] | None = None, **named: Any
+    query: Tensor, key: Tensor, value: Tensor, *, actual_seq_lengths: Sequence[int] | None = None, **kwargs: Any
 ) -> Tensor:
     """Attention of one new query a batch over the keys so far, of which actual_seq_lengths count, maybe in pages."""
-    arguments = named | {"actual_seq_lengths_kv": actual_seq_lengths}
+    arguments = kwargs | {"actual_seq_lengths_kv": actual_seq_lengths}
     return _infer(query, key, value, _Call.of("npu_incre_flash_attention", arguments))[0]
 
 
@@ -204,46 +204,46 @@ def _refuse_what_cann_refuses(query: Tensor, key: Tensor, call: _Call, block_siz
 
 @kernel("npu_fused_infer_attention_score", "npu_fused_infer_attention_score_v2")
 def fused_infer_attention_score(
-    query: Tensor, key: Tensor, value: Tensor, *, block_size: int = 0, **named: Any
+    query: Tensor, key: Tensor, value: Tensor, *, block_size: int = 0, **kwargs: Any
 ) -> tuple[Tensor, Tensor]:
     """Both of the above, and on demand the log-sum-exp; BNSD_BSND and the like name another layout for the output.
 
     With pages the lengths of keys are one a batch even where those of queries are running totals. Version 2 has other
     names, and a learnable sink: one more score a head, that leads nowhere.
     """
-    call = _Call.of("npu_fused_infer_attention_score", named)
+    call = _Call.of("npu_fused_infer_attention_score", kwargs)
     _refuse_what_cann_refuses(query, key, call, block_size)
     out, lse = _infer(query, key, value, call)
-    wanted = named.get("softmax_lse_flag") or named.get("return_softmax_lse")
+    wanted = kwargs.get("softmax_lse_flag") or kwargs.get("return_softmax_lse")
     return out, lse if wanted else lse.new_empty(0)
 
 
 @kernel("npu_fused_infer_attention_score.out", "npu_fused_infer_attention_score_v2.out")
 def fused_infer_attention_score_out(
-    query: Tensor, key: Tensor, value: Tensor, *, out: Sequence[Tensor], workspace: Tensor | None = None, **named: Any
+    query: Tensor, key: Tensor, value: Tensor, *, out: Sequence[Tensor], workspace: Tensor | None = None, **kwargs: Any
 ) -> tuple[Tensor, Tensor]:
     """Into given tensors; no workspace is needed."""
-    attention, lse = fused_infer_attention_score(query, key, value, **named)
+    attention, lse = fused_infer_attention_score(query, key, value, **kwargs)
     if lse.numel():
         out[1].copy_(lse)
     return out[0].copy_(attention), out[1]
 
 
 @kernel("_npu_fused_infer_attention_score_infer_output", "_npu_fused_infer_attention_score_v2_infer_output")
-def infer_output(query: Tensor, value: Tensor, **named: Any) -> tuple[Tensor, Tensor]:
+def infer_output(query: Tensor, value: Tensor, **kwargs: Any) -> tuple[Tensor, Tensor]:
     """Tensors for the results, not filled."""
-    call = _Call.of("npu_fused_infer_attention_score", named | {"block_table": None})
+    call = _Call.of("npu_fused_infer_attention_score", kwargs | {"block_table": None})
     layout = call.layout.partition("_")[0]
     kv_heads = call.kv_heads or call.heads
-    depth = _depth(value if named.get("block_table") is not None else dense(value, layout, kv_heads), kv_heads)
+    depth = _depth(value if kwargs.get("block_table") is not None else dense(value, layout, kv_heads), kv_heads)
     q = dense(query, layout, call.heads).to("meta")
     out = undense(q.new_empty(*q.shape[:3], depth), call.layout.partition("_")[2] or layout)
-    wanted = named.get("softmax_lse_flag") or named.get("return_softmax_lse")
+    wanted = kwargs.get("softmax_lse_flag") or kwargs.get("return_softmax_lse")
     lse = (q.size(2), q.size(1), 1) if call.ragged else (*q.shape[:3], 1)
     return query.new_empty(out.shape), query.new_empty(lse if wanted else 0, dtype=torch.float32)
 
 
 @kernel("_npu_fused_infer_attention_score_get_max_workspace", "_npu_fused_infer_attention_score_v2_get_max_workspace")
-def get_max_workspace(query: Tensor, key: Tensor, value: Tensor, **named: Any) -> Tensor:
+def get_max_workspace(query: Tensor, key: Tensor, value: Tensor, **kwargs: Any) -> Tensor:
     """The memory that the op wants beside its results: none here."""
     return query.new_empty(0, dtype=torch.uint8)

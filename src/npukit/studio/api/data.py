@@ -145,8 +145,8 @@ def _encode(
 def _pictures(record: RawRow, folder: str) -> list[str]:
     """The picture files that a row names, relative to its file or to the data folder."""
     value = record.value if isinstance(record.value, dict) else {}
-    named = value.get("images") or value.get("image") or []
-    images = named if isinstance(named, list) else [named]
+    listed = value.get("images") or value.get("image") or []
+    images = listed if isinstance(listed, list) else [listed]
     paths = [image.get("path") if isinstance(image, dict) else image for image in images]
     places = (Path(record.file).parent, Path(folder), Path())
     found = (
@@ -174,8 +174,8 @@ def _images(model: str, options: DataOptions) -> Images | None:
     from npukit.llm.models.folder import find_parts
     from npukit.llm.models.loading import load_config, load_images
 
-    folder, named = str(find_parts(model)[0]), ModelOptions(path=model)
-    return load_images(named, folder, load_config(named, folder), options)
+    folder, model_options = str(find_parts(model)[0]), ModelOptions(path=model)
+    return load_images(model_options, folder, load_config(model_options, folder), options)
 
 
 def _tokens(encoded: Encoded, tokenizer: Any, images: Images | None = None) -> dict[str, Any]:

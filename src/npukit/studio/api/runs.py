@@ -71,12 +71,12 @@ def routes(studio: Studio) -> list[Route]:
 
     def result(given: dict[str, Any]) -> Any:
         run = studio.runs.find(text(given, "id"))
-        said = _tail(run.folder / RESULT, 8 << 20)
+        printed = _tail(run.folder / RESULT, 8 << 20)
         try:
-            found = json.loads(said)
+            found = json.loads(printed)
             return {"data": found["result"], "text": (found.get("error") or {}).get("message", "")}
         except (ValueError, RecursionError, KeyError, TypeError):
-            return {"data": None, "text": said}
+            return {"data": None, "text": printed}
 
     def report(given: dict[str, Any]) -> Response:
         run = studio.runs.find(text(given, "id"))

@@ -27,13 +27,13 @@ def routes(studio: Studio) -> list[Route]:
         values = given.get("values")
         if not isinstance(values, dict):
             raise Wrong("values should be an object.")
-        told = words(form, values, studio.folders)
+        command = words(form, values, studio.folders)
         device = device_of(str(values.get("device") or "auto")) if "device" in form["names"] else "cpu"
         cards = number(values, "devices", 1, 1, 1024) if values.get("devices") else 1
         more, variables = reached_by_us() if verb == "serve" else ([], {})
         run = studio.runs.add(
             verb,
-            [*told, *more, *(["--json"] if form["json"] else [])],
+            [*command, *more, *(["--json"] if form["json"] else [])],
             studio.folders.workspace,
             title=_title(form, values),
             device=device,

@@ -38,11 +38,11 @@ class HangWatch:
         options: TrainOptions,
         rank: int = 0,
         world_size: int = 1,
-        tell: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),
+        log: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),
     ) -> None:
         self._limit = options.hang_limit
         self._folder = options.output
-        self._rank, self._world_size, self._tell = rank, world_size, tell
+        self._rank, self._world_size, self._log = rank, world_size, log
         self._step = 0
         self._last = time.monotonic()
         self._told = False
@@ -114,7 +114,7 @@ class HangWatch:
             for rank, path in paths.items()
             if path.exists()
         }
-        self._tell(describe(heads, self._world_size, self._folder))
+        self._log(describe(heads, self._world_size, self._folder))
 
 
 def hang_file(folder: Path, rank: int) -> Path:

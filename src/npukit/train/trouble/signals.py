@@ -24,9 +24,9 @@ class StopSignals:
     ...             break
     """
 
-    def __init__(self, tell: bool = True) -> None:
+    def __init__(self, announce: bool = True) -> None:
         self.number = 0  # of the first signal
-        self._tell = tell
+        self._announce = announce
         self._at = 0.0
         self._before: dict[signal.Signals, Any] = {}
 
@@ -50,7 +50,7 @@ class StopSignals:
         now = time.monotonic()
         if not self.requested:
             self.number, self._at = number, now
-            if self._tell:  # no promise of a checkpoint: another rank may be gone, and this be why
+            if self._announce:  # no promise of a checkpoint: another rank may be gone, and this be why
                 text = f"\n{signal.Signals(number).name}: stopping after this step; send it again to stop at once.\n"
                 os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text.encode())  # print may be busy
         elif now - self._at > _SAME_SIGNAL_SECONDS:

@@ -115,7 +115,7 @@ class Watch:
         means = {name: float(value) / self._since["steps"] for name, value in self._figures.items()}
         record = self._record(mean_loss, float(grad_norm), learning_rate) | means
         self._figures = {}
-        self._tell(record)
+        self._write(record)
         self._progress.figures(record, means)
         self._look_for_standstill()
         return record
@@ -132,18 +132,18 @@ class Watch:
     def evaluated(self, step: int, metrics: dict[str, float]) -> None:
         """An evaluation has ended; the time since the last step was its."""
         self._pauses += self._lap()
-        self._tell({"step": step, **metrics})
+        self._write({"step": step, **metrics})
         self._progress.say(f"step {step}  " + "  ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
 
     def saved(self, step: int, folder: Path) -> None:
         """A checkpoint was written; the time since the last step or evaluation was its."""
         self._pauses += self._lap()
-        self._tell({"step": step, "checkpoint": str(folder)})
+        self._write({"step": step, "checkpoint": str(folder)})
         self._progress.say(f"step {step}  saved {folder}")
 
     def note(self, step: int, sentence: str) -> None:
         """Something a person should know: told now, by every rank that has it; logged, and told again at the end."""
-        self._tell({"step": step, "note": sentence})
+        self._write({"step": step, "note": sentence})
         if self._is_main:
             self._progress.say(f"step {step}  {sentence}")
         else:
@@ -225,7 +225,7 @@ class Watch:
             return None
         return self._flops_per_item * items_per_second / (self._peak * self._world_size)
 
-    def _tell(self, record: dict[str, Any]) -> None:
+    def _write(self, record: dict[str, Any]) -> None:
         self._history.append(record)
         if self._log:
             self._log.add(record)

@@ -26,8 +26,8 @@ def table(tool: Tool | Literal["tools"]) -> Mapping[str, Any]:
     ['<|im_end|>']
     """
     text = (Path(__file__).parent / f"{tool}.yaml").read_text(encoding="utf-8")
-    found: Mapping[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    return found
+    content: Mapping[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return content
 
 
 def parts_of(turns: list[dict[str, str]]) -> tuple[str | None, str | None, list[dict[str, str]]]:

@@ -109,7 +109,7 @@ def _contexts(contexts: Iterable[Context], query: str) -> str:
 def _pieces(text: str, names: dict[str, str]) -> list[str]:
     """Text with placeholders as terms of a Jinja sum."""
     for mark, term in names.items():
-        before, found, after = text.partition(mark)
-        if found:
+        before, marked, after = text.partition(mark)
+        if marked:
             return [*_pieces(before, names), term, *_pieces(after, names)]
     return [json.dumps(text, ensure_ascii=False)] if text else []

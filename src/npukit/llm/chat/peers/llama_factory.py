@@ -105,10 +105,10 @@ class Writer:
     def answers(self, turns: Turns, answers: Sequence[str]) -> list[Labelled]:
         """One question with each of several last answers, which alone count; all are cut alike."""
         end = [self.tokenizer.eos_token_id] if self.slots.efficient_eos else []
-        found = [self.pairs([*turns, {"role": "assistant", "content": answer}]) for answer in answers]
-        before = [token for source, target in found[0] for token in source + target]
-        source = before[: len(before) - len(found[0][-1][1])]
-        targets = [pairs[-1][1] + end for pairs in found]
+        conversations = [self.pairs([*turns, {"role": "assistant", "content": answer}]) for answer in answers]
+        before = [token for source, target in conversations[0] for token in source + target]
+        source = before[: len(before) - len(conversations[0][-1][1])]
+        targets = [pairs[-1][1] + end for pairs in conversations]
         asked, answered = shares(len(source), max(map(len, targets)), self.cutoff)
         return [
             (source[:asked] + target[:answered], [IGNORED] * len(source[:asked]) + target[:answered])
@@ -127,9 +127,9 @@ class Writer:
         tools, system, messages = parts_of(turns)
         system = system or (self.system if self.system is not None else self.slots.default_system) or None
         if tools:
-            found = tools_of(tools)
+            functions = tools_of(tools)
             system = (system or "") + (
-                self._format.write_tools(found, raw=tools) if found or self._format.always else ""
+                self._format.write_tools(functions, raw=tools) if functions or self._format.always else ""
             )
         messages = list(self._thoughts_removed(_in_turn(messages)))
         encoded = [self._turn(number, message, system) for number, message in enumerate(messages)]
@@ -144,9 +144,9 @@ class Writer:
 
     @property
     def _format(self) -> ToolFormat:
-        found = format_named("llama_factory", self.slots.tool_format)
-        assert found
-        return found
+        tool_format = format_named("llama_factory", self.slots.tool_format)
+        assert tool_format
+        return tool_format
 
     def _turn(self, number: int, message: dict[str, str], system: str | None) -> list[int]:
         content, slots = message["content"], self.slots
@@ -178,8 +178,8 @@ class Writer:
         elif not is_plain and (thought := _between(self.slots.thought_words, content)):
             before, text = thought[0], content.replace(thought[0], "")
         try:
-            found = json.loads(text)
-            calls = [{"name": call["name"], "arguments": call["arguments"]} for call in _listed(found)]
+            written = json.loads(text)
+            calls = [{"name": call["name"], "arguments": call["arguments"]} for call in _listed(written)]
         except (ValueError, KeyError, TypeError):
             raise BadTurns("has a call that is not an object with name and arguments in JSON") from None
         return before + self._format.write_calls(calls)

@@ -186,8 +186,8 @@ class Writer:
             made.append({**message, "content": [content, *more] if more else content})
         if system is None:
             system = self.system if self.system is not None else meta.default_system
-        if tools and (found := tools_of(tools)):
-            system = self._with_tools(found, system, made)
+        if tools and (functions := tools_of(tools)):
+            system = self._with_tools(functions, system, made)
         return system, made if meta.separator is not None else made[-2 + len(made) % 2 :]
 
     def _with_tools(self, tools: list[Any], system: str | None, messages: list[Turn]) -> str:
@@ -270,8 +270,8 @@ def _last_question(messages: list[Turn]) -> int:
 
 
 def _edges(message: Turn) -> Any:
-    said = message["role"] == "assistant" and isinstance(message["content"], str)
-    return message["content"].strip("\n") if said else message["content"]
+    is_answer = message["role"] == "assistant" and isinstance(message["content"], str)
+    return message["content"].strip("\n") if is_answer else message["content"]
 
 
 def _joined(contexts: Iterator[Counted]) -> Iterator[Counted]:

@@ -75,15 +75,15 @@ def _filled(context: Context, text: str, role: str) -> Context:
 
 
 def _call(text: str) -> dict[str, Any]:
-    found = parsed(text)
-    if not isinstance(found, dict) or "name" not in found:
+    content = parsed(text)
+    if not isinstance(content, dict) or "name" not in content:
         raise BadTurns("has a call that is not an object with a name in JSON")
-    arguments = found.get("arguments")
-    arguments = found.get("parameters") if arguments is None else arguments
+    arguments = content.get("arguments")
+    arguments = content.get("parameters") if arguments is None else arguments
     arguments = parsed(arguments) if isinstance(arguments, str) else arguments
     if arguments is None:
         raise BadTurns("has a call without arguments")
-    return {"name": found["name"], "arguments": arguments}
+    return {"name": content["name"], "arguments": arguments}
 
 
 def weights() -> list[str]:

@@ -69,8 +69,8 @@ def format_named(tool: Tool, name: str | None) -> ToolFormat | None:
 
 def tools_of(text: str) -> list[Any]:
     """The tools that a row comes with."""
-    found = parsed(text)
-    tools = found if isinstance(found, list) else [found]
+    content = parsed(text)
+    tools = content if isinstance(content, list) else [content]
     tools = [parsed(tool) if isinstance(tool, str) else tool for tool in tools]
     if not all(isinstance(tool, dict) for tool in tools):
         raise BadTurns("has tools that are not a list of objects in JSON")

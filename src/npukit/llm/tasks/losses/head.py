@@ -98,8 +98,8 @@ def texts_in(batch: Batch) -> int:
 
 
 def _of_model(model: nn.Module, batch: Batch) -> Tensor:
-    found = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
-    values: Tensor = (found if isinstance(found, Tensor) else found.logits).float()
+    outputs = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
+    values: Tensor = (outputs if isinstance(outputs, Tensor) else outputs.logits).float()
     return values
 
 
@@ -128,12 +128,12 @@ def ranked(model: nn.Module, batch: Batch, options: HeadOptions) -> Tensor:
 
 def embedded(model: nn.Module, batch: Batch, options: HeadOptions, sharing: int = 1) -> Tensor:
     """The mean loss of a batch of embeddings; `sharing` ranks have the same rows."""
-    found, counts, targets = _of_model(model, batch), batch["texts"].tolist(), batch["targets"]
+    embeddings, counts, targets = _of_model(model, batch), batch["texts"].tolist(), batch["targets"]
     if options.similarity == "infonce":
-        return _contrast(found, counts, options, sharing)
+        return _contrast(embeddings, counts, options, sharing)
     if any(count != 2 for count in counts):
         raise NpukitError(f"head.similarity {options.similarity} compares pairs: leave negatives out, or use infonce.")
-    alike = F.cosine_similarity(found[0::2], found[1::2])
+    alike = F.cosine_similarity(embeddings[0::2], embeddings[1::2])
     if options.similarity == "cosine_similarity":
         return F.mse_loss(alike, targets)
     far = 1 - alike
@@ -146,11 +146,11 @@ def embedded(model: nn.Module, batch: Batch, options: HeadOptions, sharing: int 
     return (hard_same**2).sum() + (F.relu(MARGIN - hard_other) ** 2).sum()
 
 
-def _contrast(found: Tensor, counts: list[int], options: HeadOptions, sharing: int = 1) -> Tensor:
+def _contrast(embeddings: Tensor, counts: list[int], options: HeadOptions, sharing: int = 1) -> Tensor:
     """InfoNCE: a question should be nearer to its own text than to all others."""
     if options.in_batch:
-        found, counts = _everywhere(found, counts, sharing)
-    groups = torch.split(found, counts)
+        embeddings, counts = _everywhere(embeddings, counts, sharing)
+    groups = torch.split(embeddings, counts)
     if not options.in_batch:
         alone = [group[1:] @ group[0] / options.temperature for group in groups]
         return torch.stack([-similar.log_softmax(0)[0] for similar in alone]).mean()
@@ -179,26 +179,26 @@ def _without(similar: Tensor, number: int) -> Tensor:
     return similar.masked_fill(torch.arange(len(similar), device=similar.device) == number, -torch.inf)
 
 
-def _everywhere(found: Tensor, counts: list[int], sharing: int) -> tuple[Tensor, list[int]]:
+def _everywhere(embeddings: Tensor, counts: list[int], sharing: int) -> tuple[Tensor, list[int]]:
     """The embeddings of all ranks, of which so many share the same rows; gradients go to this rank's own, as in
     ms-swift."""
     if not dist.is_initialized() or dist.get_world_size() == 1:
-        return found, counts
+        return embeddings, counts
     all_counts: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(all_counts, counts)
     longest = max(map(sum, all_counts))
-    padded = F.pad(found.detach(), (0, 0, 0, longest - len(found)))
+    padded = F.pad(embeddings.detach(), (0, 0, 0, longest - len(embeddings)))
     parts = [torch.empty_like(padded) for _ in all_counts]
     dist.all_gather(parts, padded)
     all_counts = all_counts[::sharing]
     parts = [part[: sum(own)] for part, own in zip(parts[::sharing], all_counts, strict=True)]
-    parts[dist.get_rank() // sharing] = found
+    parts[dist.get_rank() // sharing] = embeddings
     return torch.cat(parts), [count for own in all_counts for count in own]
 
 
 def token_of(tokenizer: Any, word: str) -> int:
     """The token that a word is."""
-    found = tokenizer.convert_tokens_to_ids(word)
-    if found is None or found == tokenizer.unk_token_id:
+    token = tokenizer.convert_tokens_to_ids(word)
+    if token is None or token == tokenizer.unk_token_id:
         raise NpukitError(f"head.yes, head.no: the tokenizer has no single token {word!r}.")
-    return int(found)
+    return int(token)

@@ -98,12 +98,12 @@ def pairs_in(batch: dict[str, Any]) -> int:
 def log_probabilities(model: nn.Module, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
     """Of every row the sum over its answer, and how many tokens that has."""
     inputs = {name: value for name, value in batch.items() if name not in ("reference", "is_good")}
-    found = model(**for_attention(inputs), per_token=True)
+    logprobs = model(**for_attention(inputs), per_token=True)
     counts = batch["labels"] != IGNORED
     if "row_ends" not in batch:
-        return found.sum(1), counts[:, 1:].sum(1)
+        return logprobs.sum(1), counts[:, 1:].sum(1)
     lengths = np.diff(batch["row_ends"], prepend=0).tolist()
-    parts = zip(found[0].split(lengths), counts[0].split(lengths), strict=True)
+    parts = zip(logprobs[0].split(lengths), counts[0].split(lengths), strict=True)
     sums, tokens = zip(*((some.sum(), which.sum()) for some, which in parts), strict=True)
     rows = len(batch["reference"])  # without the padding
     return torch.stack(sums)[:rows], torch.stack(tokens)[:rows]
@@ -114,10 +114,10 @@ def _with_plain_loss(model: nn.Module, batch: dict[str, Any], mean: str) -> tupl
     if mean == "all":
         whole = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)
         inputs = {name: value for name, value in batch.items() if name not in ("labels", "reference", "is_good")}
-        found = model(**inputs, labels=whole, per_token=True)[:, :-1]
+        logprobs = model(**inputs, labels=whole, per_token=True)[:, :-1]
         counts = batch["labels"][:, 1:] != IGNORED
-        better, tokens = found.chunk(2)[0], (whole[:, 1:] != IGNORED).chunk(2)[0]
-        return (found * counts).sum(1), counts.sum(1), -better.sum() / tokens.sum().clamp(min=1)
+        better, tokens = logprobs.chunk(2)[0], (whole[:, 1:] != IGNORED).chunk(2)[0]
+        return (logprobs * counts).sum(1), counts.sum(1), -better.sum() / tokens.sum().clamp(min=1)
     sums, lengths = log_probabilities(model, batch)
     better, tokens = sums.chunk(2)[0], lengths.chunk(2)[0]
     if mean == "rows":
@@ -223,7 +223,7 @@ def add_reference(data: Pairs, collate: Any, parallel: Parallel, batch_size: int
     log(f"Computing the reference's log-probabilities of {len(data):,} rows.")
     module: Any = parallel.module
     without = module.disable_adapter() if hasattr(module, "disable_adapter") else nullcontext()
-    found: dict[int, Any] = {}
+    logprobs: dict[int, Any] = {}
     parallel.model.eval()
     steps = -(-len(data) // (parallel.readers * batch_size))
     with torch.no_grad(), without:
@@ -234,9 +234,9 @@ def add_reference(data: Pairs, collate: Any, parallel: Parallel, batch_size: int
             with parallel.autocast():
                 sums, _ = log_probabilities(parallel.model, batch)
             by_row = sums.float().cpu().numpy().reshape(-1, batch_size).T
-            found |= dict(zip(numbers, by_row, strict=True))
+            logprobs |= dict(zip(numbers, by_row, strict=True))
     parallel.model.train()
-    everywhere = {number: row for part in parallel.gather(found) for number, row in part.items()}
+    everywhere = {number: row for part in parallel.gather(logprobs) for number, row in part.items()}
     data.reference = np.stack([everywhere[number] for number in range(len(data))])
     if parallel.is_main:
         with whole_file(file) as place, place.open("wb") as out:

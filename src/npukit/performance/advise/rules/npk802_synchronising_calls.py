@@ -37,9 +37,9 @@ def check(rank: Rank) -> Iterator[Advice]:
     if not calls or ms <= 0:
         return
     reads = _reads(rank, calls)
-    named = Counter(call.name for call in reads or calls)
+    counts = Counter(call.name for call in reads or calls)
     lines = Counter(call.stack for call in reads if call.stack)
-    names = ", ".join(f"{name} {count / rank.steps:.0f}x" for name, count in named.most_common(3))
+    names = ", ".join(f"{name} {count / rank.steps:.0f}x" for name, count in counts.most_common(3))
     what = f"Calls that wait for the device leave it without work for {ms:.1f} ms of each step"
     line = lines.most_common(1)[0][0] if lines else ""
     yield rule.advice(rank, what, ms, f"{len(calls) / rank.steps:.0f} waits per step: {names}", line=line)
