@@ -1,0 +1,141 @@
+"""Every rule on a step of 100 ms in which 20 ms are spoilt in the way that it is about: is it named, with its price?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npukit.performance.advise.advise import judge
+from npukit.performance.read.model import Collective, HostCall, Kernel, Link, Sample, Span, Trace, Work
+
+MS, STEP, STEPS = 1_000_000, 100, 2
+SQUARE = ((4096, 4096), (4096, 4096))
+RECORDED = {"kernels", "launches", "host", "shapes", "memory", "gc", "sizes", "stacks"}
+Make = Callable[[int], Any]  # what one step has more, given its start in ms
+
+
+def kernel(kind: str, start: float, end: float, work: Work = Work.compute, **more: Any) -> Kernel:
+    options = {"shapes": SQUARE, "dtypes": ("bfloat16", "bfloat16"), "launched": int(start // STEP) * STEP * MS, **more}
+    return Kernel(kind, kind, work, int(start * MS), int(end * MS), **options)
+
+
+def call(name: str, start: float, end: float, **more: Any) -> HostCall:
+    return HostCall(name, int(start * MS), int(end * MS), **more)
+
+
+def trace(
+    kernels: Make = lambda at: [kernel("MatMulV2", at + 40, at + 60)],
+    marks: Make = lambda at: [],
+    runtime: Make = lambda at: [],
+    ops: Make = lambda at: [],
+    collectives: Make = lambda at: [],
+    late: bool = False,
+    dtypes: Sequence[str] = ("bfloat16", "bfloat16"),
+    **more: Any,
+) -> Trace:
+    """Products before and after what `kernels` makes of the 20 ms between them.
+
+    `late`: the host hands the second product over only after them.
+    """
+    found = Trace(Path("rank0"), "torch_npu", has=set(RECORDED), **more)
+    for at in range(0, STEPS * STEP, STEP):
+        found.steps.append(Span(at * MS, (at + STEP) * MS))
+        after: dict[str, Any] = {"launched": (at + 60) * MS} if late else {}
+        found.kernels += [
+            kernel("MatMulV2", at, at + 40, dtypes=tuple(dtypes)),
+            *kernels(at),
+            kernel("MatMulV2", at + 60, at + STEP, dtypes=tuple(dtypes), **after),
+        ]
+        found.marks += marks(at)
+        found.runtime += runtime(at)
+        found.ops += ops(at)
+        found.collectives += collectives(at)
+    return found
+
+
+def nothing(at: int) -> list[Kernel]:
+    return []
+
+
+def exchanging(rank: int, first: int, op: str = "allreduce", number: int = 1, size: int = 160 << 20) -> Trace:
+    """A rank that exchanges from so many ms of each step on, until all ranks leave at 60."""
+
+    def spans(at: int) -> list[tuple[float, float]]:
+        length = (60 - first) / number
+        return [(at + first + n * length, at + first + (n + 1) * length) for n in range(number)]
+
+    def kernels(at: int) -> list[Kernel]:
+        busy = [kernel("MatMulV2", at + 40, at + first)] if first > 40 else []
+        return busy + [kernel(op, start, end, Work.communication) for start, end in spans(at)]
+
+    return trace(
+        kernels,
+        collectives=lambda at: [
+            Collective(op, op, int(start * MS), int(end * MS), "world", (0, 1), size) for start, end in spans(at)
+        ],
+        rank=rank,
+        world=2,
+    )
+
+
+def optimizer_calls(at: int) -> list[HostCall]:
+    return [call("aten::add_", at + 40 + n / 10, at + 40.05 + n / 10) for n in range(150)]
+
+
+def links(slow: float) -> list[Link]:
+    return [Link(0, 1, "HCCS", 1e9, 0.05), Link(0, 2, "HCCS", 1e9, 0.05), Link(0, 3, "HCCS", 1e9, slow)]
+
+
+HALF_TILED = ((4096, 4096), (4096, 1001))
+SCORES = {"shapes": ((8, 32, 512, 512),)}
+PLANTED: dict[str, tuple[float, Callable[[], Sequence[Trace]]]] = {
+    "NPK801": (20, lambda: [trace(nothing, late=True)]),
+    "NPK802": (20, lambda: [trace(nothing, runtime=lambda at: [call("aclrtMemcpy", at, at + 40)], late=True)]),
+    "NPK803": (20, lambda: [trace(nothing, lambda at: [call("enumerate(DataLoader)#x", at + 40, at + 60)], late=True)]),
+    "NPK804": (20, lambda: [trace(nothing, lambda at: [call("gc", at + 40, at + 60)], late=True)]),
+    "NPK805": (20, lambda: [trace(nothing, runtime=lambda at: [call("aclrtMalloc", at + 40, at + 60)], late=True)]),
+    "NPK806": (
+        20,
+        lambda: [trace(nothing, runtime=lambda at: [call("aclopCompileAndExecute", at + 40, at + 60)], late=True)],
+    ),
+    "NPK807": (20, lambda: [trace(nothing)]),
+    "NPK810": (20, lambda: [trace(lambda at: [kernel("Index", at + 40, at + 60, Work.aicpu)])]),
+    "NPK811": (20, lambda: [trace(lambda at: [kernel("MEMCPY_HtoD", at + 40, at + 60, Work.copy)])]),
+    "NPK813": (20, lambda: [trace(lambda at: [kernel("TransData", at + 40, at + 60)])]),
+    "NPK814": (20, lambda: [trace(lambda at: [kernel("Cast", at + 40, at + 60)])]),
+    "NPK816": (14, lambda: [trace(marks=lambda at: [call("Optimizer.step#A", at + 40, at + 60)], ops=optimizer_calls)]),
+    "NPK817": (
+        5,
+        lambda: [
+            trace(lambda at: [kernel("SoftmaxV2", at + 40, at + 50, **SCORES), kernel("BatchMatMul", at + 50, at + 60)])
+        ],
+    ),
+    "NPK820": (10.2, lambda: [trace(lambda at: [kernel("MatMulV2", at + 40, at + 60, shapes=HALF_TILED)])]),
+    "NPK822": (56, lambda: [trace(dtypes=("float32", "float32"))]),
+    "NPK823": (100 / 6, lambda: [trace(frequencies=[1800, 1800, 900])]),
+    "NPK830": (20, lambda: [exchanging(0, 40), exchanging(1, 40)]),
+    "NPK831": (15, lambda: [exchanging(0, 40), exchanging(1, 55)]),
+    "NPK832": (75, lambda: [trace(links=links(slow=0.2), world=4)]),
+    "NPK833": (20, lambda: [exchanging(0, 40, number=10, size=1024), exchanging(1, 40, number=10, size=1024)]),
+    "NPK834": (15, lambda: [exchanging(0, 40, op="recv"), exchanging(1, 55, op="recv")]),
+    "NPK835": (10, lambda: [trace(rank=0, world=2), trace(nothing, rank=1, world=2)]),
+    "NPK840": (0, lambda: [trace(device_name="Ascend910B3", process_memory=63 << 30)]),
+    "NPK841": (0, lambda: [trace(memory=[Sample(0, 20 << 30, 40 << 30)])]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", PLANTED)
+def test_a_planted_cause_is_named_with_what_it_costs(code: str) -> None:
+    ms, traces = PLANTED[code]
+    advised = judge(traces())
+    prices = {advice.finding.code: advice.ms for advice in advised.advice}
+    assert prices.get(code) == pytest.approx(ms, rel=0.02), prices
+
+
+def test_a_step_that_is_all_products_gets_no_advice() -> None:
+    advised = judge([trace(frequencies=[1800] * 3, memory=[Sample(0, 30 << 30, 31 << 30)], links=links(slow=0.05))])
+    assert [advice.finding.code for advice in advised.advice] == []
+    assert advised.ranks[0].split.compute == pytest.approx(STEP)
