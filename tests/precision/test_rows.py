@@ -1,0 +1,108 @@
+"""Dumps made in memory, with one thing changed: which row is named first, of which kind, and with which known cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.precision.test_tolerance import value
+from torch import Tensor
+
+from npukit.precision.align import align
+from npukit.precision.comparing import compare_dumps
+from npukit.precision.dump import Call, Dump, Value
+from npukit.precision.result import Comparison
+
+BASE = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
+NOISE = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
+
+
+def off(size: float, of: Tensor = BASE) -> Tensor:
+    """The tensor with a relative error of this size."""
+    return of + size * NOISE
+
+
+def op(name: str, output: Tensor, *inputs: Tensor | float, path: str = "layer", **more: Any) -> Call:
+    given = {str(n): value(x) if isinstance(x, Tensor) else Value(scalar=x) for n, x in enumerate(inputs)}
+    call = Call(f"Aten.{name}.0.forward", "op", name, path, "forward", 0, given, {"0": value(output)})
+    return replace(call, **more)
+
+
+def compared(left: Call | list[Call], right: Call | list[Call]) -> Comparison:
+    sides = (calls if isinstance(calls, list) else [calls] for calls in (left, right))
+    return compare_dumps(*(Dump(Path(name), tuple(calls)) for name, calls in zip("ab", sides, strict=True)))
+
+
+X, W = BASE, BASE.T.contiguous()
+STEPS = {"phase": "optimizer", "path": ""}
+CAUSES: dict[str, tuple[str, Callable[[], tuple[Call, Call]]]] = {
+    "hf32-convolution": ("operator", lambda: (op("convolution", X, W), op("convolution", off(1e-3), W))),
+    "tf32-matmul": ("operator", lambda: (op("mm", X, W), op("mm", off(1e-3), W))),
+    "random-numbers": ("random", lambda: (op("bernoulli", X, W), op("bernoulli", off(1.0), W))),
+    "other-weights": ("source", lambda: (op("mm", X, W), op("mm", off(0.5), off(0.5, W)))),
+    "inf-nan-mode": ("nonfinite", lambda: (op("exp", X, W), op("exp", X.clone().fill_(torch.inf), W))),
+    "epsilon": ("argument", lambda: (op("native_layer_norm", X, W, 1e-5), op("native_layer_norm", off(0.1), W, 1e-3))),
+    "lower-precision": ("dtype", lambda: (op("mul", X, W), op("mul", off(0.1).bfloat16(), W))),
+    "optimizer-settings": (
+        "argument",
+        lambda: (op("mul_", X, W, 0.9, **STEPS), op("mul_", off(0.1), W, 0.99, **STEPS)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", CAUSES)
+def test_the_known_cause_of_a_difference(code: str) -> None:
+    kind, calls = CAUSES[code]
+    first = compared(*calls()).first
+    assert first is not None
+    assert first.kind == kind
+    assert code in [cause.code for cause in first.causes]
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (op("mm", X, W), op("mm", off(1e-6), W)),  # rounding in float32
+        (op("mm", X.bfloat16(), W.bfloat16()), op("mm", off(2e-3).bfloat16(), W.bfloat16())),
+        (op("gelu", off(1e-4), off(1e-4, W)), op("gelu", X, W)),  # the input was as far apart already
+        (op("mm", X, W), op("addmm", off(1e-6), W)),  # another kernel of the same product
+        (op("relu", X, W), op("relu_", X, W)),
+        (op("mm", X, W, path="module.layer"), op("mm", X, W, path="_orig_mod.layer")),  # DDP and torch.compile
+    ],
+    ids=["rounding", "bf16", "inherited", "family", "in place", "wrappers"],
+)
+def test_what_two_right_runs_differ_by(left: Call, right: Call) -> None:
+    comparison = compared(left, right)
+    assert comparison.first is None
+    assert comparison.coverage == 1
+
+
+def test_an_error_that_grows_is_named_where_it_begins() -> None:
+    """What comes later inherits it, and is not blamed."""
+    left = [op("mm", X, W), op("softmax", W, X), op("mul", X, W, path="head")]
+    right = [op("mm", X, W), op("softmax", off(0.1, W), X), op("mul", off(0.1), off(0.1, W), path="head")]
+    first = compared(left, right).first
+    assert first is not None
+    assert (first.row.left, first.kind) == ("Aten.softmax.0.forward", "operator")
+
+
+def test_calls_that_one_run_has_more_do_not_shift_the_others() -> None:
+    names = ["mm", "relu", "mm", "softmax"]
+    left = [op(name, X, W) for name in names]
+    right = [op("cast", X, W), *left[:2], op("clone", X, W), *left[2:]]
+    pairs = [(one.op if one else "", other.op if other else "") for one, other in align(left, right).pairs]
+    assert pairs == [("", "cast"), ("mm", "mm"), ("relu", "relu"), ("", "clone"), ("mm", "mm"), ("softmax", "softmax")]
+
+
+def test_modules_are_renamed_as_told_or_by_class_and_shape() -> None:
+    left = [replace(op("Linear", X, W, path=f"transformer.h.{n}"), kind="module") for n in range(2)]
+    right = [replace(op("Linear", X, W, path=f"model.layers.{n}"), kind="module") for n in range(2)]
+    guessed, told = align(left, right), align(left, right, {"transformer.h": "model.layers"})
+    assert guessed.renames == {"transformer.h.0": "model.layers.0", "transformer.h.1": "model.layers.1"}
+    assert told.renames == {}
+    for aligned in (guessed, told):
+        assert all(one and other and one.path[-1] == other.path[-1] for one, other in aligned.pairs)
