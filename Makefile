@@ -66,10 +66,17 @@ wheels: setup
 	@$(BIN)/python scripts/make_wheels.py $(if $(VERSIONS),--torch $(VERSIONS)) \
 	  $(if $(ARCHITECTURES),--architectures $(ARCHITECTURES))
 
-# The documentation as a site in site/, which opens from a folder without a network.
-docs: setup
-	@$(PIP) mkdocs-material jieba
-	@$(BIN)/python scripts/make_site.py
+# The documentation as a site in site/, which opens from a folder without a network. BUILDER=zensical builds it with
+# Zensical; `python -m benchmarks site` looks at the result in a browser.
+docs: $(VENV)-docs/.ready
+	@$(VENV)-docs/bin/python scripts/make_site.py $(if $(BUILDER),--builder $(BUILDER))
+
+$(VENV)-docs/.ready: Makefile
+	@echo "==> Tools for the documentation in $(VENV)-docs"
+	@$(PYTHON) -m venv $(VENV)-docs
+	@$(VENV)-docs/bin/python -m pip install -qq --disable-pip-version-check mkdocs-material~=9.8 jieba~=0.42 \
+	  'zensical<0.1; python_version >= "3.11"'
+	@touch $@
 
 clean:
-	rm -rf $(VENV) demo-output site
+	rm -rf $(VENV) $(VENV)-docs demo-output site

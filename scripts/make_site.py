@@ -2,11 +2,12 @@
 
 Pages are staged once for each language: page.zh.md takes the place of page.md, and the results of benchmarks become
 part of the site. Links to files of the repository, which the site does not have, become plain text. Beside every page
-lies its Markdown, and llms.txt lists them all.
+lies its Markdown, and llms.txt lists them all. `--builder zensical` builds with Zensical instead of MkDocs.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shutil
@@ -26,6 +27,9 @@ CHINESE = {
     "Concepts": "原理",
     "Reference": "参考",
     "Results": "实测结果",
+    "Rules": "规则",
+    "Findings": "检查结果",
+    "Advice": "优化建议",
     "Install": "安装",
     "Port": "迁移",
     "Train": "训练",
@@ -33,25 +37,45 @@ CHINESE = {
     "Find out why": "定位问题",
 }
 SLUGS = "!!python/object/apply:pymdownx.slugs.slugify {kwds: {case: lower}}"  # keeps Chinese, as GitHub does
+BOOSTED = ("reference/errors.md", "reference/variables.md")  # long tables, which the search would list last
+TERM = re.compile("[\u4e00-\u9fff]{2,}")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
 def main() -> None:
     """Build both languages, and fail on a link that leads nowhere."""
-    site = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "site").absolute()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "site")
+    parser.add_argument("--builder", choices=["mkdocs", "zensical"], default="mkdocs")
+    options = parser.parse_args()
+    site = options.folder.absolute()
     shutil.rmtree(site, ignore_errors=True)
     for language, folder in (("en", site), ("zh", site / "zh")):
         with tempfile.TemporaryDirectory() as work:
             pages = stage(language, Path(work) / "docs")
-            config = Path(work) / "mkdocs.yml"
-            text = yaml.safe_dump(settings(language, folder), allow_unicode=True)
-            config.write_text(text.replace("SLUGS", SLUGS), encoding="utf-8")
-            command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--dirty", "-f", str(config)]
-            subprocess.run(command, check=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
-            for page in pages:
-                shutil.copy(Path(work) / "docs" / page, folder / page)
-            (folder / "llms.txt").write_text(contents(Path(work) / "docs", pages), encoding="utf-8")
+            shutil.copytree(Path(work) / "docs", folder)
+            (folder / "llms.txt").write_text(contents(folder, pages), encoding="utf-8")
+            build(options.builder, language, Path(work), folder)
     print(f"{site / 'index.html'}: {sum(1 for _ in site.rglob('*.html'))} pages")
+
+
+def build(builder: str, language: str, work: Path, folder: Path) -> None:
+    """Build the pages that are staged in `work`, with switches of language that stay on the page."""
+    config = work / "mkdocs.yml"
+    text = yaml.safe_dump(settings(language), allow_unicode=True)
+    config.write_text(text.replace("SLUGS", SLUGS), encoding="utf-8")
+    for page in (work / "docs" / name for name in BOOSTED):
+        page.write_text("---\nsearch:\n  boost: 20\n---\n" + page.read_text(encoding="utf-8"), encoding="utf-8")
+    terms = TERM.findall((work / "docs" / "glossary.md").read_text(encoding="utf-8"))
+    (work / "terms.txt").write_text("\n".join(terms), encoding="utf-8")
+    command = [sys.executable, "-m", builder, "build", "--strict", "-f", str(config)]
+    command += ["--quiet"] if builder == "mkdocs" else []
+    subprocess.run(command, check=True, cwd=work, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
+    for page in (work / "site").rglob("*.html"):
+        name = page.relative_to(work / "site").as_posix()
+        text = page.read_text(encoding="utf-8")
+        page.write_text(re.sub(r'index\.html(" hreflang=)', rf"{name}\1", text), encoding="utf-8")
+    shutil.copytree(work / "site", folder, dirs_exist_ok=True)
 
 
 def stage(language: str, folder: Path) -> list[str]:
@@ -84,12 +108,17 @@ def staged_link(link: re.Match[str], page: str, folder: Path) -> str:
     return f"{image}[{text}]({target}{anchor or ''})"
 
 
-def settings(language: str, folder: Path) -> dict[str, Any]:
+def settings(language: str) -> dict[str, Any]:
     """mkdocs.yml for one language."""
     config: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     results = sorted(f"results/{page.name}" for page in (ROOT / "benchmarks" / "results").glob("*.md"))
     config["nav"].append({"Results": results})
-    config |= {"docs_dir": "docs", "site_dir": str(folder)}
+    reference = next(part["Reference"] for part in config["nav"] if "Reference" in part)
+    for name in ("Rules", "Findings", "Advice"):
+        index = f"reference/{name.lower()}/README.md"
+        codes = sorted(page.name for page in (ROOT / "docs" / index).parent.glob("NPK???.md"))
+        reference[reference.index(index)] = {name: [index, *(index.replace("README.md", page) for page in codes)]}
+    config["plugins"][0]["search"]["jieba_dict_user"] = "terms.txt"
     config["markdown_extensions"].append({"toc": {"permalink": True, "slugify": "SLUGS"}})
     if language == "zh":
         config["theme"]["language"] = "zh"
