@@ -128,6 +128,14 @@ def foreign_requests(driver: Any) -> list[str]:
     return sorted(url for url in urls if not url.startswith(("file:", "data:", "blob:", "about:", "chrome")))
 
 
+def keep_pictures(driver: Any, site: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in PICTURES:
+        driver.get((site / name).as_uri())
+        time.sleep(0.5)
+        driver.save_screenshot(str(folder / f"{name.removesuffix('.html').replace('/', '-')}.png"))
+
+
 def in_a_browser(site: Path, pictures: Path | None) -> list[str]:
     """What went wrong."""
     wrong = []
@@ -142,10 +150,8 @@ def in_a_browser(site: Path, pictures: Path | None) -> list[str]:
         driver.get(driver.execute_script("return document.querySelector('a[hreflang=zh]').href"))
         chinese = driver.execute_script("return document.documentElement.lang") == "zh"
         wrong += [] if chinese and "guides/slow" in driver.current_url else ["the switch leaves the page"]
-        for name in PICTURES if pictures else ():
-            driver.get((site / name).as_uri())
-            time.sleep(0.5)
-            driver.save_screenshot(str(pictures / f"{name.removesuffix('.html').replace('/', '-')}.png"))
+        if pictures:
+            keep_pictures(driver, site, pictures)
         severe = [row["message"] for row in driver.get_log("browser") if row["level"] == "SEVERE"]
         errors = [message for message in severe if "sitemap.xml" not in message]  # which only a server can send
         return wrong + errors + [f"asked for {url}" for url in foreign_requests(driver)]
@@ -161,8 +167,6 @@ def main() -> None:
     site = options.site.resolve()
     if not (site / "index.html").is_file():
         sys.exit(f"{site} has no index.html: run make docs first")
-    if options.pictures:
-        options.pictures.mkdir(parents=True, exist_ok=True)
     links, broken = broken_links(site)
     lacking = without_markdown(site)
     wrong = in_a_browser(site, options.pictures)
