@@ -99,12 +99,40 @@ def _linked(file: Path) -> set[Path]:
     return {(file.parent / link).resolve() for link in found if not link.startswith("http")}
 
 
+def _within_two_clicks(front: Path) -> set[Path]:
+    first = {file for file in _linked(front) if file.suffix == ".md"}
+    return first.union(*(_linked(file) for file in first)) | {front}
+
+
 def test_every_page_can_be_reached_from_the_front_page_in_two_clicks() -> None:
-    first = {file for file in _linked(ROOT / "README.md") if file.suffix == ".md"}
-    reached = first.union(*(_linked(file) for file in first)) | {ROOT / "README.md"}
     wanted = {page for page in ROOT.glob("docs/**/*.md") if not re.search(r"NPK\d|\.zh$", page.stem)}
-    missing = wanted - reached
+    missing = wanted - _within_two_clicks(ROOT / "README.md")
     assert {_name(page) for page in missing} == set()
+
+
+QUESTIONS = {  # what a reader asks, the page that answers, and what stands in the line or block of the answer
+    "How do I install on an Atlas 800T A2?": ("guides/install-npu", ("Atlas 800T A2", "pip install torch==")),
+    "Is Qwen3-30B-A3B supported?": ("reference/models", ("Qwen3-30B-A3B",)),
+    "What does NPUKIT_CACHE do?": ("reference/variables", ("| `NPUKIT_CACHE` |",)),
+    "What does 507018 mean?": ("reference/errors", ("| `507018`",)),
+    "Why does my loss differ?": ("guides/loss-differs", ("npukit precision compare",)),
+    "Does LoRA on a 70B model fit?": ("guides/does-it-fit", ("70B", "--fit")),
+    "How do I come from ms-swift?": ("guides/from-ms-swift", ("npukit sft",)),
+    "How do I test in CI without a card?": ("guides/ci", ("pytest --npu-sim",)),
+    "What is not simulated?": ("concepts/simulated-npu", ("RDMA",)),
+    "How do I undo a migration?": ("guides/port-a-script", ("--undo",)),
+    "How do I uninstall?": ("guides/install", ("pip uninstall npukit",)),
+}
+
+
+@pytest.mark.parametrize("front", ["README.md", "README.zh.md", "docs/README.md", "docs/README.zh.md"])
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_is_answered_in_two_clicks(question: str, front: str) -> None:
+    name, words = QUESTIONS[question]
+    page = ROOT / "docs" / f"{name}.zh.md" if front.endswith(".zh.md") else ROOT / "docs" / f"{name}.md"
+    page = page if page.exists() else ROOT / "docs" / f"{name}.md"
+    assert page in _within_two_clicks(ROOT / front)
+    assert [each for each in words if each not in page.read_text(encoding="utf-8")] == []
 
 
 @pytest.mark.parametrize("folder", ["rules", "findings", "advice"])

@@ -36,6 +36,30 @@ def test_the_front_matter_is_what_agents_accept() -> None:
         assert (SKILL / link).is_file() or link == "references/commands.md"
 
 
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [
+        ("SKILL.md", ("npukit doctor", "npukit verify", "## Before you report success")),
+        ("references/training-code.md", ("torch.cuda.device_count()", '"hccl"', "torch.amp.GradScaler", "no_sync()")),
+        ("references/training-code.md", ("unscale_", "use_reentrant=False", "scheduler.step()", "map_location")),
+        ("references/training-code.md", ("set_epoch", "non_blocking", "synchronize()", "examples/gpt2", "Ten things")),
+        ("references/errors.md", ("out of memory", "NaN", "hang", "import torch_npu")),
+        ("references/speed.md", ("npukit profile",)),
+    ],
+)
+def test_it_covers_what_other_skills_for_ascend_do(page: str, shown: tuple[str, ...]) -> None:
+    text = (SKILL / page).read_text(encoding="utf-8")
+    assert [words for words in shown if words not in text] == []
+
+
+@pytest.mark.parametrize("wrong", ["ASCEND_VISIBLE_DEVICES", "HCCL_INTRA_ROCE_SIZE", "OneCycleLR", "torch_npu.amp"])
+def test_what_other_skills_get_wrong_is_named_as_a_mistake_only(wrong: str) -> None:
+    for file in SKILL.rglob("*.md"):
+        text = file.read_text(encoding="utf-8")
+        mistakes = re.search(r"^## Widespread mistakes.*?(?=^Check code)", text, re.DOTALL | re.MULTILINE)
+        assert wrong not in (text.replace(mistakes[0], "") if mistakes else text), file.name
+
+
 @pytest.mark.parametrize("command", sorted(set(commands())))
 def test_every_command_is_one_of_npukit(command: str) -> None:
     words = shlex.split(command.partition(" -- ")[0])[1:]

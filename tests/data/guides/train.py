@@ -1,4 +1,5 @@
 """A training that takes a second, on any device, alone or as one of several ranks."""
+# mypy: ignore-errors
 
 import os
 import sys
