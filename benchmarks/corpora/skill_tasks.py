@@ -56,16 +56,16 @@ class Skill:
 
     def __init__(self, folder: Path) -> None:
         pages = [file.read_text(encoding="utf-8") for file in sorted(folder.rglob("*.md"))]
-        found = re.findall(r"^npukit [^\n]+$|(?<=`)npukit [^`\n]+(?=`)", "\n".join(pages), re.MULTILINE)
+        found: list[str] = re.findall(r"^npukit [^\n]+$|(?<=`)npukit [^`\n]+(?=`)", "\n".join(pages), re.MULTILINE)
         self.commands = [command for command in found if command != "npukit"]
 
-    def run(self, begins: str, expected: int = 0, **names: str) -> str:
+    def run(self, begins: str, names: dict[str, str], expected: int = 0) -> str:
         """Run the first command that begins so, with the capitals replaced; returns what it printed."""
         command = next((each for each in self.commands if each.startswith(begins)), "")
         if not command:
             sys.exit(f"the skill has no command that begins with {begins}")
         for name, value in names.items():
-            command = command.replace(name.replace("__", "."), value)
+            command = command.replace(name, value)
         ended = subprocess.run([sys.executable, "-m", *shlex.split(command)], capture_output=True, text=True)
         print(f"{ended.returncode}  {command}", flush=True)
         if ended.returncode != expected:
@@ -74,32 +74,32 @@ class Skill:
 
 
 def port(skill: Skill) -> None:
-    names = {"PROJECT": "project", "PORTED": "ported", "train__py": "train.py --steps 10"}
+    names = {"PROJECT": "project", "PORTED": "ported", "train.py": "train.py --steps 10"}
     shutil.copytree(ROOT / "examples" / "cuda_project", "project")
-    skill.run("npukit analyze PROJECT", **names)
-    skill.run("npukit migrate PROJECT --output", **names)
-    skill.run("npukit verify PROJECT PORTED", **names)
-    skill.run("npukit analyze PORTED", **names)
+    skill.run("npukit analyze PROJECT", names)
+    skill.run("npukit migrate PROJECT --output", names)
+    skill.run("npukit verify PROJECT PORTED", names)
+    skill.run("npukit analyze PORTED", names)
 
 
 def fine_tune(skill: Skill) -> None:
     make_example(Path())
     Path("data/dataset_info.json").write_text('{"cards": {"file_name": "cards.jsonl"}}')
     Path("sft.yaml").write_text(LLAMA_FACTORY)
-    Path("rows.jsonl").write_text("".join(Path("data/cards.jsonl").open().readlines()[:4]))
-    names = {"CONFIG__yaml": "sft.yaml", "RUN": "run"}
-    skill.run("npukit train CONFIG.yaml --dry-run", **names)
-    skill.run("npukit plan CONFIG.yaml --card", **names)
-    skill.run("npukit train CONFIG.yaml --device sim", **names)
-    skill.run("npukit infer RUN", **names)
-    skill.run("npukit export RUN", **names)
+    Path("rows.jsonl").write_text("\n".join(Path("data/cards.jsonl").read_text().splitlines()[:4]))
+    names = {"CONFIG.yaml": "sft.yaml", "RUN": "run"}
+    skill.run("npukit train CONFIG.yaml --dry-run", names)
+    skill.run("npukit plan CONFIG.yaml --card", names)
+    skill.run("npukit train CONFIG.yaml --device sim", names)
+    skill.run("npukit infer RUN", names)
+    skill.run("npukit export RUN", names)
 
 
 def explain(skill: Skill) -> None:
     Path("train.py").write_text(FAILING)
     os.environ["HCCL_CONNECT_TIMEOUT"] = "5"
-    skill.run("npukit launch --devices 2 --device sim train.py", expected=1)
-    answer = json.loads(skill.run("npukit explain npukit-logs", **{"npukit-logs": "npukit-logs --json"}))
+    skill.run("npukit launch --devices 2 --device sim train.py", {}, expected=1)
+    answer = json.loads(skill.run("npukit explain npukit-logs", {"npukit-logs": "npukit-logs --json"}))
     codes = [row["code"] for row in answer["result"]["explanations"]]
     print(f"   {', '.join(codes)}")
     if codes[0] != "EI0015" or "ERR02200" not in codes:
@@ -107,7 +107,7 @@ def explain(skill: Skill) -> None:
 
 
 def main() -> None:
-    home = os.getcwd()
+    home = Path.cwd()
     with tempfile.TemporaryDirectory() as work:
         os.chdir(work)
         subprocess.run([sys.executable, "-m", "npukit", "skill", "--output", "skills"], check=True)
