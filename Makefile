@@ -8,7 +8,7 @@ LOCK := constraints.txt
 # Every install is pinned to these versions and to this torch, so that nothing replaces it.
 PIP := PIP_CONSTRAINT=$(CURDIR)/$(VENV)/constraints.txt $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: demo test check setup wheels docs clean
+.PHONY: demo test check setup wheels release docs clean
 
 demo: setup
 	@rm -rf demo-output && mkdir demo-output
@@ -66,6 +66,12 @@ wheels: setup
 	@$(BIN)/python scripts/make_wheels.py $(if $(VERSIONS),--torch $(VERSIONS)) \
 	  $(if $(ARCHITECTURES),--architectures $(ARCHITECTURES))
 
+# Builds sdist and wheel, checks them and installs the wheel for every Python from 3.10 to 3.13 that is on the path.
+release:
+	@$(PYTHON) -m venv $(VENV)-release
+	@$(VENV)-release/bin/python -m pip install -qq --disable-pip-version-check build twine
+	@$(VENV)-release/bin/python scripts/release.py
+
 # The documentation as a site in site/, which opens from a folder without a network. BUILDER=zensical builds it with
 # Zensical; `python -m benchmarks site` looks at the result in a browser.
 docs: $(VENV)-docs/.ready
@@ -79,4 +85,4 @@ $(VENV)-docs/.ready: Makefile
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-docs demo-output site
+	rm -rf $(VENV) $(VENV)-docs $(VENV)-release demo-output site
