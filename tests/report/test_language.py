@@ -21,6 +21,8 @@ from npukit.doctor.problems import problems
 from npukit.facts.cuda_apis import cuda_apis
 from npukit.facts.errors import errors_of
 from npukit.facts.libraries import libraries
+from npukit.llm.config.explain import as_data
+from npukit.llm.config.options import Config
 from npukit.migrate.rules import all_rules
 from npukit.performance.advise.rules import all_rules as advice_rules
 from npukit.report.language import FOLDER, catalogue, chinese, language
@@ -97,6 +99,16 @@ def test_all_findings_are_there_in_chinese() -> None:
     assert [text for text in finding_texts() if text and " ".join(text.split()) not in known] == []
     made = {*said_by("finding", SOURCES / "migrate", 1), *said_by("advice", SOURCES / "performance" / "advise", 1)}
     assert {text for text in made if chinese(text) is None} <= MADE_OF_PARTS
+
+
+def test_all_options_of_a_training_are_there_in_chinese_and_no_more(npukit: Any, monkeypatch: Any) -> None:
+    options = as_data(Config)
+    texts = {" ".join(text.split()) for option in options for text in (option["meaning"], option["type"])}
+    assert {text for text in texts if chinese(text) is None and " | " not in text and "{" not in text} == set()
+    meant = {english for english in rows("options.yaml") if "{0}" not in english}
+    assert meant - texts == set(), "what no option says any more"
+    monkeypatch.setenv("NPUKIT_LANG", "zh")
+    assert "预热步数" in npukit("train", "--explain", "warmup").stdout
 
 
 @pytest.mark.parametrize("family", EXPLAINED)

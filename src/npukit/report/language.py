@@ -37,7 +37,7 @@ def translated(text: str) -> str:
     return text if language() == "en" or not text else chinese(text) or text
 
 
-@functools.cache
+@functools.lru_cache(maxsize=4096)
 def chinese(text: str) -> str | None:
     """A message in Chinese; None where the catalogue does not have it.
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, TypeAdapter
 from npukit.errors import NpukitError
 from npukit.llm.config.nearest import nearest
 from npukit.llm.config.schema import Option, choices, options, plain
+from npukit.report.language import translated
 
 KINDS = {"boolean": "boolean", "integer": "integer", "number": "number", "string": "text", "path": "path"}
 KINDS |= {"array": "list", "object": "mapping"}
@@ -34,10 +35,11 @@ def as_text(schema: type[BaseModel], word: str = "", groups: Collection[str] = (
         if groups and option.key.partition(".")[0] not in groups:
             continue
         default = "required" if option.field.is_required() else f"default {option.default}"
-        only = ""
         if when := option.when:
-            only = f", only with {when.key}: {plain(when.values[0] if len(when.values) == 1 else when.values)}"
-        lines.append(f"{option.key}\n    {option.meaning}\n    {option.type} ({default}{only})")
+            default += f", only with {when.key}: {plain(when.values[0] if len(when.values) == 1 else when.values)}"
+        lines.append(
+            f"{option.key}\n    {translated(option.meaning)}\n    {translated(option.type)} ({translated(default)})"
+        )
     return "\n".join(lines)
 
 

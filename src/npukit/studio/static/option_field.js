@@ -3,7 +3,6 @@ import { h, word } from "./dom.js";
 import { field, pathInput, select, textInput } from "./fields.js";
 import { readable } from "./format.js";
 import { knows } from "./look.js";
-import { meaning } from "./meanings.js";
 
 // Options that are paths, and what was found for them.
 const PATHS = {
@@ -27,13 +26,12 @@ export function optionField(option, values, found, set) {
   input[input.tagName === "SELECT" ? "onchange" : "oninput"] = () => set(read());
   if (input.tagName !== "SELECT") input.placeholder = option.required ? word("required") : fallback || word("none");
   show();
-  const explained = meaning(option.meaning);
   const condition = option.when
     ? `${word("endOfSentence")}${word("onlyWith", { key: option.when.key, value: option.when.values.join(", ") })}`
     : "";
   const label = knows(`option_${option.key}`) ? word(`option_${option.key}`) : readable(option.name);
-  const box = field(label, input, explained + condition, { beside: h("code", { class: "key" }, option.key), around });
-  return { option, box, show, text: `${option.key} ${label} ${option.meaning} ${explained}`.toLowerCase() };
+  const box = field(label, input, option.meaning + condition, { beside: h("code", { class: "key" }, option.key), around });
+  return { option, box, show, text: `${option.key} ${label} ${option.meaning}`.toLowerCase() };
 }
 
 function makeInput({ key, kind, choices }, fallback, found) {
