@@ -1,9 +1,10 @@
-"""How fast are many answers at once? Output tokens a second of npukit's engine, with transformers' ways beside it.
+"""How fast are many answers at once? Output tokens a second of npukit's engine, with its peers beside it.
 
 The weights are new (speed does not depend on them), prompts are random and every answer has a given length, so that
 all ways do the same work, greedily. On a GPU with the shapes of Qwen2 and Qwen3-30B-A3B; `--shape small` runs anywhere.
 
     python -m benchmarks serve --shape 7b --requests 64 256 --peers one-by-one static compiled continuous
+    python -m benchmarks serve --shape 7b --requests 64 256 --vllm pip
     python -m benchmarks serve --shape small --requests 16 --peers one-by-one static continuous
 """
 
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from benchmarks.speed import vllm_peer
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from npukit.facts.models import known_model
@@ -54,11 +56,13 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default="small")
     parser.add_argument("--requests", type=int, nargs="+", default=[64])
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=[])
+    parser.add_argument("--vllm", metavar="FOLDER", help="vLLM beside it: a folder with its packages, or `pip`")
     parser.add_argument("--prompt", type=int, default=256, help="mean length of a prompt")
     parser.add_argument("--answer", type=int, default=256, help="mean length of an answer")
     parser.add_argument("--load", action="store_true", help="time to first token at half of the capacity, too")
     parser.add_argument("--sample", action="store_true", help="also with tokens that are drawn")
     arguments = parser.parse_args()
+    vllm = run_vllm(arguments) if arguments.vllm else {}
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = make_model(arguments.shape, device)
     words = model.config.vocab_size
@@ -79,6 +83,8 @@ def main() -> None:
             else ""
         )
         print(f"npukit, {count} clients at once: {ours:,.0f} tokens/s{share}", flush=True)
+        if count in vllm:
+            print(f"  {ours / vllm[count]:.2f} times vLLM ({vllm[count]:,.0f})", flush=True)
         for name, theirs in peers.items():
             print(f"  {ours / theirs:.1f} times {name} ({theirs:,.0f}, {few} requests)", flush=True)
         if arguments.load:
@@ -94,9 +100,32 @@ def main() -> None:
                 print(f"  {rate / ours:.2f} of greedy", flush=True)
 
 
+def run_vllm(arguments: argparse.Namespace) -> dict[int, float]:
+    """Output tokens a second of vLLM's engine by the number of clients; the same work, after as much warming up."""
+    config = make_config(arguments.shape)
+    runs = []
+    for count in arguments.requests:
+        for requests in (count + 1, count * ROUNDS):
+            work = make_work(requests, arguments, config.vocab_size)
+            runs.append({"clients": count, "temperature": 0.0, "work": work})
+    if arguments.sample:
+        work = make_work(min(arguments.requests) * ROUNDS + 1, arguments, config.vocab_size)
+        runs.append({"clients": min(arguments.requests), "temperature": 0.8, "work": work})
+    architectures = {"architectures": [AutoModelForCausalLM._model_mapping[type(config)].__name__]}
+    rates = vllm_peer.engine_rates(arguments.vllm, {**config.to_dict(), **architectures}, runs)
+    for rate in rates:
+        print(f"  {rate}", flush=True)
+    return {rate["clients"]: rate["tokens_per_second"] for rate in rates if not rate["temperature"]}
+
+
+def make_config(shape: str) -> Any:
+    """The configuration of a model of that shape."""
+    return AutoConfig.for_model(**SHAPES[shape], max_position_embeddings=4096)
+
+
 def make_model(shape: str, device: torch.device) -> Any:
     """A model of that shape with new weights."""
-    config = AutoConfig.for_model(**SHAPES[shape], max_position_embeddings=4096)
+    config = make_config(shape)
     torch.manual_seed(0)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     with device:

@@ -1,37 +1,51 @@
 """How much of the engine's speed is left behind HTTP? Output tokens a second of `npukit serve`, counted by its clients.
 
     python -m benchmarks serve_http --shape 1.5b --clients 64 --device cuda
+    python -m benchmarks serve_http --shape 1.5b --clients 64 --device cuda --vllm pip --bench
     python -m benchmarks serve_http --shape small --clients 16 --device cpu
 
-The work is that of serve_gpu: a model of that shape with random weights, random prompts, answers of a given length,
-greedy. The server is a process of its own. Clients stream, and each sends its next request when it has its answer.
+The work is that of `serve`: a model of that shape with random weights, random prompts, answers of a given length,
+greedy. The server is a process of its own. Clients stream from four processes, and each sends its next request when it
+has its answer. `--vllm` asks vLLM's server the same; `--bench` lets vLLM's own load generator ask both, with requests
+that arrive at random times, at half and at 90% of what npukit reached before.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
+import multiprocessing
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import torch
+from benchmarks.speed import vllm_peer
 from benchmarks.speed.serve import ROUNDS, SHAPES, Work, make_model, make_work
 from benchmarks.tiny_server import served
+
+CLIENT_PROCESSES = 4
+BENCH_LINES = ("throughput", "TTFT", "TPOT", "ITL", "Failed", "duration")
 
 
 def save(shape: str, folder: Path) -> Any:
     """The model with a tokenizer that has a word for each of its tokens; its configuration."""
-    from tokenizers import Tokenizer, models
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     model = make_model(shape, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     model.save_pretrained(folder)
     words = {f" w{number}": number for number in range(model.config.vocab_size)}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token=" w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_next")
+    tokenizer.decoder = decoders.Fuse()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=" w1").save_pretrained(folder)
     return model.config
 
@@ -64,7 +78,52 @@ async def load(url: str, work: Work, clients: int) -> tuple[int, list[float]]:
             firsts.append(first)
 
     await asyncio.gather(*(client() for _ in range(clients)))
-    return tokens, sorted(firsts)
+    return tokens, firsts
+
+
+def load_process(url: str, work: Work, clients: int) -> tuple[int, list[float]]:
+    """The same, as the whole of a process."""
+    return asyncio.run(load(url, work, clients))
+
+
+def measure(url: str, arguments: argparse.Namespace, words: int) -> float:
+    """Output tokens a second that the clients counted; prints them with the times to the first token."""
+    clients = arguments.clients
+    processes = min(CLIENT_PROCESSES, clients)
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for count in (clients + 1, clients * ROUNDS):  # the first ones only warm up
+            work = make_work(count, arguments, words)
+            shares = [(url, work[part::processes], clients // processes) for part in range(processes)]
+            start = time.perf_counter()
+            answers = pool.starmap(load_process, shares)
+            seconds = time.perf_counter() - start
+    tokens = sum(count for count, _ in answers)
+    firsts = sorted(first for _, times in answers for first in times)
+    wanted = sum(length for _, length in work)
+    median, late = firsts[len(firsts) // 2], firsts[-1 - len(firsts) // 100]
+    waited = f"time to first token {median:.3f} s, 99th percentile {late:.3f} s"
+    print(
+        f"  {tokens / seconds:,.0f} tokens/s with {clients} clients ({tokens} of {wanted} tokens); {waited}", flush=True
+    )
+    return tokens / seconds
+
+
+def bench(url: str, model: Path, arguments: argparse.Namespace, rate: float) -> None:
+    """vLLM's own load generator against this server, with Poisson arrivals; its summary."""
+    lengths = ["--random-input-len", str(arguments.prompt), "--random-output-len", str(arguments.answer)]
+    count = arguments.clients * ROUNDS
+    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "bench", "serve", "--base-url", url, "--model", "m"]
+    command += ["--tokenizer", str(model), "--dataset-name", "random", *lengths, "--random-range-ratio", "0.5"]
+    command += ["--ignore-eos", "--num-prompts", str(count), "--disable-tqdm", "--percentile-metrics", "ttft,tpot,itl"]
+    for share in (0.5, 0.9):
+        per_second = share * rate / arguments.answer
+        environment = vllm_peer.environment(arguments.vllm)
+        done = subprocess.run(
+            [*command, "--request-rate", f"{per_second:.2f}"], env=environment, capture_output=True, text=True
+        )
+        kept = [line for line in done.stdout.splitlines() if any(word in line for word in BENCH_LINES)]
+        lines = "\n    ".join(kept or [done.stderr[-2000:]])
+        print(f"  vllm bench serve at {share:.0%} ({per_second:.1f} requests/s):\n    {lines}", flush=True)
 
 
 def main() -> None:
@@ -75,22 +134,40 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--prompt", type=int, default=256, help="mean length of a prompt")
     parser.add_argument("--answer", type=int, default=256, help="mean length of an answer")
+    parser.add_argument("--vllm", metavar="FOLDER", help="vLLM beside it: a folder with its packages, or `pip`")
+    parser.add_argument("--bench", action="store_true", help="vLLM's load generator against each server, too")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        config = save(arguments.shape, Path(folder))
-        options = ["--device", arguments.device, "--served-model-name", "m", "--max-model-len", "2048", "--no-key"]
-        with served(Path(folder), [*options, "--max-num-seqs", str(arguments.clients)]) as server:
-            for count in (arguments.clients + 1, arguments.clients * ROUNDS):  # the first ones only warm up
-                work = make_work(count, arguments, config.vocab_size)
-                start = time.perf_counter()
-                tokens, firsts = asyncio.run(load(server.url, work, arguments.clients))
-                seconds = time.perf_counter() - start
-    wanted = sum(length for _, length in work)
-    rate = f"{tokens / seconds:,.0f} tokens/s over HTTP with {arguments.clients} clients"
-    waited = (
-        f"time to first token {firsts[len(firsts) // 2]:.3f} s, 99th percentile {firsts[-1 - len(firsts) // 100]:.3f}"
-    )
-    print(f"Qwen2 {arguments.shape} shape on {arguments.device}: {rate} ({tokens} of {wanted} tokens); {waited}")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        words = save(arguments.shape, folder).vocab_size
+        torch.cuda.empty_cache()
+        servers: dict[str, Callable[..., contextlib.AbstractContextManager[str]]] = {"npukit": served_by_npukit}
+        if arguments.vllm:
+            servers["vLLM"] = served_by_vllm
+        rates: dict[str, float] = {}
+        for server, started in servers.items():
+            print(f"{server}, Qwen2 {arguments.shape} shape on {arguments.device}:", flush=True)
+            with started(folder, arguments) as url:
+                rates[server] = measure(url, arguments, words)
+                if arguments.bench:
+                    bench(url, folder, arguments, rates["npukit"])
+        if "vLLM" in rates:
+            print(f"{rates['npukit'] / rates['vLLM']:.2f} times vLLM")
+
+
+@contextlib.contextmanager
+def served_by_npukit(folder: Path, arguments: argparse.Namespace) -> Iterator[str]:
+    """`npukit serve`, and its address."""
+    options = ["--device", arguments.device, "--served-model-name", "m", "--max-model-len", "2048", "--no-key"]
+    start = time.perf_counter()
+    with served(folder, [*options, "--max-num-seqs", str(arguments.clients)]) as server:
+        print(f"  npukit serve answers after {time.perf_counter() - start:.0f} s", flush=True)
+        yield server.url
+
+
+def served_by_vllm(folder: Path, arguments: argparse.Namespace) -> contextlib.AbstractContextManager[str]:
+    """vLLM's own server, and its address."""
+    return vllm_peer.served_by_vllm(arguments.vllm, folder, arguments.clients)
 
 
 if __name__ == "__main__":
