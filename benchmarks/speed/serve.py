@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from benchmarks.speed import vllm_peer
+from benchmarks.speed.peers import vllm_peer
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from npukit.facts.models import known_model

@@ -27,7 +27,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import torch
-from benchmarks.speed import vllm_peer
+from benchmarks.speed.peers import vllm_peer
 from benchmarks.speed.serve import ROUNDS, SHAPES, Work, make_model, make_work
 from benchmarks.tiny_server import served
 

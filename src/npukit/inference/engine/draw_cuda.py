@@ -17,6 +17,7 @@ from torch import Tensor
 
 _BLOCK, _WARPS = 8192, 16
 _FEW = 256
+_SETTINGS = ["temperatures", "top_ps", "min_ps", "top_ks", "seeds", "positions"]
 
 
 def draw(logits: Tensor, numbers: Iterable[Tensor], ids: Tensor | None = None) -> Tensor:
@@ -32,7 +33,9 @@ def draw(logits: Tensor, numbers: Iterable[Tensor], ids: Tensor | None = None) -
     return tokens
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+# The settings are columns of one table, whose alignment follows the number of rows: without this Triton would compile
+# the kernel anew, for a second, when the first batch of another size comes.
+@triton.jit(do_not_specialize=_SETTINGS)  # type: ignore[untyped-decorator]
 def _draw(  # type: ignore[no-untyped-def]
     logits, ids, temperatures, top_ps, min_ps, top_ks, seeds, positions, tokens, words, stride, BLOCK: tl.constexpr
 ):

@@ -3,7 +3,7 @@
 vLLM pins torch and much else. Where it cannot be installed, its packages may lie in a folder (`--vllm FOLDER`), which
 only its own processes have on their path. `pip` or `.` names no folder: vLLM is installed.
 
-    python -m benchmarks.speed.vllm_peer WORK.json      # what `serve --vllm` starts
+    python -m benchmarks.speed.peers.vllm_peer WORK.json      # what `serve --vllm` starts
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def engine_rates(site: str, config: dict[str, Any], runs: list[dict[str, Any]]) 
         (Path(folder) / "config.json").write_text(json.dumps(config))
         work = Path(folder) / "work.json"
         work.write_text(json.dumps({"model": folder, "runs": runs}))
-        command = [sys.executable, "-m", "benchmarks.speed.vllm_peer", str(work)]
+        command = [sys.executable, "-m", "benchmarks.speed.peers.vllm_peer", str(work)]
         done = subprocess.run(command, env=environment(site), capture_output=True, text=True, cwd=folder)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"vllm"')]
     if done.returncode:
