@@ -35,7 +35,6 @@ def write_sharded(
     plan: Mapping[str, Planned],
     tensor_of: Callable[[str], Tensor],
     shard_bytes: int,
-    stem: str = "model",
     wrote: Callable[[int], None] = lambda _: None,
 ) -> list[str]:
     """Write the planned tensors as transformers does, with an index where there are several files, and with hashes that
@@ -48,14 +47,14 @@ def write_sharded(
     weight_map: dict[str, str] = {}
     for number, names in enumerate(shards, 1):
         one = len(shards) == 1
-        files.append(f"{stem}.safetensors" if one else f"{stem}-{number:05}-of-{len(shards):05}.safetensors")
+        files.append("model.safetensors" if one else f"model-{number:05}-of-{len(shards):05}.safetensors")
         _write_file(folder / files[-1], {name: plan[name] for name in names}, tensor_of, wrote)
         weight_map |= dict.fromkeys(names, files[-1])
     hashes = {"files": hash_files(folder, files)}
     if len(shards) > 1:
         total = {"total_size": sum(planned.bytes for planned in plan.values())}
         index = {"metadata": total, "weight_map": dict(sorted(weight_map.items()))}
-        files.append(f"{stem}.safetensors.index.json")
+        files.append("model.safetensors.index.json")
         (folder / files[-1]).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
     (folder / HASHES).write_text(json.dumps(hashes, indent=2) + "\n", encoding="utf-8")
     return [*files, HASHES]

@@ -20,6 +20,7 @@ from npukit.report.report import counted
 from npukit.report.unfinished import temporary_folder
 
 _TAIL = 30
+_MOST_SECONDS = 1800
 _COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
 
 
@@ -107,7 +108,7 @@ def arguments_of(command: str) -> list[str]:
     return [sys.executable, *argv[1:]] if argv and argv[0] in ("python", "python3") else argv
 
 
-def run_in(folder: Path, argv: Sequence[str], devices: Devices, seconds: float = 1800) -> Ran:
+def run_in(folder: Path, argv: Sequence[str], devices: Devices) -> Ran:
     """Run a command in a folder on these devices.
 
     >>> run_in(Path("project"), ["make", "test"], choose("sim")).passed
@@ -116,7 +117,7 @@ def run_in(folder: Path, argv: Sequence[str], devices: Devices, seconds: float =
     environment = own_first(folder, {**devices.environment(), "PYTHONDONTWRITEBYTECODE": "1"})
     try:
         done = subprocess.run(
-            argv, cwd=folder, env=environment, timeout=seconds, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            argv, cwd=folder, env=environment, timeout=_MOST_SECONDS, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )  # fmt: skip
     except FileNotFoundError:

@@ -18,6 +18,7 @@ PIECE = 1 << 18  # bytes that are parsed at a time
 REST = 0.02  # seconds between two of them in the background, for whoever asks meanwhile
 KEPT = 64  # runs whose curves stay in memory
 LONG = 4 << 20  # bytes of a log that takes more than a moment to read
+TAIL = 4096  # bytes in which the last step and the last evaluation are looked for
 LATER = 0.3  # seconds until it is read, so that the first answer need not share the processor
 SAMPLES, SAMPLE = 250, 1500  # pieces of it, and their bytes
 NOT_CURVES = ("step", "epoch", "seconds", "seconds_left", "checkpoint", "note")
@@ -213,11 +214,11 @@ def _offset(log: BinaryIO, step: int) -> int:
     return low
 
 
-def tail(file: Path, size: int = 4096) -> Row:
+def tail(file: Path) -> Row:
     """The last logged step of a run and its last evaluation, from the end of the log."""
     try:
         with file.open("rb") as log:
-            log.seek(max(0, os.fstat(log.fileno()).st_size - size))
+            log.seek(max(0, os.fstat(log.fileno()).st_size - TAIL))
             lines = log.read().split(b"\n")
     except OSError:
         return {}

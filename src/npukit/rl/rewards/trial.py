@@ -30,7 +30,7 @@ class RewardTrial:
     problems: list[RewardProblem]
 
 
-def try_rewards(options: RewardOptions, data: Path, rows: int = 8, grpo: GrpoOptions | None = None) -> RewardTrial:
+def try_rewards(options: RewardOptions, data: Path, rows: int = 8) -> RewardTrial:
     """Let functions reward the answers in a file: its column completion, response, output or answer, or the last
     message of a conversation.
 
@@ -44,7 +44,7 @@ def try_rewards(options: RewardOptions, data: Path, rows: int = 8, grpo: GrpoOpt
     texts = [text for _, text in answers]
     columns = [{name: value for name, value in record.items() if name not in TURNS} for record in records]
     ids = [list(range(len(text.split()))) for text in texts]  # words stand for tokens: no model has been chosen yet
-    with Scorer(options, grpo or GrpoOptions(), list(columns[0])) as scorer:
+    with Scorer(options, GrpoOptions(), list(columns[0])) as scorer:
         scored, problems = scorer.score(AnswerBatch([prompt for prompt, _ in answers], texts, ids, columns))
     rewards = [[None if math.isnan(reward) else reward for reward in row] for row in scored]
     means = [_mean([reward for reward in column if reward is not None]) for column in zip(*rewards, strict=True)]
