@@ -13,14 +13,14 @@ def union(spans: Iterable[tuple[int, int]]) -> Spans:
     >>> union([(0, 2), (1, 3), (5, 6)])
     [(0, 3), (5, 6)]
     """
-    found: Spans = []
+    joined: Spans = []
     for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            if end > found[-1][1]:
-                found[-1] = (found[-1][0], end)
+        if joined and start <= joined[-1][1]:
+            if end > joined[-1][1]:
+                joined[-1] = (joined[-1][0], end)
         elif end > start:
-            found.append((start, end))
-    return found
+            joined.append((start, end))
+    return joined
 
 
 def overlap(first: Spans, second: Spans) -> Spans:
@@ -29,17 +29,17 @@ def overlap(first: Spans, second: Spans) -> Spans:
     >>> overlap([(0, 5)], [(1, 2), (4, 9)])
     [(1, 2), (4, 5)]
     """
-    found: Spans = []
+    remaining: Spans = []
     i = j = 0
     while i < len(first) and j < len(second):
         start, end = max(first[i][0], second[j][0]), min(first[i][1], second[j][1])
         if start < end:
-            found.append((start, end))
+            remaining.append((start, end))
         if first[i][1] < second[j][1]:
             i += 1
         else:
             j += 1
-    return found
+    return remaining
 
 
 def minus(first: Spans, second: Spans) -> Spans:
@@ -48,7 +48,7 @@ def minus(first: Spans, second: Spans) -> Spans:
     >>> minus([(0, 5)], [(1, 2)])
     [(0, 1), (2, 5)]
     """
-    found: Spans = []
+    common: Spans = []
     j = 0
     for start, end in first:
         while j < len(second) and second[j][1] <= start:
@@ -56,12 +56,12 @@ def minus(first: Spans, second: Spans) -> Spans:
         k = j
         while k < len(second) and second[k][0] < end:
             if second[k][0] > start:
-                found.append((start, second[k][0]))
+                common.append((start, second[k][0]))
             start = max(start, second[k][1])
             k += 1
         if start < end:
-            found.append((start, end))
-    return found
+            common.append((start, end))
+    return common
 
 
 def length(spans: Iterable[tuple[int, int]]) -> int:

@@ -96,13 +96,13 @@ def _read(what: list[str], search: Search) -> bool:
             raise NpukitError("Name a code, a message or a log file, or pipe a log in: see `npukit explain --help`.")
         search.read("", sys.stdin.buffer)
         return True
-    if all(_exists(each) for each in what):
-        paths = [Path(each) for each in what]
+    if all(_exists(word) for word in what):
+        paths = [Path(word) for word in what]
         _read_files([file for path in paths for file in (_logs_in(path) if path.is_dir() else [path])], search)
         return True
-    if missing := [each for each in what if _names_a_file(each) and not _exists(each)]:
+    if missing := [word for word in what if _names_a_file(word) and not _exists(word)]:
         raise NpukitError(f"There is no file {missing[0]}.")
-    are_codes = all(" " not in each and any(character.isdigit() for character in each) for each in what)
+    are_codes = all(" " not in word and any(character.isdigit() for character in word) for word in what)
     search.read("", BytesIO(("\n" if are_codes else " ").join(what).encode(errors="replace")))
     return False
 

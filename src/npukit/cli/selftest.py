@@ -59,7 +59,7 @@ def selftest(
     from npukit.selftest.run import GROUPS
     from npukit.selftest.run import selftest as run
 
-    if unknown := [each for each in group or () if each not in GROUPS]:
+    if unknown := [name for name in group or () if name not in GROUPS]:
         raise NpukitError(f"There is no group {unknown[0]}: choose from {', '.join(GROUPS)}.")
     require("torch", extra="sim")
     any_number = device in (Wanted.sim, Wanted.cpu)
@@ -67,8 +67,8 @@ def selftest(
     print(f"Self-test on {chosen}: a few minutes.", flush=True)
     result = run(
         chosen,
-        [each for each in GROUPS if not group or each in group],
-        told=lambda group, checks: print(group_line(group, checks), flush=True),
+        [name for name in GROUPS if not group or name in group],
+        on_group=lambda group, checks: print(group_line(group, checks), flush=True),
     )
     data = {
         "device": result.device,

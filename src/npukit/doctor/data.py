@@ -34,5 +34,5 @@ def as_data(diagnosis: Diagnosis) -> dict[str, Any]:
 
 def _finding(trouble: Trouble) -> dict[str, Any]:
     finding = trouble.finding
-    told = {name: getattr(finding, name) for name in FIELDS}
-    return {**told, "severity": finding.severity.value, "commands": list(trouble.commands)}
+    fields = {name: getattr(finding, name) for name in FIELDS}
+    return {**fields, "severity": finding.severity.value, "commands": list(trouble.commands)}

@@ -154,7 +154,8 @@ def is_busy(found: MachineState, chip: Chip) -> bool:
 
 def _users(found: MachineState, chip: Chip) -> str:
     mine = [process for process in found.smi.processes if (process.npu, process.chip) == (chip.npu, chip.chip)]
-    users = ", ".join(f"{each.name or 'a process'} (pid {each.pid})" for each in mine) or "a process npu-smi cannot see"
+    users = ", ".join(f"{process.name or 'a process'} (pid {process.pid})" for process in mine)
+    users = users or "a process npu-smi cannot see"
     used, total = (chip.memory_used_mib or 0) / 1024, (chip.memory_total_mib or 0) / 1024
     return f"NPU {chip.npu} chip {chip.chip} is used by {users}: {used:.0f} of {total:.0f} GiB"
 

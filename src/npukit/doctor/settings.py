@@ -138,7 +138,9 @@ def _network_troubles(found: MachineState) -> Iterator[Trouble]:
     wanted = found.environ.get("HCCL_SOCKET_IFNAME", "")
     if wanted and not wanted.startswith("^"):
         names = [name.lstrip("=") for name in wanted.split(",")]
-        if found.interfaces and not any(each.startswith(name) for each in (*found.interfaces, "lo") for name in names):
+        if found.interfaces and not any(
+            interface.startswith(name) for interface in (*found.interfaces, "lo") for name in names
+        ):
             yield trouble(
                 "NPK951", f"HCCL_SOCKET_IFNAME={wanted}, but these interfaces are up: {', '.join(found.interfaces)}"
             )

@@ -47,7 +47,7 @@ def _cann_troubles(found: MachineState, installed: Cann) -> Iterator[Trouble]:
     }
     if (
         len({value.rstrip("/") for value in homes.values()}) > 1
-        and len([each for each in found.canns if each.in_use]) > 1
+        and len([cann for cann in found.canns if cann.in_use]) > 1
     ):
         yield trouble("NPK915", evidence=", ".join(f"{name}={value}" for name, value in homes.items()))
     hal = found.driver.hal_version if found.driver else ""

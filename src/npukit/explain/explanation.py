@@ -82,20 +82,20 @@ class Search:
         Of a line that a particular message explains, general ones are left out, unlike codes; what its sentence says is
         told only where nothing else explains it.
         """
-        every = [explanation for _, explanation in sorted(self._found.values(), key=lambda each: each[0])]
-        causes = {(each.source, each.number) for each in every if each.kind == "cause"}
-        explained = {(each.source, each.number) for each in every if each.kind not in ("reading", "wrapper")}
+        every = [explanation for _, explanation in sorted(self._found.values(), key=lambda pair: pair[0])]
+        causes = {(error.source, error.number) for error in every if error.kind == "cause"}
+        explained = {(error.source, error.number) for error in every if error.kind not in ("reading", "wrapper")}
         hidden_by = {"general": causes, "reading": explained}
         return [
-            each
-            for each in every
-            if is_code(each.code) or (each.source, each.number) not in hidden_by.get(each.kind, ())
+            error
+            for error in every
+            if is_code(error.code) or (error.source, error.number) not in hidden_by.get(error.kind, ())
         ]
 
     @property
     def first_error_line(self) -> str | None:
         """The first line that tells of an error, known or not: what to show when nothing can be explained."""
-        return next((self._first_lines[each] for each in LOOKS_LIKE_AN_ERROR if each in self._first_lines), None)
+        return next(filter(None, map(self._first_lines.get, LOOKS_LIKE_AN_ERROR)), None)
 
     def read(self, source: str, log: BinaryIO) -> None:
         """Look for errors in a log."""

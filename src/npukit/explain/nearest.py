@@ -36,7 +36,7 @@ def nearest(message: str, count: int = 3) -> list[Neighbour]:
     if not whole:
         return []
     likeness = ((sum(weights[word] for word in words & known) / whole, error) for error, known in documents)
-    best = sorted((each for each in likeness if each[0] >= LEAST), key=lambda each: (-each[0], each[1].code))
+    best = sorted((pair for pair in likeness if pair[0] >= LEAST), key=lambda pair: (-pair[0], pair[1].code))
     return [Neighbour(error.code, error.meaning, round(share, 2)) for share, error in best[:count]]
 
 

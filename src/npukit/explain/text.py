@@ -18,7 +18,7 @@ def as_text(explanations: Sequence[Explanation], every: bool = False) -> str:
     """
     explanations = [_in_users_language(explanation) for explanation in explanations]
     in_full = explanations if every else explanations[:1]
-    parts = [_in_full(each) for each in in_full]
+    parts = [_in_full(explanation) for explanation in in_full]
     others = explanations[len(in_full) :]
     if others:
         heading = (
@@ -37,7 +37,7 @@ def _in_users_language(explanation: Explanation) -> Explanation:
     texts = (explanation.meaning, *explanation.causes, *explanation.remedies)
     if language() == "en" or any(chinese(text) is None for text in texts):
         return explanation
-    causes, remedies = (tuple(map(translated, each)) for each in (explanation.causes, explanation.remedies))
+    causes, remedies = (tuple(map(translated, texts)) for texts in (explanation.causes, explanation.remedies))
     return replace(explanation, meaning=translated(explanation.meaning), causes=causes, remedies=remedies)
 
 
@@ -66,8 +66,8 @@ def _numbered(heading: str, sentences: Sequence[str]) -> list[str]:
 def _place(explanation: Explanation) -> str:
     rank = f"rank {explanation.rank}" if explanation.rank is not None else ""
     file = f"{printable_line(explanation.source)}:{explanation.number}" if explanation.source else ""
-    told = ", ".join(part for part in (rank, file) if part)
-    return f"{told}: " if told else ""
+    origin = ", ".join(part for part in (rank, file) if part)
+    return f"{origin}: " if origin else ""
 
 
 def _cut(line: str, limit: int = 240) -> str:

@@ -153,7 +153,7 @@ class _Batch:
     @property
     def _has_room(self) -> bool:
         """Whether another row can wait in the engine: there are not many, and their pictures are not large."""
-        pixels = sum(each.pixels for each in self._running.values())
+        pixels = sum(running.pixels for running in self._running.values())
         return len(self._running) < 2 * self._use.engine.max_num_seqs and pixels < MAX_PIXEL_BYTES
 
     def _take(self, output: Output) -> None:
@@ -190,7 +190,7 @@ def _asked(question: Question) -> dict[str, Any]:
         {"messages": question.messages} if question.messages is not None else {"text": question.text}
     )
     asked |= {"tools": question.tools} if question.tools else {}
-    asked |= {"images": [named(each) for each in question.images]} if question.images else {}
+    asked |= {"images": [named(image) for image in question.images]} if question.images else {}
     return asked if question.reference is None else {**asked, "label": question.reference}
 
 

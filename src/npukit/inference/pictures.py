@@ -72,20 +72,20 @@ class Pictures:
         """How they are written into the conversation."""
         vision = self._images.vision
         return WrittenImages(
-            self._images.marker, vision.token, tuple(vision.text(each.size) for each in self._measured)
+            self._images.marker, vision.token, tuple(vision.text(image.size) for image in self._measured)
         )
 
     def read(self, ids: Sequence[int]) -> Multimodal:
         """Decode them for a prompt of these tokens; raises NpukitError."""
         images, tokens = self._images, np.asarray(ids, dtype=np.int64)
         places = np.flatnonzero(tokens == images.token_id)
-        if len(places) != sum(each.size.tokens for each in self._measured):
+        if len(places) != sum(image.size.tokens for image in self._measured):
             raise BadConversation(f"The conversation has {images.vision.token} in its text: leave it out.")
         pictures, at = [], 0
-        for each in self._measured:
-            pixels = np.ascontiguousarray(images.read(each), dtype=np.float32)
-            pictures.append(Picture(int(places[at]), each.size.tokens, each.size.grid, pixels, each.digest))
-            at += each.size.tokens
+        for image in self._measured:
+            pixels = np.ascontiguousarray(images.read(image), dtype=np.float32)
+            pictures.append(Picture(int(places[at]), image.size.tokens, image.size.grid, pixels, image.digest))
+            at += image.size.tokens
         return Multimodal(tuple(pictures), images.positions(tokens, self._measured))
 
 

@@ -39,6 +39,6 @@ def _cards(machine: Machine) -> str:
         return "none"
     simulated = " (simulated)" if found.simulated else ""
     return (
-        ", ".join(f"{count} x {name}" for name, count in Counter(each.name for each in found.devices).items())
+        ", ".join(f"{count} x {name}" for name, count in Counter(device.name for device in found.devices).items())
         + simulated
     )

@@ -58,9 +58,9 @@ class _Redactor:
 
     def data(self, value: Any, name: str = "") -> Any:
         if isinstance(value, Mapping):
-            return {self.text(str(key)): self.data(each, str(key)) for key, each in value.items()}
+            return {self.text(str(key)): self.data(item, str(key)) for key, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self.data(each, name) for each in value]
+            return [self.data(item, name) for item in value]
         if isinstance(value, Path):
             return self.text(str(value))
         if not isinstance(value, str):
@@ -87,8 +87,8 @@ def _names(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     whole = {socket.gethostname(), environ.get("HOSTNAME", "")}
     users = {user, environ.get("USER", ""), environ.get("LOGNAME", ""), environ.get("SUDO_USER", "")}
     hosts = whole | {host.partition(".")[0] for host in whole}
-    found = [(each, "<user>") for each in users - {"root"}] + [(each, "<host>") for each in hosts - {"localhost"}]
-    return sorted((each for each in found if len(each[0]) >= SHORTEST), key=lambda each: -len(each[0]))
+    found = [(name, "<user>") for name in users - {"root"}] + [(name, "<host>") for name in hosts - {"localhost"}]
+    return sorted((pair for pair in found if len(pair[0]) >= SHORTEST), key=lambda pair: -len(pair[0]))
 
 
 def _shortened(match: re.Match[str]) -> str:
@@ -96,5 +96,5 @@ def _shortened(match: re.Match[str]) -> str:
     path = match[0]
     if path.startswith(SYSTEM):
         return path
-    parts = [each for each in path.split("/") if each not in ("", "~")]
+    parts = [part for part in path.split("/") if part not in ("", "~")]
     return path if path.startswith("~") and len(parts) < 2 else "…/" + "/".join(parts[-2:])

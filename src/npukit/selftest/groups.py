@@ -45,5 +45,6 @@ def collectives(device: torch.device) -> list[DeviceCheck]:
         collective.run(job)
         return []
 
-    found = [DeviceCheck(each.name, partial(run, each)) for each in COLLECTIVES if each.runs_on(device)]
+    supported = [collective for collective in COLLECTIVES if collective.runs_on(device)]
+    found = [DeviceCheck(collective.name, partial(run, collective)) for collective in supported]
     return [*found, parallel_training(job.ranks)]

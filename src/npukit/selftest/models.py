@@ -168,7 +168,7 @@ def _operators_alone(device: torch.device) -> Sequence[Tensor]:
     with temporary_folder("selftest") as folder:
         checked = list(check_here(_captured(folder, torch.device("cpu"), tensors=True), device))
     off = [
-        f"{each.op} {each.dtype} {each.shapes} by {each.error:.1e}" for each in checked if each.outcome == "out of line"
+        f"{case.op} {case.dtype} {case.shapes} by {case.error:.1e}" for case in checked if case.outcome == "out of line"
     ]
     if off:
         raise AssertionError(f"out of line: {'; '.join(off)}")

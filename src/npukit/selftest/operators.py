@@ -41,7 +41,7 @@ def formula(case: Case | Gradient, dtype: torch.dtype, device: torch.device) -> 
     with device:  # indices that a formula makes
         if isinstance(case, Case):
             return _listed(case.plain(*inputs))
-        leaves = [each.requires_grad_() for each in inputs]
+        leaves = [tensor.requires_grad_() for tensor in inputs]
         output = case.plain(*leaves)
         found = torch.autograd.grad(output, leaves, _incoming(output), allow_unused=True)
     return [None if which is None else found[which] for which in case.wanted]
@@ -53,7 +53,7 @@ def called(case: Case | Gradient, dtype: torch.dtype, device: torch.device) -> l
     if isinstance(case, Gradient):
         with device:
             inputs = case.call(_incoming(case.plain(*inputs)), *inputs)
-    return _listed(operator(*inputs, **tree_map_only(Tensor, lambda each: each.to(device), case.options)))
+    return _listed(operator(*inputs, **tree_map_only(Tensor, lambda tensor: tensor.to(device), case.options)))
 
 
 def _inputs(case: Case | Gradient, dtype: torch.dtype, device: torch.device) -> Any:

@@ -19,7 +19,7 @@ Results = dict[str, list[Tensor | None]]
 @functools.cache
 def reference() -> Results:
     """The shipped results of every key; None for an output that is not compared."""
-    return {key: [_tensor(each) for each in outputs] for key, outputs in json.loads(FILE.read_text()).items()}
+    return {key: [_tensor(output) for output in outputs] for key, outputs in json.loads(FILE.read_text()).items()}
 
 
 def _tensor(data: dict[str, Any] | None) -> Tensor | None:
@@ -36,7 +36,7 @@ def plain(tensor: Tensor | None) -> dict[str, Any] | None:
         return None
     values = tensor.detach().cpu().flatten()
     numbers = (
-        [float(f"{each:.{DIGITS}g}") for each in values.tolist()] if values.is_floating_point() else values.tolist()
+        [float(f"{number:.{DIGITS}g}") for number in values.tolist()] if values.is_floating_point() else values.tolist()
     )
     return {"shape": list(tensor.shape), "values": numbers}
 
@@ -61,7 +61,9 @@ def make() -> dict[str, Sequence[Tensor | None]]:
 
 def write() -> None:
     """Write reference.json, one key a line."""
-    lines = [f"{json.dumps(key)}: {json.dumps([plain(each) for each in outputs])}" for key, outputs in make().items()]
+    lines = [
+        f"{json.dumps(key)}: {json.dumps([plain(output) for output in outputs])}" for key, outputs in make().items()
+    ]
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

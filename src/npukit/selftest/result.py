@@ -48,7 +48,9 @@ class Selftest:
     def counts(self) -> dict[str, dict[str, int]]:
         """How many checks of each group ended how."""
         groups = dict.fromkeys(check.group for check in self.checks)
-        return {group: dict(Counter(each.outcome for each in self.checks if each.group == group)) for group in groups}
+        return {
+            group: dict(Counter(check.outcome for check in self.checks if check.group == group)) for group in groups
+        }
 
 
 def group_line(group: str, checks: Sequence[CheckResult]) -> str:
@@ -58,10 +60,10 @@ def group_line(group: str, checks: Sequence[CheckResult]) -> str:
     'training      1 passed, 2 s'
     """
     counts = Counter(check.outcome for check in checks)
-    told = ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
+    listed = ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
     reasons = dict.fromkeys(check.message for check in checks if check.outcome == "skipped" and check.message)
     why = f" ({printable_line('; '.join(reasons))})" if reasons else ""
-    return f"{group:<13} {told}{why}, {sum(check.seconds for check in checks):.0f} s"
+    return f"{group:<13} {listed}{why}, {sum(check.seconds for check in checks):.0f} s"
 
 
 def failures(result: Selftest) -> str:

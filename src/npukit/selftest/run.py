@@ -27,13 +27,16 @@ MOST_LOST = 3  # processes in a row that may be lost; after that a card is not g
 BETWEEN_LOOKS = 0.05  # seconds
 TAIL = 2000  # characters of what a lost process printed
 
-Told = Callable[[str, Sequence[CheckResult]], None]
+OnGroup = Callable[[str, Sequence[CheckResult]], None]
 
 
 def selftest(
-    devices: Devices, groups: Sequence[str] = GROUPS, limit: float = LIMIT, told: Told = lambda group, checks: None
+    devices: Devices,
+    groups: Sequence[str] = GROUPS,
+    limit: float = LIMIT,
+    on_group: OnGroup = lambda group, checks: None,
 ) -> Selftest:
-    """Run the groups on these devices; `told` is called at the end of each.
+    """Run the groups on these devices; `on_group` is called at the end of each.
 
     >>> selftest(choose("sim", count=2), ["training"]).good
     True
@@ -41,7 +44,7 @@ def selftest(
     checks: list[CheckResult] = []
     for group in groups:
         found = list(run_group(group, devices, limit))
-        told(group, found)
+        on_group(group, found)
         checks += found
     return Selftest(str(devices), tuple(checks))
 
@@ -89,11 +92,11 @@ class _Worker:
     def results(self) -> Iterator[CheckResult]:
         """What the process says of its checks, while it runs."""
         with temporary_folder("selftest") as folder:
-            said, log = folder / "checks.jsonl", folder / "log"
+            results, log = folder / "checks.jsonl", folder / "log"
             with log.open("wb") as output:
-                process = self._start(said, output)
+                process = self._start(results, output)
             try:
-                yield from self._watched(process, said)
+                yield from self._watched(process, results)
             finally:
                 _end(process)
             if self.outcome == "crashed" and not process.returncode:
@@ -101,8 +104,10 @@ class _Worker:
             elif self.outcome:
                 self.message = _last_words(self.outcome, process.returncode, self.limit, log)
 
-    def _start(self, said: Path, output: Any) -> subprocess.Popen[bytes]:
-        command = script_arguments(["-m", "npukit.selftest.worker", self.group, str(self.first), str(said)], auto=False)
+    def _start(self, results: Path, output: Any) -> subprocess.Popen[bytes]:
+        command = script_arguments(
+            ["-m", "npukit.selftest.worker", self.group, str(self.first), str(results)], auto=False
+        )
         environment = tied(self.devices.environment())
         if self.group == "collectives":
             spare_launcher(environment, self.devices.count)
@@ -111,11 +116,11 @@ class _Worker:
             [sys.executable, *command], env=environment, stdout=output, stderr=output, start_new_session=True
         )
 
-    def _watched(self, process: subprocess.Popen[bytes], said: Path) -> Iterator[CheckResult]:
+    def _watched(self, process: subprocess.Popen[bytes], results: Path) -> Iterator[CheckResult]:
         read, began = 0, time.monotonic()
         while True:
             ended = process.poll() is not None  # before the last look, which then sees everything
-            lines = said.read_text().split("\n")[:-1] if said.exists() else []
+            lines = results.read_text().split("\n")[:-1] if results.exists() else []
             for line in map(json.loads, lines[read:]):
                 began = time.monotonic()
                 yield from self._heard(line)

@@ -68,8 +68,8 @@ def outcome_of(check: DeviceCheck, device: torch.device) -> Line:
         return {"outcome": "skipped", "message": str(missing_package(error) or error)}
     except Exception as error:
         lacks = isinstance(error, NpukitError) and error.code == "missing_package"
-        told = str(error) if isinstance(error, NpukitError) else f"{type(error).__name__}: {error}"
-        return {"outcome": "skipped" if lacks else "failed", "message": told}
+        message = str(error) if isinstance(error, NpukitError) else f"{type(error).__name__}: {error}"
+        return {"outcome": "skipped" if lacks else "failed", "message": message}
     return judged(check, found)
 
 
@@ -85,7 +85,7 @@ def judged(check: DeviceCheck, found: Sequence[Tensor | None]) -> Line:
     dtype = str(check.dtype or torch.float32).removeprefix("torch.")
     tolerance = ceiling([Value(dtype)])
     line = {"outcome": "passed" if error <= tolerance else "failed", "error": _finite(error), "tolerance": tolerance}
-    return line if error <= tolerance else {**line, "found": [plain(each) for each in found]}
+    return line if error <= tolerance else {**line, "found": [plain(output) for output in found]}
 
 
 def _error(found: Tensor | None, expected: Tensor) -> float:
@@ -115,7 +115,7 @@ class Ranks:
         """The outcome of a check on the rank where it was worst."""
         self._store.set(f"selftest/{number}/{self.rank}", json.dumps(line))
         lines = [json.loads(self._store.get(f"selftest/{number}/{rank}")) for rank in range(self.size)]
-        bad = next((rank for rank, each in enumerate(lines) if each["outcome"] == "failed"), None)
+        bad = next((rank for rank, line in enumerate(lines) if line["outcome"] == "failed"), None)
         if bad is None:
             return line
         return {**lines[bad], "message": f"rank {bad}: {lines[bad].get('message', 'a wrong result')}"}

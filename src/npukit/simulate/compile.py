@@ -153,8 +153,8 @@ class Headers:
 
     def flags(self) -> list[str]:
         api = self.torch / "include"
-        found = _includes(api, api / "torch/csrc/api/include", *(self.torch_npu / folder for folder in HEADERS))
-        return [*CXX_FLAGS, *as_torch_was_built(self.torch), "-I", str(CANN), *found, *_includes(self.python)]
+        includes = _includes(api, api / "torch/csrc/api/include", *(self.torch_npu / folder for folder in HEADERS))
+        return [*CXX_FLAGS, *as_torch_was_built(self.torch), "-I", str(CANN), *includes, *_includes(self.python)]
 
 
 def operators(compilers: Compilers, headers: Headers, libraries: list[Path], folder: Path) -> None:
@@ -175,8 +175,8 @@ def beside_cuda(compilers: Compilers, headers: Headers, libraries: list[Path], f
 def standard_library(compilers: Compilers) -> list[str]:
     """torch's: some compilers link one of their own statically, and its streams crash beside torch's."""
     asked = [*compilers.cxx, f"-print-file-name={STANDARD_LIBRARY}"]
-    found = Path(subprocess.run(asked, capture_output=True, text=True).stdout.strip())
-    return [f"-L{found.parent}", f"-l:{STANDARD_LIBRARY}"] if found.is_absolute() else []
+    library = Path(subprocess.run(asked, capture_output=True, text=True).stdout.strip())
+    return [f"-L{library.parent}", f"-l:{STANDARD_LIBRARY}"] if library.is_absolute() else []
 
 
 def _run(command: list[str], what: str, source: str = "") -> None:

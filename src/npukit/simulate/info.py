@@ -42,5 +42,5 @@ def information() -> Information:
 
 
 def _torch_npu_version(folder: Path) -> str:
-    found = importlib.metadata.distributions(name="torch_npu", path=[str(folder)])
-    return next((distribution.version for distribution in found), "")
+    distributions = importlib.metadata.distributions(name="torch_npu", path=[str(folder)])
+    return next((distribution.version for distribution in distributions), "")

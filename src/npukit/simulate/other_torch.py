@@ -78,8 +78,8 @@ def find_python(wanted: Sequence[str]) -> Interpreter:
     ours = f"{sys.version_info.major}.{sys.version_info.minor}"
     if ours in usable:
         return Interpreter(sys.executable, ours)
-    if found := next(filter(None, map(_on_path, usable)), None):
-        return found
+    if python := next(filter(None, map(_on_path, usable)), None):
+        return python
     raise NpukitError(
         f"This torch_npu needs Python {' or '.join(usable)}, this is {ours}, and none of them is on the path: "
         f"install one, for example with `uv python install {usable[0]}`."

@@ -58,8 +58,8 @@ def target(torch_version: str, card: str = DEFAULT_CARD) -> Target:
     >>> target("2.6.0+cpu").cann
     '8.5.0'
     """
-    found = Target.of(torch=release(torch_version), card=card)
-    return found if found.cann else replace(found, cann=newest_cann())
+    target = Target.of(torch=release(torch_version), card=card)
+    return target if target.cann else replace(target, cann=newest_cann())
 
 
 def installed() -> str:

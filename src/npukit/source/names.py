@@ -220,9 +220,9 @@ class Names:
         for module in self._stars:
             file = file_of(module, self.path, self.root)
             elsewhere = name if name == "torch" else f"{module}.{name}"  # a module that is not here passes torch on
-            found = exported(file, name, self.root) if file else elsewhere
-            if found:
-                return found
+            target = exported(file, name, self.root) if file else elsewhere
+            if target:
+                return target
         return None
 
     def _canonical(self, target: str, depth: int) -> str:
@@ -241,8 +241,8 @@ def file_of(module: str, path: Path, root: Path | None) -> Path | None:
     name = module.lstrip(".")
     level = len(module) - len(name)
     bases = [_above(path, level or 1), *((str(root), f"{root}/src") if root and not level else ())]
-    found = (file for base in bases for file in _files_of(base, name) if file != path)
-    return next(found, None)
+    candidates = (file for base in bases for file in _files_of(base, name) if file != path)
+    return next(candidates, None)
 
 
 @lru_cache(maxsize=256)
@@ -256,8 +256,8 @@ def _files_of(folder: str, module: str) -> tuple[Path, ...]:
     """The files that may be a module below a folder; asked once for each, as every name that it exports asks again."""
     where = "/".join((folder, *filter(None, module.split("."))))
     files = (f"{where}.py" if module else where, f"{where}/__init__.py")
-    found = (file for file in files if folder and os.path.isfile(file))  # noqa: PTH113 - most are none, and no Path
-    return tuple(map(Path, found))
+    existing = (file for file in files if folder and os.path.isfile(file))  # noqa: PTH113 - most are none, and no Path
+    return tuple(map(Path, existing))
 
 
 _following: set[tuple[Path, str]] = set()
@@ -308,8 +308,8 @@ def definition_of(func: ast.expr, names: Names, containing: str) -> ast.Function
 
     Another file is parsed only if it has the text that the caller will look for in the definition.
     """
-    found = where_defined(func, names, containing)
-    return found[0] if found else None
+    definition = where_defined(func, names, containing)
+    return definition[0] if definition else None
 
 
 def where_defined(func: ast.expr, names: Names, containing: str) -> tuple[ast.FunctionDef | ast.ClassDef, Names] | None:
@@ -320,8 +320,8 @@ def where_defined(func: ast.expr, names: Names, containing: str) -> tuple[ast.Fu
     for binding in names.lookup(func)[1] if isinstance(func, ast.Name) else ():
         if isinstance(binding.node, (ast.FunctionDef, ast.ClassDef)):
             return binding.node, names
-        if binding.kind == "import" and (found := _defined(binding.target, names, containing)):
-            return found
+        if binding.kind == "import" and (definition := _defined(binding.target, names, containing)):
+            return definition
     return None
 
 
@@ -330,15 +330,15 @@ def _defined(target: str, names: Names, containing: str) -> tuple[ast.FunctionDe
     for _ in range(_DEPTH):
         module, _, name = target.rpartition(".")
         file = file_of(module or ".", names.path, names.root) if module or target.startswith(".") else None
-        found = names_of(file, names.root) if file and _has(file, containing) and _has(file, name) else None
-        bindings = found.bindings_in(found.tree, name) if found else []
+        defining = names_of(file, names.root) if file and _has(file, containing) and _has(file, name) else None
+        bindings = defining.bindings_in(defining.tree, name) if defining else []
         for binding in bindings:
-            if found and isinstance(binding.node, (ast.FunctionDef, ast.ClassDef)):
-                return binding.node, found
+            if defining and isinstance(binding.node, (ast.FunctionDef, ast.ClassDef)):
+                return binding.node, defining
         passed_on = [binding.target for binding in bindings if binding.kind == "import"]
-        if found is None or not passed_on:
+        if defining is None or not passed_on:
             return None
-        names, target = found, passed_on[0]
+        names, target = defining, passed_on[0]
     return None
 
 
@@ -348,15 +348,15 @@ def children(node: ast.AST) -> list[ast.AST]:
     >>> [type(each).__name__ for each in children(ast.parse("a + 1", mode="eval").body)]
     ['Name', 'Constant']
     """
-    found: list[ast.AST] = []
+    children: list[ast.AST] = []
     for name in _FIELDS[type(node)]:
         value = getattr(node, name, None)
         if type(value) is list:
-            found += [child for child in reversed(value) if child is not None]
+            children += [child for child in reversed(value) if child is not None]
         elif value is not None:
-            found.append(value)
-    found.reverse()
-    return found
+            children.append(value)
+    children.reverse()
+    return children
 
 
 def inside(node: ast.AST) -> Iterator[ast.AST]:

@@ -105,25 +105,25 @@ class PythonFile:
     @cached_property
     def by_type(self) -> Mapping[type[ast.AST], Sequence[ast.AST]]:
         """The nodes of each type."""
-        found: dict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+        nodes: dict[type[ast.AST], list[ast.AST]] = defaultdict(list)
         for node in self.nodes:
-            found[type(node)].append(node)
-        return found
+            nodes[type(node)].append(node)
+        return nodes
 
     @cached_property
     def by_name(self) -> Mapping[str, Sequence[ast.Attribute | ast.Name]]:
         """The names and attributes that are written so."""
-        found: dict[str, list[ast.Attribute | ast.Name]] = defaultdict(list)
+        nodes: dict[str, list[ast.Attribute | ast.Name]] = defaultdict(list)
         for node in self.by_type[ast.Attribute]:
-            found[node.attr].append(node)  # type: ignore[attr-defined, arg-type]
+            nodes[node.attr].append(node)  # type: ignore[attr-defined, arg-type]
         for node in self.by_type[ast.Name]:
-            found[node.id].append(node)  # type: ignore[attr-defined, arg-type]
-        return found
+            nodes[node.id].append(node)  # type: ignore[attr-defined, arg-type]
+        return nodes
 
     @cached_property
     def _strings(self) -> Sequence[tuple[ast.AST, str]]:
-        found = ((node, node.value) for node in self.by_type[ast.Constant])  # type: ignore[attr-defined]
-        return [(node, value) for node, value in found if type(value) is str]
+        constants = ((node, node.value) for node in self.by_type[ast.Constant])  # type: ignore[attr-defined]
+        return [(node, value) for node, value in constants if type(value) is str]
 
     def saying(self, kind: type[ast.AST], words: frozenset[str]) -> list[ast.AST]:
         """The names, attributes or keywords that are one of the words, or the strings that have one in them.
@@ -222,14 +222,14 @@ class PythonFile:
     @cached_property
     def imported(self) -> frozenset[str]:
         """The full names of all modules, and names from modules, that the file imports."""
-        found: set[str] = set()
+        names: set[str] = set()
         for node in self.names.imports:
             if isinstance(node, ast.Import):
-                found.update(alias.name for alias in node.names)
+                names.update(alias.name for alias in node.names)
             elif not node.level and node.module:
-                found.add(node.module)
-                found.update(f"{node.module}.{alias.name}" for alias in node.names)
-        return frozenset(found)
+                names.add(node.module)
+                names.update(f"{node.module}.{alias.name}" for alias in node.names)
+        return frozenset(names)
 
     def end_of_imports(self) -> int:
         """The offset below the docstring and imports with which the module starts, or its first comments."""

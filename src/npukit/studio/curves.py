@@ -58,13 +58,13 @@ class Curve:
 
     def pairs(self) -> tuple[list[int], list[float]]:
         """Steps and values, in order."""
-        found: dict[int, float] = {}
+        points: dict[int, float] = {}
         for _, low_step, low, high_step, high in self.points:
-            found |= {low_step: low, high_step: high}
+            points |= {low_step: low, high_step: high}
         if self.last:
-            found[self.last[0]] = self.last[1]
-        steps = sorted(found)
-        return steps, [found[step] for step in steps]
+            points[self.last[0]] = self.last[1]
+        steps = sorted(points)
+        return steps, [points[step] for step in steps]
 
 
 class Figures:
@@ -82,11 +82,11 @@ class Figures:
     def update(self, rest_between: float = 0.0) -> None:
         """Read what was added; a log that was written anew is read from its beginning."""
         with self.lock, contextlib.suppress(FileNotFoundError), self._file.open("rb") as log:
-            found = os.fstat(log.fileno())
-            if (found.st_dev, found.st_ino) != self._identity or found.st_size < self._offset:
-                self._identity, self._offset = (found.st_dev, found.st_ino), 0
+            status = os.fstat(log.fileno())
+            if (status.st_dev, status.st_ino) != self._identity or status.st_size < self._offset:
+                self._identity, self._offset = (status.st_dev, status.st_ino), 0
                 self.curves, self.last = {}, {}
-            group = _group(found.st_size) if not self._offset else 1
+            group = _group(status.st_size) if not self._offset else 1
             log.seek(self._offset)
             rest = b""
             while piece := log.read(PIECE):
@@ -142,18 +142,18 @@ class Logs:
         ([1, 2, 10], [3.2, 3.1, 2.8])
         """
         with self._lock:
-            found = self._known.setdefault(file, Figures(file))
+            figures = self._known.setdefault(file, Figures(file))
             self._known.move_to_end(file)
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
-            if not found.was_read and file.is_file() and file.stat().st_size > LONG:
+            if not figures.was_read and file.is_file() and file.stat().st_size > LONG:
                 if not self._reader.is_alive():  # one at a time; whoever looks on gets the next turn
-                    self._reader = threading.Timer(LATER, found.update, [REST])
+                    self._reader = threading.Timer(LATER, figures.update, [REST])
                     self._reader.daemon = True
                     self._reader.start()
                 return sample(file)
-        found.update()
-        return found
+        figures.update()
+        return figures
 
 
 def sample(file: Path) -> Figures:
@@ -206,8 +206,8 @@ def _offset(log: BinaryIO, step: int) -> int:
         if middle:
             log.readline()
         begin = log.tell()
-        found = next(_rows([log.readline()]), None) if begin < high else None
-        if found is not None and found["step"] < step:
+        row = next(_rows([log.readline()]), None) if begin < high else None
+        if row is not None and row["step"] < step:
             low = log.tell()
         else:
             high = middle
@@ -234,10 +234,10 @@ def tail(file: Path) -> Row:
 def _rows(lines: list[bytes]) -> Iterator[Row]:
     """The rows of whole lines; a line that is none is left out."""
     try:
-        found = json.loads(b"[" + b",".join(line for line in lines if line) + b"]")
+        rows = json.loads(b"[" + b",".join(line for line in lines if line) + b"]")
     except (ValueError, RecursionError):
-        found = [_row(line) for line in lines]
-    for row in found:
+        rows = [_row(line) for line in lines]
+    for row in rows:
         if isinstance(row, dict) and isinstance(row.get("step"), int):
             yield row
 

@@ -104,11 +104,11 @@ def configuration(folder: Path | None, run: Run | None) -> dict[str, Any]:
     places += [run.folder / "config.yaml"] if run else []
     for file in places:
         try:
-            found = yaml.safe_load(file.read_text(encoding="utf-8"))
+            content = yaml.safe_load(file.read_text(encoding="utf-8"))
         except (OSError, ValueError, yaml.YAMLError, RecursionError):
             continue
-        if isinstance(found, dict):
-            return dict(_flat(found))
+        if isinstance(content, dict):
+            return dict(_flat(content))
     return {}
 
 
@@ -130,7 +130,7 @@ def notes(folder: Path) -> str:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

@@ -68,10 +68,10 @@ class Folders:
     def entries(self, folder: Path, most: int = 500) -> list[dict[str, Any]]:
         """What is in a folder, folders first."""
         try:
-            found = sorted(folder.iterdir(), key=lambda path: (not path.is_dir(), path.name.lower()))
+            paths = sorted(folder.iterdir(), key=lambda path: (not path.is_dir(), path.name.lower()))
         except OSError as error:
             raise NpukitError(f"{self.shown(folder)} cannot be read: {error.strerror}.") from error
-        visible = [path for path in found if not path.name.startswith(".")][:most]
+        visible = [path for path in paths if not path.name.startswith(".")][:most]
         return [{"name": path.name, "path": self.shown(path), "folder": path.is_dir()} for path in visible]
 
 

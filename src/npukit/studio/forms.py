@@ -49,9 +49,9 @@ def words(form: Mapping[str, Any], values: Mapping[str, Any], folders: Folders) 
 def _split(value: Any) -> list[str]:
     """The words of a command, without a shell."""
     try:
-        found = shlex.split(value)
+        words = shlex.split(value)
     except (ValueError, AttributeError):
         raise Wrong("The command cannot be read: close the quotes.") from None
-    if found and found[0].startswith("-") and found[0] != "-m":
+    if words and words[0].startswith("-") and words[0] != "-m":
         raise Wrong("The command begins with a script, or with python.")
-    return found
+    return words

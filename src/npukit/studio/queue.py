@@ -51,7 +51,7 @@ class Queue:
                 live.append(record)
 
 
-def free_cards(record: Record, live: list[Record], found: MachineStatus | None = None) -> tuple[int, ...] | None:
+def free_cards(record: Record, live: list[Record], status: MachineStatus | None = None) -> tuple[int, ...] | None:
     """The numbers of the cards that a run can have now; None if there are too few."""
     if record.device == "cpu" or not record.cards:
         return ()
@@ -59,8 +59,8 @@ def free_cards(record: Record, live: list[Record], found: MachineStatus | None =
     if record.device == "sim":
         there = set(range(SIMULATED_CARDS))
     else:
-        found = found or machine_status()
-        there = {card.number for card in found.devices if not card.processes}
+        status = status or machine_status()
+        there = {card.number for card in status.devices if not card.processes}
     free = sorted(there - taken)
     return tuple(free[: record.cards]) if len(free) >= record.cards else None
 

@@ -74,8 +74,8 @@ class Run:
 
     @property
     def record(self) -> Record:
-        found = json.loads((self.folder / RECORD).read_text(encoding="utf-8"))
-        return Record(**{**found, "argv": tuple(found["argv"]), "numbers": tuple(found["numbers"])})
+        content = json.loads((self.folder / RECORD).read_text(encoding="utf-8"))
+        return Record(**{**content, "argv": tuple(content["argv"]), "numbers": tuple(content["numbers"])})
 
     @property
     def exit(self) -> dict[str, Any] | None:
@@ -222,7 +222,7 @@ class Runs:
 
 def _read(file: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None

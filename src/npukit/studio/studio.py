@@ -104,12 +104,12 @@ def number(given: dict[str, Any], name: str, default: int, least: int = 0, most:
     """A whole number of the request."""
     value = given.get(name, default)
     try:
-        found = int(value)
+        number = int(value)
     except (TypeError, ValueError, OverflowError):
         raise Wrong(f"{name} should be a number.") from None
-    if isinstance(value, bool) or not least <= found <= most:
+    if isinstance(value, bool) or not least <= number <= most:
         raise Wrong(f"{name} should be from {least} to {most}.")
-    return found
+    return number
 
 
 def _wants_chinese(request: Request) -> bool:

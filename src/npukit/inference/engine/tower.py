@@ -46,14 +46,14 @@ class Tower:
                 places.append(np.arange(start, stop) - chunk.start + begin)
                 first, deeper = chunk.sequence.features[picture]
                 own = slice(start - picture.start, stop - picture.start)
-                parts.append((first[own], [each[own] for each in deeper]))
+                parts.append((first[own], [features[own] for features in deeper]))
                 if stop == picture.stop:
                     del chunk.sequence.features[picture]
             begin += chunk.stop - chunk.start
         if not parts:
             return {}
         at = to_device(torch.from_numpy(np.concatenate(places)), self._device)
-        deeper = [torch.cat(each) for each in zip(*(deeper for _, deeper in parts), strict=True)]
+        deeper = [torch.cat(features) for features in zip(*(deeper for _, deeper in parts), strict=True)]
         return {"image_at": at, "features": (torch.cat([first for first, _ in parts]), deeper)}
 
     def _compute(self, chunks: list[Chunk]) -> None:
@@ -64,8 +64,8 @@ class Tower:
             for picture in _pictures(chunk)
             if picture not in chunk.sequence.features
         ]
-        missing.sort(key=lambda each: each[0].request.adapter or "")
-        for adapter, pictures in groupby(missing, key=lambda each: each[0].request.adapter):
+        missing.sort(key=lambda pair: pair[0].request.adapter or "")
+        for adapter, pictures in groupby(missing, key=lambda pair: pair[0].request.adapter):
             for group in _groups(pictures):
                 self._run(adapter, group)
 
@@ -76,7 +76,7 @@ class Tower:
         on_device = to_device(pixels, self._device)
         first, deeper = self._vision.features(self._body, on_device, _moved(inputs, self._device))
         counts = [picture.tokens for _, picture in group]
-        split = [torch.split(each, counts) for each in (first, *deeper)]
+        split = [torch.split(features, counts) for features in (first, *deeper)]
         for (sequence, picture), own in zip(group, zip(*split, strict=True), strict=True):
             sequence.features[picture] = (own[0], list(own[1:]))
 
@@ -90,7 +90,7 @@ def _groups(pictures: Iterable[tuple[Sequence, Picture]]) -> Iterable[list[tuple
     """As many as fit into memory beside the cache; one at least."""
     group: list[tuple[Sequence, Picture]] = []
     for sequence, picture in pictures:
-        if group and sum(each.tokens for _, each in group) + picture.tokens > TOKENS:
+        if group and sum(other.tokens for _, other in group) + picture.tokens > TOKENS:
             yield group
             group = []
         group.append((sequence, picture))
@@ -98,4 +98,4 @@ def _groups(pictures: Iterable[tuple[Sequence, Picture]]) -> Iterable[list[tuple
 
 
 def _moved(inputs: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
-    return {name: to_device(each, device) if isinstance(each, Tensor) else each for name, each in inputs.items()}
+    return {name: to_device(value, device) if isinstance(value, Tensor) else value for name, value in inputs.items()}

@@ -107,7 +107,7 @@ class ChatCompletion:
         choices = make_choices(serving, asked, prompt.ids, asked.longest, logprobs, constraint, serving.chat.marker_ids)
         if pictures is not None:  # decoded last, once everything else is known to be right
             media = pictures.read(prompt.ids)
-            choices = [replace(each, request=replace(each.request, multimodal=media)) for each in choices]
+            choices = [replace(choice, request=replace(choice.request, multimodal=media)) for choice in choices]
         head = {"id": new_id("chatcmpl-"), "created": int(time.time()), "model": serving.name(asked.model)}
         return cls(serving, asked, prompt, choices, head)
 
@@ -135,8 +135,8 @@ class ChatCompletion:
         parts = [*parser.feed(answer.text), *parser.end()]
         calls = [part for part in parts if isinstance(part, ToolCall)]
         content = "".join(part.text for part in parts if isinstance(part, Content))
-        said = None if calls and not content else self._echoed() + content
-        message: dict[str, Any] = {"role": "assistant", "content": said, "refusal": None}
+        message_content = None if calls and not content else self._echoed() + content
+        message: dict[str, Any] = {"role": "assistant", "content": message_content, "refusal": None}
         if self.asked.include_reasoning is not False:
             reasoning = "".join(part.text for part in parts if isinstance(part, Reasoning))
             message |= {"reasoning_content": reasoning} if reasoning else {}

@@ -86,7 +86,7 @@ class Embedding:
         for text in given:
             if isinstance(text, str) and len(text) > self._max_characters:
                 raise too_long(self.embedder.longest, len(text))
-        texts = [self._tokenizer(each)["input_ids"] if isinstance(each, str) else each for each in given]
+        texts = [self._tokenizer(text)["input_ids"] if isinstance(text, str) else text for text in given]
         if any(not 0 < len(text) <= self.embedder.longest for text in texts):
             raise bad_request(f"A text must have 1 to {self.embedder.longest} tokens.", "input")
         words = self.embedder.model.get_input_embeddings().weight.shape[0]

@@ -63,9 +63,9 @@ def too_long(longest: int, characters: int) -> ApiError:
 
 def invalid_fields(errors: Sequence[Any]) -> ApiError:
     """What pydantic found wrong: all of it in the sentence, the first as the parameter."""
-    told = [(".".join(str(part) for part in error["loc"] if part != "body"), error) for error in errors]
-    sentences = [f"{where}: {error['msg']} ({error['type']})".removeprefix(": ") for where, error in told[:SHOWN]]
-    return bad_request("; ".join(sentences), told[0][0] or None, told[0][1]["type"])
+    placed = [(".".join(str(part) for part in error["loc"] if part != "body"), error) for error in errors]
+    sentences = [f"{where}: {error['msg']} ({error['type']})".removeprefix(": ") for where, error in placed[:SHOWN]]
+    return bad_request("; ".join(sentences), placed[0][0] or None, placed[0][1]["type"])
 
 
 def answer_errors(app: FastAPI) -> None:

@@ -107,7 +107,7 @@ class Generation:
         self = cls(serving, choices)
         try:
             media = (choice.request.multimodal for choice in choices)
-            pixels = sum(each.nbytes for each in media if each is not None)
+            pixels = sum(item.nbytes for item in media if item is not None)
             self._cleanup.enter_context(serving.places(len(choices), pixels))
             for choice in choices:
                 answering = await serving.service.submit(choice.request)

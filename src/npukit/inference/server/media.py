@@ -98,8 +98,8 @@ def _connect(scheme: str, host: str) -> http.client.HTTPConnection:
         found = socket.getaddrinfo(host, PORTS[scheme], type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         raise BadImage(f"{shortened(host)} cannot be resolved") from None
-    addresses = [str(each[4][0]) for each in found]
-    if not addresses or not all(is_public(each) for each in addresses):
+    addresses = [str(info[4][0]) for info in found]
+    if not addresses or not all(is_public(address) for address in addresses):
         raise BadImage(f"{shortened(host)} has an address that is not public")
     connection = http.client.HTTPConnection(host, PORTS[scheme], timeout=SECONDS)
     try:
@@ -129,4 +129,4 @@ def is_public(address: str) -> bool:
 
 
 # Addresses of IPv6 that a gateway turns into some of IPv4.
-TRANSLATED = [ipaddress.ip_network(each) for each in ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")]
+TRANSLATED = [ipaddress.ip_network(network) for network in ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")]

@@ -67,8 +67,8 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
             raise ApiError(499, "The client has left.")
         return task.result()
     finally:
-        for each in (task, leaving):
-            each.cancel()
+        for future in (task, leaving):
+            future.cancel()
 
 
 async def _left(request: Request) -> None:
@@ -105,8 +105,8 @@ class EventStream(StreamingResponse):
 async def _with_errors(events: AsyncIterator[str]) -> AsyncIterator[str]:
     """What goes wrong after the first byte is an event too."""
     try:
-        async for each in events:
-            yield each
+        async for sent in events:
+            yield sent
     except ApiError as error:
         yield event(error.as_json())
     except Exception:

@@ -79,8 +79,8 @@ def serve(
             return await super().on_tick(counter) or failure() is not None
 
     # uvicorn hands a signal on when all is done; an end that was asked for is no failure.
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda *_: None)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
     Server(config).run(sockets=[listener])
     if (error := failure()) is not None:
         raise NpukitError(f"The engine failed, and the server has ended: {error!r}", on_the_way=True) from error

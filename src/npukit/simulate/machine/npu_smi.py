@@ -101,10 +101,10 @@ def health(npu: int) -> str:
 
 
 def _of_npu(npu: int) -> list[SimulatedChip]:
-    found = [chip for chip in chips() if chip.npu == npu]
-    if not found:
+    of_npu = [chip for chip in chips() if chip.npu == npu]
+    if not of_npu:
         sys.exit(f"npu-smi: there is no NPU {npu}.")
-    return found
+    return of_npu
 
 
 def _fields(pairs: dict[str, object]) -> str:

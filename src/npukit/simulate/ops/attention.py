@@ -83,9 +83,9 @@ def fusion_attention_v3(
     query: Tensor, key: Tensor, value: Tensor, head_num: int, input_layout: str, *args: Any, **kwargs: Any
 ) -> tuple[Tensor, ...]:
     """As the first version, with seed and offset in tensors and lengths as tensors: what F.sdpa calls on an NPU."""
-    *found, seed, offset, _ = fusion_attention(query, key, value, head_num, input_layout, *args, **kwargs)
+    *results, seed, offset, _ = fusion_attention(query, key, value, head_num, input_layout, *args, **kwargs)
     numbers = (torch.empty(1, dtype=torch.long, device=query.device).fill_(x) for x in (seed, offset))
-    return *found, *numbers
+    return *results, *numbers
 
 
 @kernel("npu_fusion_attention_grad_v3")

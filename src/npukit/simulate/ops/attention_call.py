@@ -140,8 +140,8 @@ def _forward_ragged(
     total = torch.ones_like(top)
     for rows, columns, piece, part in _pieces(call, keep) if not query.is_meta else ():
         q, k, v = _piece(query, rows), _piece(key, columns), _piece(value, columns)
-        found, *statistics = attend(q, k, v, piece.rules(q.size(2), k.size(2), part), exact=True)
-        _piece(out, rows).copy_(found)
+        attended, *statistics = attend(q, k, v, piece.rules(q.size(2), k.size(2), part), exact=True)
+        _piece(out, rows).copy_(attended)
         for whole, of_piece in zip((top, total), statistics, strict=True):
             _statistics(whole, rows, call).copy_(of_piece[0].unsqueeze(-1))
     return out, top, total
@@ -194,8 +194,8 @@ def _backward_ragged(
         q, k, v = _piece(query, rows), _piece(key, columns), _piece(value, columns)
         lse = _lse(_statistics(softmax_max, rows, call), _statistics(softmax_sum, rows, call)).unsqueeze(0)
         rules = piece.rules(q.size(2), k.size(2), part)
-        *found, dbias, of_sink = attend_backward(_piece(dy, rows), q, k, v, _piece(out, rows), lse, rules)
-        for grad, where, of_piece in zip(grads, (rows, columns, columns), found, strict=True):
+        *gradients, dbias, of_sink = attend_backward(_piece(dy, rows), q, k, v, _piece(out, rows), lse, rules)
+        for grad, where, of_piece in zip(grads, (rows, columns, columns), gradients, strict=True):
             _piece(grad, where).copy_(of_piece)
         if dpse is not None and (of_pse := piece.pse_gradient(dbias)) is not None:
             dpse += of_pse

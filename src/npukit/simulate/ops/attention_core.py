@@ -79,10 +79,10 @@ def attend_backward(
     """The gradients of q, k, v, of the bias (over every batch, head, query and key, in fp32) and of the sink."""
     if rules.plain(q, k, v) and q.numel() and k.numel():
         given = map(_flat, (grad, *_for_flash(q, k, v), out))
-        dq, *found = _flash_backward(
+        dq, *others = _flash_backward(
             *given, lse, 0.0, rules.pattern.causal, attn_mask=_additive(rules), scale=rules.scale
         )
-        dk, dv = (grad_one if grad_one.size(1) == k.size(1) else _gather(grad_one, k) for grad_one in found)
+        dk, dv = (grad_one if grad_one.size(1) == k.size(1) else _gather(grad_one, k) for grad_one in others)
         return dq.to(q.dtype), dk.to(q.dtype), dv.to(q.dtype), None, None
     weights = _scores(q, k, rules).sub_(lse.unsqueeze(-1)).exp_()
     grad = grad.float()

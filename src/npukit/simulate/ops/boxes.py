@@ -84,8 +84,8 @@ def giou_backward(
     grad: Tensor, a: Tensor, b: Tensor, trans: bool = False, is_cross: bool = False, mode: int = 0
 ) -> tuple[Tensor, ...]:
     """Gradients of both boxes."""
-    found = gradients(lambda x, y: _giou(x, y, trans, is_cross, mode), [wide(a), wide(b)], wide(grad))
-    return tuple(g.to(a.dtype) for g in found)
+    grads = gradients(lambda x, y: _giou(x, y, trans, is_cross, mode), [wide(a), wide(b)], wide(grad))
+    return tuple(g.to(a.dtype) for g in grads)
 
 
 @kernel("npu_diou")
@@ -99,8 +99,8 @@ def diou_backward(
     grad: Tensor, a: Tensor, b: Tensor, trans: bool = False, is_cross: bool = False, mode: int = 0
 ) -> tuple[Tensor, ...]:
     """Gradients of both boxes."""
-    found = gradients(lambda x, y: _diou(x, y, trans, is_cross, mode), [wide(a), wide(b)], wide(grad))
-    return tuple(g.to(a.dtype) for g in found)
+    grads = gradients(lambda x, y: _diou(x, y, trans, is_cross, mode), [wide(a), wide(b)], wide(grad))
+    return tuple(g.to(a.dtype) for g in grads)
 
 
 @kernel("_npu_ciou")
@@ -126,8 +126,8 @@ def ciou_backward(
     mode: int = 0,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Gradients of both boxes; the kept angles are not needed here."""
-    found = gradients(lambda x, y: _ciou(x, y, trans, is_cross, mode)[0], [wide(a), wide(b)], wide(grad))
-    return tuple(g.to(a.dtype) for g in found)
+    grads = gradients(lambda x, y: _ciou(x, y, trans, is_cross, mode)[0], [wide(a), wide(b)], wide(grad))
+    return tuple(g.to(a.dtype) for g in grads)
 
 
 def _centre_and_size(boxes: Tensor) -> tuple[Tensor, Tensor]:

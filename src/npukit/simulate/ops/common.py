@@ -55,11 +55,11 @@ def gradients(
     try:
         with torch.enable_grad():
             leaves = [x.detach().requires_grad_() for x in inputs]
-            found = torch.autograd.grad(function(*leaves), leaves, grad_outputs, allow_unused=True)
+            grads = torch.autograd.grad(function(*leaves), leaves, grad_outputs, allow_unused=True)
     finally:
         for key in excluded:
             torch._C._dispatch_tls_set_dispatch_key_excluded(key, True)
-    return tuple(torch.zeros_like(x) if g is None else g for x, g in zip(inputs, found, strict=True))
+    return tuple(torch.zeros_like(x) if g is None else g for x, g in zip(inputs, grads, strict=True))
 
 
 def dtype_of(number: int | torch.dtype | None, default: torch.dtype = torch.int8) -> torch.dtype:

@@ -94,11 +94,11 @@ def fft_r2c_backward(grad: Tensor, dim: list[int], normalization: int, onesided:
 @composite("npu::fft_c2r_backward")
 def fft_c2r_backward(grad: Tensor, dim: list[int], normalization: int) -> Tensor:
     """Gradient of the one-sided spectrum: the middle, which stands for two, counts twice."""
-    found = torch.ops.aten._fft_r2c(grad, dim, normalization, True)
-    last, length = dim[-1], found.shape[dim[-1]]
+    spectrum = torch.ops.aten._fft_r2c(grad, dim, normalization, True)
+    last, length = dim[-1], spectrum.shape[dim[-1]]
     doubled = grad.shape[last] - length
     weight = torch.tensor([2.0 if 1 <= i <= doubled else 1.0 for i in range(length)], device=grad.device)
-    return found * weight.reshape([-1 if d == last % grad.dim() else 1 for d in range(grad.dim())])
+    return spectrum * weight.reshape([-1 if d == last % grad.dim() else 1 for d in range(grad.dim())])
 
 
 @composite("aten::one_hot")

@@ -35,11 +35,11 @@ def _backward(
     dims = weight.dim() - 2
     stride, padding, dilation = (_spread(v, dims) for v in (stride, padding, dilation))
     channels = weight.shape[1] * groups if transposed else weight.shape[0]
-    found = torch.ops.aten.convolution_backward(
+    grads = torch.ops.aten.convolution_backward(
         wide(grad), wide(x), wide(weight), [channels], stride, padding, dilation, transposed,
         _spread(output_padding or [0], dims), groups, [True, True, True],
     )  # fmt: skip
-    return tuple(g.to(weight.dtype) if wanted else None for g, wanted in zip(found, mask, strict=True))
+    return tuple(g.to(weight.dtype) if wanted else None for g, wanted in zip(grads, mask, strict=True))
 
 
 @kernel("npu_conv2d", "npu_conv3d", "npu_convolution")

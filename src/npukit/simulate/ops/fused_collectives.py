@@ -62,9 +62,9 @@ def mm_reduce_scatter_base(x1: Tensor, x2: Tensor, hcom: str, world_size: int, *
     share = (product.size(0) // world_size, *product.shape[1:])
     if x1.is_meta:
         return product.new_empty(share)
-    found = torch.empty(share, dtype=product.dtype, device="npu")
-    dist.reduce_scatter_tensor(found, product.to("npu"), group=_group(hcom))
-    return found.cpu()
+    scattered = torch.empty(share, dtype=product.dtype, device="npu")
+    dist.reduce_scatter_tensor(scattered, product.to("npu"), group=_group(hcom))
+    return scattered.cpu()
 
 
 @kernel("npu_mm_all_reduce_base")

@@ -74,11 +74,11 @@ def _rounding(
         if not getattr(vars(torch)["npu"], switch).allow_hf32:
             return kernel(*given, **kwargs)
         factored = zip(factors, given, strict=False)  # those by keyword are none
-        found = kernel(*(hf32(x) if factor and _is_float(x) else x for factor, x in factored), **kwargs)
-        if grad is not None and len(found) == 3 and found[2] is not None and found[2].numel():
+        results = kernel(*(hf32(x) if factor and _is_float(x) else x for factor, x in factored), **kwargs)
+        if grad is not None and len(results) == 3 and results[2] is not None and results[2].numel():
             summed = given[grad].sum([0, *range(2, given[grad].dim())])  # the gradient of a bias is no product
-            return *found[:2], summed
-        return found
+            return *results[:2], summed
+        return results
 
     return rounded
 

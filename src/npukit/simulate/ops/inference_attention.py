@@ -161,8 +161,8 @@ def _infer(query: Tensor, key: Tensor, value: Tensor, call: _Call) -> tuple[Tens
         if k_rope is not None:
             k = torch.cat((k, call.keys(k_rope, batch, columns)), -1)
         piece = q[where, :, rows]
-        found, top, total = attend(piece, k, v, call.rules(batch, piece.size(2), k.size(2), q.dtype))
-        out[where, :, rows] = found
+        attended, top, total = attend(piece, k, v, call.rules(batch, piece.size(2), k.size(2), q.dtype))
+        out[where, :, rows] = attended
         lse[where, :, rows] = top + total.log()
     lse = lse[0].T if call.ragged else lse
     return undense(out, out_layout or in_layout), lse.unsqueeze(-1).contiguous()

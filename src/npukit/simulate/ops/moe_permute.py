@@ -208,5 +208,5 @@ def unpermute_with_routing_map_grad(
         return _unpermuted_by_map(x, indices, restore_shape, p, routing_map, drop_and_pad)[0]
 
     inputs = [wide(values)] if probs is None else [wide(values), wide(probs)]
-    found = [g.to(grad.dtype) for g in gradients(forward, inputs, wide(grad))]
-    return found[0], found[1] if len(found) > 1 else None
+    grads = [g.to(grad.dtype) for g in gradients(forward, inputs, wide(grad))]
+    return grads[0], grads[1] if len(grads) > 1 else None

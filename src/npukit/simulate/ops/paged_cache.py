@@ -73,8 +73,8 @@ def scatter_pa_kv_cache_functional(
 def _read(cache: Tensor, pages: Tensor, rows: Tensor) -> Tensor:
     """Rows of a cache; pages that are not there read as zeros."""
     there = (pages >= 0) & (pages < cache.size(0))
-    found = cache[pages.clamp(0, cache.size(0) - 1), rows]
-    return torch.where(there.view(-1, *[1] * (found.dim() - 1)), found, 0)
+    gathered = cache[pages.clamp(0, cache.size(0) - 1), rows]
+    return torch.where(there.view(-1, *[1] * (gathered.dim() - 1)), gathered, 0)
 
 
 @kernel("npu_gather_pa_kv_cache")

@@ -46,8 +46,8 @@ def _lstm_backward(
     def forward(x: Tensor, weight: Tensor, bias: Tensor, h: Tensor, c: Tensor) -> list[Tensor]:
         return _lstm(x, weight, bias, h, c, mask, reverse)[:3]
 
-    found = gradients(forward, [wide(t) for t in inputs], upstream)
-    return tuple(g.to(t.dtype) for g, t in zip(found, inputs, strict=True))
+    all_grads = gradients(forward, [wide(t) for t in inputs], upstream)
+    return tuple(g.to(t.dtype) for g, t in zip(all_grads, inputs, strict=True))
 
 
 @kernel("npu_lstm")
@@ -133,8 +133,8 @@ def lstm_cell_backward(
     kept = tuple(wide(t).squeeze(0) for t in (i, f, j, o))
     dgates, dc = _lstm_gates_backward(dh, dc, wide(c), (kept[0], kept[1], kept[2], kept[3]), wide(tanhc).squeeze(0))
     dbias = dgates.sum(0)
-    found = (dgates @ wide(w_ih).T, wide(x).T @ dgates, wide(h).T @ dgates, dbias, dbias, dgates @ wide(w_hh).T, dc)
-    return tuple(g.to(x.dtype, copy=True) for g in found)
+    grads = (dgates @ wide(w_ih).T, wide(x).T @ dgates, wide(h).T @ dgates, dbias, dbias, dgates @ wide(w_hh).T, dc)
+    return tuple(g.to(x.dtype, copy=True) for g in grads)
 
 
 def _gru(x: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor) -> list[Tensor]:

@@ -179,5 +179,5 @@ def deformable_conv2d_backward(
         return F.conv2d(taps, weight, bias, stride=list(kernel_size), groups=groups)
 
     bias = wide(weight).new_zeros(weight.shape[0])
-    found = gradients(forward, [wide(x), wide(weight), wide(offset), bias], wide(grad))
-    return tuple(g.to(x.dtype) for g in found)
+    grads = gradients(forward, [wide(x), wide(weight), wide(offset), bias], wide(grad))
+    return tuple(g.to(x.dtype) for g in grads)

@@ -73,16 +73,16 @@ def batch_nms(
     if boxes.is_meta:
         return out_boxes, out_scores.clone(), out_classes.clone(), number
     for image in range(batch):
-        found: list[tuple[float, int, Tensor]] = []
+        kept: list[tuple[float, int, Tensor]] = []
         for kind in range(scores.shape[2]):
             of_class = boxes[image, :, min(kind, boxes.shape[2] - 1)]
             value = scores[image, :, kind].float()
             near = _kept(_overlaps(of_class.float()), value, iou_threshold, score_threshold, max_size_per_class)
-            found += [(float(value[place]), kind, of_class[place]) for place in near]
-        found.sort(key=lambda entry: -entry[0])
-        for place, (value_of, kind, box) in enumerate(found[:max_total_size]):
+            kept += [(float(value[place]), kind, of_class[place]) for place in near]
+        kept.sort(key=lambda entry: -entry[0])
+        for place, (value_of, kind, box) in enumerate(kept[:max_total_size]):
             out_boxes[image, place], out_scores[image, place], out_classes[image, place] = box, value_of, kind
-        number[image] = min(len(found), max_total_size)
+        number[image] = min(len(kept), max_total_size)
     return out_boxes, out_scores.clone(), out_classes.clone(), number
 
 

@@ -73,11 +73,11 @@ def tensors(which: str, given: Sequence[tuple[list[int], str]]) -> Row:
 
 def op_statistic(recording: Recording) -> list[Row]:
     """How long each type of kernel took altogether, the longest first."""
-    found: dict[tuple[int, str, str], list[float]] = {}
+    groups: dict[tuple[int, str, str], list[float]] = {}
     for task in recording.tasks:
         if task.kind == "kernel":
-            found.setdefault((task.device, task.type, task.core), []).append((task.end - task.start) / 1000)
-    total = sum(sum(times) for times in found.values())
+            groups.setdefault((task.device, task.type, task.core), []).append((task.end - task.start) / 1000)
+    total = sum(sum(times) for times in groups.values())
     rows = [
         {
             "Device_id": device,
@@ -90,18 +90,18 @@ def op_statistic(recording: Recording) -> list[Row]:
             "Max Time(us)": max(times),
             "Ratio(%)": round(100 * sum(times) / total, 3),
         }
-        for (device, name, core), times in found.items()
+        for (device, name, core), times in groups.items()
     ]
     return sorted(rows, key=lambda row: -row["Total Time(us)"])
 
 
 def api_statistic(recording: Recording) -> list[Row]:
     """How often the host called what of CANN, and how long."""
-    found: dict[tuple[str, str], list[float]] = {}
+    groups: dict[tuple[str, str], list[float]] = {}
     for call in recording.calls:
-        found.setdefault(("acl", call.name), []).append((call.end - call.start) / 1000)
+        groups.setdefault(("acl", call.name), []).append((call.end - call.start) / 1000)
     for task in recording.tasks:
-        found.setdefault(("node", "launch"), []).append(max(0, task.start - task.issued) / 1000)
+        groups.setdefault(("node", "launch"), []).append(max(0, task.start - task.issued) / 1000)
     return [
         {
             "Device_id": "host",
@@ -114,7 +114,7 @@ def api_statistic(recording: Recording) -> list[Row]:
             "Max(us)": max(times),
             "Variance": round(statistics.pvariance(times), 3),
         }
-        for (level, name), times in sorted(found.items())
+        for (level, name), times in sorted(groups.items())
     ]
 
 
@@ -137,12 +137,12 @@ def task_time(recording: Recording) -> list[Row]:
 
 def communication(tasks: Iterable[ProfiledTask]) -> dict[str, Any]:
     """communication.json: what each collective moved, and how long it took."""
-    found: dict[str, Any] = {}
+    written: dict[str, Any] = {}
     for task in tasks:
         if task.kind != "collective":
             continue
         megabytes, milliseconds = task.fields["bytes"] / 1e6, (task.end - task.start) / 1e6
-        found[f"{task.name}@{task.fields['group']}"] = {
+        written[f"{task.name}@{task.fields['group']}"] = {
             "Communication Time Info": {
                 "Start Timestamp(us)": task.start / 1000,
                 "Elapse Time(ms)": milliseconds,
@@ -163,4 +163,4 @@ def communication(tasks: Iterable[ProfiledTask]) -> dict[str, Any]:
                 }
             },
         }
-    return found
+    return written

@@ -41,11 +41,11 @@ def routes(studio: Studio) -> list[Route]:
 
     async def page(request: Request) -> Response:
         name = request.path_params["name"]
-        found = asset(name or "index.html", [FOLDER, SHARED])
-        if found is None:
+        file = asset(name or "index.html", [FOLDER, SHARED])
+        if file is None:
             return refusal(404, "There is no such file.")
-        found.headers["Content-Security-Policy"] = FRAMED["Content-Security-Policy"]
-        return found
+        file.headers["Content-Security-Policy"] = FRAMED["Content-Security-Policy"]
+        return file
 
     async def index(request: Request) -> Response:
         if not request.url.path.endswith("/"):

@@ -149,12 +149,12 @@ def _pictures(record: RawRow, folder: str) -> list[str]:
     images = listed if isinstance(listed, list) else [listed]
     paths = [image.get("path") if isinstance(image, dict) else image for image in images]
     places = (Path(record.file).parent, Path(folder), Path())
-    found = (
+    existing = (
         next((place / path for place in places if (place / path).is_file()), None)
         for path in paths[:MOST_PICTURES]
         if isinstance(path, str) and path
     )
-    return [str(path) for path in found if path is not None]
+    return [str(path) for path in existing if path is not None]
 
 
 @lru_cache(maxsize=4)

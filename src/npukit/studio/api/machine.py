@@ -48,7 +48,7 @@ def choices() -> dict[str, Any]:
 
 
 def _diagnosis() -> dict[str, Any]:
-    found = examine()
+    examination = examine()
     checks = [
         {
             "check": check.title,
@@ -56,6 +56,6 @@ def _diagnosis() -> dict[str, Any]:
             "says": check.says,
             "findings": [{**finding_data(trouble.finding), "commands": trouble.commands} for trouble in check.troubles],
         }
-        for check in found.checks
+        for check in examination.checks
     ]
-    return {"good": found.good, "simulated": found.simulated, "checks": checks, "command": "npukit doctor"}
+    return {"good": examination.good, "simulated": examination.simulated, "checks": checks, "command": "npukit doctor"}

@@ -94,43 +94,43 @@ def routes(studio: Studio) -> list[Route]:
 
 def analysed(path: Path) -> dict[str, Any]:
     """What `npukit analyze` finds, with the name of each rule and the minutes that a place takes by hand."""
-    found = analyze([path])
+    analysis = analyze([path])
     rules = {rule.code: rule for rule in all_rules()}
     base = path if path.is_dir() else path.parent
     findings = []
-    for finding in in_order(found.findings)[:MOST_FINDINGS]:
+    for finding in in_order(analysis.findings)[:MOST_FINDINGS]:
         rule = rules.get(finding.code)
         minutes = rule.effort.first if rule and not finding.fixable and finding.severity.value != "note" else 0
         name = rule.name.replace("-", " ") if rule else ""
         findings.append(finding_data(printable_finding(finding), base) | {"rule": name, "minutes": minutes})
     return {
-        "verdict": found.verdict.value,
-        "hours": found.hours,
-        "files": found.files,
-        "lines": found.lines,
-        "target": str(found.target),
+        "verdict": analysis.verdict.value,
+        "hours": analysis.hours,
+        "files": analysis.files,
+        "lines": analysis.lines,
+        "target": str(analysis.target),
         "findings": findings,
-        "left_out": max(0, len(found.findings) - MOST_FINDINGS),
+        "left_out": max(0, len(analysis.findings) - MOST_FINDINGS),
     }
 
 
 def migrated(path: Path, style: str) -> dict[str, Any]:
     """The changes of every file, hunk by hunk, and what is left to do."""
-    found = migrate(path, Goal(Style(style)))
+    migration = migrate(path, Goal(Style(style)))
     changes = []
-    for change in found.changes:
-        fixed = [finding_data(printable_finding(finding), found.root) for finding in change.fixed]
-        name = change.path.relative_to(found.root).as_posix()
+    for change in migration.changes:
+        fixed = [finding_data(printable_finding(finding), migration.root) for finding in change.fixed]
+        name = change.path.relative_to(migration.root).as_posix()
         changes.append({"file": name, "hunks": shown(change), "findings": fixed})
-    left = [finding_data(printable_finding(finding), found.root) for finding in found.by_hand]
-    return {"changes": changes, "left": left[:MOST_FINDINGS], "files": found.files}
+    left = [finding_data(printable_finding(finding), migration.root) for finding in migration.by_hand]
+    return {"changes": changes, "left": left[:MOST_FINDINGS], "files": migration.files}
 
 
 def written(path: Path, style: str, dropped: dict[str, list[int]], output: Path) -> int:
     """Write a migrated copy without the dropped hunks; the number of files that changed."""
-    found: Migration = chosen(migrate(path, Goal(Style(style))), dropped)
-    journal.write_copy(found, path, output)
-    return len(found.changes)
+    migration: Migration = chosen(migrate(path, Goal(Style(style))), dropped)
+    journal.write_copy(migration, path, output)
+    return len(migration.changes)
 
 
 def _style(given: dict[str, Any]) -> str:
@@ -157,7 +157,7 @@ def _todo_file(studio: Studio, path: Path) -> Path:
 
 def _done(file: Path) -> list[str]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return []
-    return [item for item in found if isinstance(item, str)] if isinstance(found, list) else []
+    return [item for item in content if isinstance(item, str)] if isinstance(content, list) else []

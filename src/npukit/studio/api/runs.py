@@ -36,34 +36,34 @@ def routes(studio: Studio) -> list[Route]:
         return [entry.row(studio) for entry in entries(studio)]
 
     def shown(given: dict[str, Any]) -> Any:
-        found = entry(studio, text(given, "id"))
-        run = found.run
-        return found.row(studio) | {
-            "configuration": configuration(found.folder, run) if found.folder else {},
+        listed = entry(studio, text(given, "id"))
+        run = listed.run
+        return listed.row(studio) | {
+            "configuration": configuration(listed.folder, run) if listed.folder else {},
             "logs": list(log_files(run)) if run else [],
             "exit": run.exit if run else None,
-            "summary": _summary(found),
+            "summary": _summary(listed),
             "details": run.record.details if run else {},
-            "notes": notes(found.folder) if found.folder else "",
-            "checkpoints": _checkpoints(studio, found),
+            "notes": notes(listed.folder) if listed.folder else "",
+            "checkpoints": _checkpoints(studio, listed),
             "has_page": bool(run and (run.folder / "report.html").is_file()),
         }
 
     def curves(given: dict[str, Any]) -> Any:
-        found = entry(studio, text(given, "id"))
-        if found.folder is None:  # it trains nothing
+        listed = entry(studio, text(given, "id"))
+        if listed.folder is None:  # it trains nothing
             return {"curves": {}, "last": {}}
-        figures = studio.logs.figures(found.folder / LOG)
+        figures = studio.logs.figures(listed.folder / LOG)
         shown = figures
         if "first" in given:
-            shown = between(found.folder / LOG, number(given, "first", 0), number(given, "last", 0))
+            shown = between(listed.folder / LOG, number(given, "first", 0), number(given, "last", 0))
         evaluated = figures.curves.get("eval_loss")
         last = figures.last | ({"eval_loss": evaluated.last[1]} if evaluated and evaluated.last else {})
         return {"curves": {name: curve.pairs() for name, curve in shown.curves.items()}, "last": last}
 
     def log(given: dict[str, Any]) -> Any:
-        found = entry(studio, text(given, "id"))
-        files = log_files(found.run) if found.run else {}
+        listed = entry(studio, text(given, "id"))
+        files = log_files(listed.run) if listed.run else {}
         name = text(given, "name", "output")
         if name not in files:
             raise Wrong("There is no such log.")
@@ -73,8 +73,8 @@ def routes(studio: Studio) -> list[Route]:
         run = studio.runs.find(text(given, "id"))
         printed = _tail(run.folder / RESULT, 8 << 20)
         try:
-            found = json.loads(printed)
-            return {"data": found["result"], "text": (found.get("error") or {}).get("message", "")}
+            result = json.loads(printed)
+            return {"data": result["result"], "text": (result.get("error") or {}).get("message", "")}
         except (ValueError, RecursionError, KeyError, TypeError):
             return {"data": None, "text": printed}
 
@@ -106,22 +106,22 @@ def routes(studio: Studio) -> list[Route]:
         return {"ok": True}
 
     def delete(given: dict[str, Any]) -> Any:
-        found = entry(studio, text(given, "id"))
-        if found.state in LIVE:
+        listed = entry(studio, text(given, "id"))
+        if listed.state in LIVE:
             raise NpukitError("This run has not ended yet: stop it first.")
-        if given.get("files") is True and found.folder and found.folder.is_dir():
-            _check_run_folder(studio, found)
-            shutil.rmtree(found.folder)
-        if found.run:
-            found.run.delete()
+        if given.get("files") is True and listed.folder and listed.folder.is_dir():
+            _check_run_folder(studio, listed)
+            shutil.rmtree(listed.folder)
+        if listed.run:
+            listed.run.delete()
         studio.finder.found(fresh=True)
         return {"ok": True}
 
     def note(given: dict[str, Any]) -> Any:
-        found = entry(studio, text(given, "id"))
-        if not found.folder or not found.folder.is_dir():
+        listed = entry(studio, text(given, "id"))
+        if not listed.folder or not listed.folder.is_dir():
             raise NpukitError("Only a training that has begun can have notes.")
-        write_text(found.folder / NOTES, text(given, "text", longest=20_000))
+        write_text(listed.folder / NOTES, text(given, "text", longest=20_000))
         return {"ok": True}
 
     return [
@@ -139,9 +139,9 @@ def routes(studio: Studio) -> list[Route]:
     ]
 
 
-def _check_run_folder(studio: Studio, found: Entry) -> None:
+def _check_run_folder(studio: Studio, listed: Entry) -> None:
     """Only what a training wrote is deleted, never a folder that holds the others."""
-    folder = found.folder
+    folder = listed.folder
     assert folder is not None
     mine = any(root.is_relative_to(folder) for root in studio.folders.roots)
     others = [run for run in studio.finder.found(fresh=True).runs if run != folder and run.is_relative_to(folder)]
@@ -149,19 +149,19 @@ def _check_run_folder(studio: Studio, found: Entry) -> None:
         raise NpukitError(f"{studio.folders.shown(folder)} holds more than this run: delete it by hand.")
 
 
-def _summary(found: Entry) -> Any:
-    if found.folder is None or found.state in (State.running, State.queued):
+def _summary(listed: Entry) -> Any:
+    if listed.folder is None or listed.state in (State.running, State.queued):
         return None
     try:
-        return json.loads((found.folder / SUMMARY).read_text(encoding="utf-8"))
+        return json.loads((listed.folder / SUMMARY).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
 
 
-def _checkpoints(studio: Studio, found: Entry) -> list[str]:
-    if found.folder is None:
+def _checkpoints(studio: Studio, listed: Entry) -> list[str]:
+    if listed.folder is None:
         return []
-    folders = [folder for folder in found.folder.glob("checkpoint-*") if folder.is_dir()]
+    folders = [folder for folder in listed.folder.glob("checkpoint-*") if folder.is_dir()]
     latest = sorted(folders, key=lambda folder: folder.stat().st_mtime)[-100:]
     return [studio.folders.shown(folder) for folder in latest]
 

@@ -53,8 +53,8 @@ INNER = ("data.train.",)  # options of one data set are written in data.train
 
 def routes(studio: Studio) -> list[Route]:
     def described(_: dict[str, Any]) -> Any:
-        found = [option for option in as_data(Config) if not option["key"].startswith(INNER)]
-        return {"options": found, "first": FIRST, "card": DEFAULT_CARD}
+        options = [option for option in as_data(Config) if not option["key"].startswith(INNER)]
+        return {"options": options, "first": FIRST, "card": DEFAULT_CARD}
 
     def check(given: dict[str, Any]) -> Any:
         return checked(given, studio.folders)
@@ -109,17 +109,17 @@ def checked(given: dict[str, Any], folders: Folders) -> dict[str, Any]:
         return made | {"mistakes": [mistake.text for mistake in error.mistakes], "notes": [], "plan": None}
     except NpukitError as error:
         return made | {"mistakes": [str(error)], "notes": [], "plan": None}
-    found = plan(reading.config, count, card).as_json()
-    return made | {"mistakes": [], "notes": reading.notes, "plan": {name: found[name] for name in ESTIMATED}}
+    planned = plan(reading.config, count, card).as_json()
+    return made | {"mistakes": [], "notes": reading.notes, "plan": {name: planned[name] for name in ESTIMATED}}
 
 
 def fitted(given: dict[str, Any], folders: Folders) -> dict[str, Any]:
     """The change of `npukit plan --fit`, with what it needs of a card."""
     _, count, card = _devices(given)
-    found = find_fit(_read(nested(given.get("values")), folders, count).config, count, card)
-    memory = found.plan.memory.total if found.plan.memory else None
-    made = {"kind": found.kind, "changes": found.changes, "devices": found.devices}
-    return made | {"memory": memory, "usable": found.plan.usable}
+    fit = find_fit(_read(nested(given.get("values")), folders, count).config, count, card)
+    memory = fit.plan.memory.total if fit.plan.memory else None
+    made = {"kind": fit.kind, "changes": fit.changes, "devices": fit.devices}
+    return made | {"memory": memory, "usable": fit.plan.usable}
 
 
 def translated(written: str, folders: Folders) -> dict[str, Any]:
@@ -132,10 +132,10 @@ def translated(written: str, folders: Folders) -> dict[str, Any]:
         except Mistakes as error:
             lines = [f"{_line(mistake.place.line)}{mistake.text}" for mistake in error.mistakes]
             return {"mistakes": lines, "values": {}, "notes": [], "dialect": ""}
-    found = reading.config.model_dump(mode="json", exclude_defaults=True)
-    folders.check(found)
+    chosen = reading.config.model_dump(mode="json", exclude_defaults=True)
+    folders.check(chosen)
     known = options(Config)
-    values = {key: value for key, value in _flat(found, known) if key in known}
+    values = {key: value for key, value in _flat(chosen, known) if key in known}
     return {"values": values, "notes": reading.notes, "dialect": reading.dialect, "mistakes": []}
 
 

@@ -74,6 +74,6 @@ def _title(form: Mapping[str, Any], values: dict[str, Any]) -> str:
 
 def find_models(studio: Studio) -> dict[str, Any]:
     """Models, adapters and data in the folders, as a form offers them."""
-    found = studio.finder.found()
-    kinds = {"models": found.models, "adapters": found.adapters, "data": found.data}
+    known = studio.finder.found()
+    kinds = {"models": known.models, "adapters": known.adapters, "data": known.data}
     return {name: [studio.folders.shown(path) for path in paths[:OFFERED]] for name, paths in kinds.items()}
