@@ -86,3 +86,54 @@ def test_a_constant_that_only_code_for_cuda_uses_stays(tmp_path: Path) -> None:
     text = "DEVICE = 'cuda'\ndef test_it():\n    pytest.importorskip('mamba_ssm')\n    run(DEVICE)\n"
     assert not migrated(tmp_path, test_layers=text).changes
     assert migrated(tmp_path, test_layers=f"{text}def test_any():\n    run(DEVICE)\n").changes
+
+
+_WRAPPER = """
+try:
+    import scan_cuda
+except ImportError:
+    scan_cuda = None
+
+def scan(x):
+    return scan_cuda.forward(x)
+"""
+_CALLS = {
+    "from its file": "from wrapper import scan\ndef run():\n    return scan({})\n",
+    "from the package that passes it on": "from ops import scan\ndef run():\n    return scan({})\n",
+    "as a part of its module": "import wrapper as ops\ndef run():\n    return ops.scan({})\n",
+    "by another name": "import wrapper\nprefix_sum = wrapper.scan\ndef run():\n    return prefix_sum({})\n",
+}
+
+
+@pytest.mark.parametrize("text", _CALLS.values(), ids=_CALLS)
+def test_code_that_calls_the_wrapper_of_a_kernel_stays(tmp_path: Path, text: str) -> None:
+    files = {"wrapper": _WRAPPER, "ops": "from wrapper import *\n"}
+    moved = text.format("torch.ones(1, device='cuda')")
+    changes = migrated(tmp_path, model=moved, other=f"def run():\n    {USE}", **files).changes
+    assert [each.path.name for each in changes] == ["other.py"]
+
+
+def test_evidence_passes_two_imports_to_a_test_and_one_to_an_application(tmp_path: Path) -> None:
+    """What is built on a wrapper moves to NPUs with another wrapper; a test of it needs the kernel."""
+    layer = "from wrapper import scan\ndef layer(x):\n    return scan(x)\n"
+    use = "from layers import layer\ndef {}():\n    return layer(torch.ones(1, device='cuda'))\n"
+    files = {"wrapper": _WRAPPER, "layers": layer, "train": use.format("main"), "test_layers": use.format("test_layer")}
+    changes = migrated(tmp_path, **files).changes
+    assert [each.path.name for each in changes] == ["train.py"]
+
+
+def test_a_class_around_cuda_s_own_library_stays(tmp_path: Path) -> None:
+    text = "import ctypes\nclass Runtime:\n    def __init__(self):\n        self.lib = ctypes.CDLL('libcudart.so')\n"
+    method = "    def copy(self):\n        return torch.ones(1, device='cuda')\n"
+    assert not migrated(tmp_path, runtime=text + method).changes
+    assert migrated(tmp_path, runtime=text.replace("libcudart", "libc") + method).changes
+
+
+@pytest.mark.parametrize(("kernels", "stays"), [(2, True), (1, False)])
+def test_one_mark_for_all_tests_stays_where_most_of_them_need_a_kernel(
+    tmp_path: Path, kernels: int, stays: bool
+) -> None:
+    mark = "from wrapper import scan\nimport pytest\npytestmark = pytest.mark.skipif(not torch.cuda.is_available())\n"
+    need = "def test_{0}():\n    scan({0})\n"
+    tests = "".join(need.format(at) for at in range(kernels)) + "def test_plain():\n    assert 1\n"
+    assert bool(migrated(tmp_path, wrapper=_WRAPPER, test_scan=mark + tests).changes) != stays

@@ -87,6 +87,15 @@ def needs_cuda(module: str) -> Library | None:
     return library if library and library.needs_cuda else None
 
 
+def called(name: str) -> Library | None:
+    """The library of a name in the list itself.
+
+    >>> called("CuPy").imports
+    ('cupy', 'cupyx')
+    """
+    return next((library for library in libraries() if library.name == name), None)
+
+
 def _rows(name: str) -> Any:
     import yaml
 

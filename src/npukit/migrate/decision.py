@@ -19,11 +19,13 @@ from pathlib import Path
 from npukit.facts.libraries import imported
 from npukit.facts.target import Target
 from npukit.facts.versions import key
-from npukit.migrate.definitions import asks_what_there_is, definitions, of_file
-from npukit.migrate.evidence import Evidence, first, of_call, of_node
+from npukit.migrate.cuda_files import of_file
+from npukit.migrate.definitions import definitions
+from npukit.migrate.evidence import Evidence, of_call
 from npukit.migrate.goal import Goal
 from npukit.migrate.kernels import Definition, always_run, modules, needed
-from npukit.migrate.presence import missing, present
+from npukit.migrate.mentions import first, of_node
+from npukit.migrate.presence import asks_what_there_is, missing, present
 from npukit.migrate.questions import is_negated, questions
 from npukit.migrate.regions import Condition, Region, conditions, decided_by, held_at
 from npukit.migrate.requirements import allowed_torch

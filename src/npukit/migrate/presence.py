@@ -6,11 +6,21 @@ HAVE_TE    not is_te_min_version("2.3")    te_gemm is None    HAVE_GTP = HAVE_TE
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 from npukit.facts.libraries import Library, imported, named
+from npukit.migrate.kernels import needed
+from npukit.source import PythonFile
 from npukit.source.names import Names, file_of, inside, names_of
 
+_FROM_CUDA = re.compile(r"\.cu[\"']|\bcuda_sources\b|\bwith_cuda=True")
+_NEEDED = re.compile(
+    r"requires?\b|needs?\b|only\b|not (?:installed|available|supported)|unavailable|without|lacks", re.IGNORECASE
+)
+_REQUIRES = re.compile(r"_?(?:requires?|needs?|skip_(?:if_no|unless))_")
+SKIPS = ("skipif", "skipIf", "skipUnless")
 _THERE, _MISSING = (ast.IsNot, ast.Gt, ast.GtE), (ast.Is, ast.Lt, ast.LtE)
 _DEPTH = 3  # of names that stand for others
 
@@ -99,3 +109,88 @@ def imported_in(part: ast.AST) -> str:
             if module.endswith("_cuda"):  # which the project's build makes
                 return module.rpartition(".")[2]
     return ""
+
+
+def refuses_without(statement: ast.stmt, file: PythonFile, asks_any: bool = False) -> str:
+    """The library for CUDA without which nothing behind a statement runs: if not HAVE_TE: raise ...; assert HAVE_TE;
+    pytest.importorskip("triton"); try: import deep_ep; except ImportError as e: raise ... from e"""
+    if isinstance(statement, ast.Assert):
+        return present(statement.test, file.names) if asks_what_there_is(statement.test, file) else ""
+    if isinstance(statement, ast.If):
+        if not leaves(statement.body[-1]) or not (asks_any or asks_what_there_is(statement.test, file)):
+            return ""
+        if isinstance(statement.body[-1], ast.Return) and not asks_any:
+            return ""
+        asks_more = isinstance(statement.test, ast.BoolOp) and isinstance(statement.test.op, ast.And)
+        said = said_needed(statement.body[-1]) if asks_any and not asks_more else ""
+        return missing(statement.test, file.names) or said
+    if isinstance(statement, ast.Try):
+        return imported_in(statement) if all(leaves(each.body[-1]) for each in statement.handlers) else ""
+    if isinstance(statement, (ast.Import, ast.ImportFrom)):
+        library = needed(statement)
+        return library.name if library and library.name != "Triton" else ""
+    value = statement.value if isinstance(statement, (ast.Expr, ast.Assign, ast.Return)) else None
+    if isinstance(value, ast.Call) and file.has("cpp_extension"):
+        builds = getattr(value.func, "attr", getattr(value.func, "id", "")) in ("load", "load_inline")
+        if builds and _FROM_CUDA.search(file.source(value)):
+            return "a kernel that nvcc compiles"
+    if isinstance(value, ast.Call) and getattr(value.func, "attr", "") == "importorskip" and value.args:
+        module = str(getattr(value.args[0], "value", ""))
+        library = imported(module) or named(module)
+        return library.name if library and library.is_missing else ""
+    return ""
+
+
+def asks_what_there_is(condition: ast.expr, file: PythonFile) -> bool:
+    """HAVE_TE, te is None, is_te_min_version("2.0"): not args.fp8 or isinstance(x, Y), which ask for what is wanted"""
+    for each in inside(condition):
+        if isinstance(each, ast.Name) and file.names.lookup(each)[0] not in (None, file.tree):
+            return False
+        if isinstance(each, ast.Compare) and not isinstance(each.ops[0], (ast.Is, ast.IsNot)):
+            return False
+        if isinstance(each, ast.Call) and not all(isinstance(argument, ast.Constant) for argument in each.args):
+            return False
+        if isinstance(each, ast.Attribute):
+            return False
+    return True
+
+
+def said_needed(part: ast.AST) -> str:
+    """The library for CUDA that a text says is needed: pytest.skip("needs Transformer Engine")"""
+    for node in inside(part):
+        text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+        if text and _NEEDED.search(text) and (library := named(text)) and library.is_missing:
+            return library.name
+    return ""
+
+
+def marks(decorators: Sequence[ast.expr], file: PythonFile, depth: int = 2) -> str:
+    """The library for CUDA without which a test is skipped: @pytest.mark.skipif(not HAVE_TE, ...), @requires_te"""
+    for mark in decorators:
+        if isinstance(mark, (ast.List, ast.Tuple)) and (found := marks(mark.elts, file, depth)):
+            return found
+        if isinstance(mark, ast.Name) and depth:
+            values = [each.value for each in file.names.lookup(mark)[1] if each.value is not None]
+            if found := marks(values, file, depth - 1):
+                return found
+        name = getattr(mark, "id", getattr(mark, "attr", ""))
+        if _REQUIRES.match(name) and (library := named_for_cuda(name)):
+            return library.name
+        if isinstance(mark, ast.Call) and (kind := getattr(mark.func, "attr", "")) in SKIPS:
+            asks = present if kind == "skipUnless" else missing
+            given = [*mark.args[1:], *(each.value for each in mark.keywords)]
+            found = next(filter(None, (asks(each, file.names) for each in mark.args[:1])), "")
+            if found := found or next(filter(None, map(said_needed, given)), ""):
+                return found
+    return ""
+
+
+def leaves(statement: ast.stmt) -> bool:
+    """Whether nothing behind a statement runs: return, raise, pytest.skip(), sys.exit()"""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    name = getattr(call.func, "attr", getattr(call.func, "id", "")) if isinstance(call, ast.Call) else ""
+    return isinstance(statement, (ast.Return, ast.Raise, ast.Continue, ast.Break)) or name in (
+        "skip",
+        "skipTest",
+        "exit",
+    )

@@ -19,15 +19,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from npukit.migrate.evidence import first, leaves
-from npukit.migrate.kernels import imports_kernels
+from npukit.migrate.mentions import first, imports_kernels
+from npukit.migrate.presence import SKIPS, leaves
 from npukit.migrate.questions import is_negated
 from npukit.source import PythonFile
 
 Condition = tuple[ast.AST, bool]  # an expression, an import or a case, and whether it holds
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Test = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-_SKIPS = ("skipif", "skipIf", "skipUnless")
 _SETUPS = ("setUp", "setUpClass", "setup_method", "setup_class")
 _REFUSAL = re.compile(r"[Kk]ernel|CUDA tensor|NVML|[Tt]riton|TileLang|cuDNN|cuBLAS|TensorRT|[Ff][Pp]8|[Qq]uantiz")
 _STREAMS = re.compile(r"\btorch\.cuda\.(?:current_stream|stream)\(")  # what torch does on a device, not kernels
@@ -95,7 +94,7 @@ def _marks(test: _Test) -> Iterator[Condition]:
     """not no_gpu, of @pytest.mark.skipif(no_gpu)"""
     for mark in test.decorator_list:
         kind = getattr(mark.func, "attr", "") if isinstance(mark, ast.Call) and mark.args else ""
-        if kind in _SKIPS:
+        if kind in SKIPS:
             yield mark.args[0], kind == "skipUnless"  # type: ignore[attr-defined]
 
 
@@ -166,8 +165,10 @@ def decided_by(question: ast.expr, file: PythonFile, depth: int = 2) -> list[Reg
     if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node:
         return [_branch(parent, negated, beside, kernels, file)]
     if isinstance(parent, ast.Call) and (tests := _skipped(parent, file)):
-        whole = (Region((*beside, *each.nodes), each.texts) for each in tests)
-        return [each if first(each.nodes, each.texts, file) else Region() for each in whole]  # all of them must need it
+        need_cuda = [each for each in tests if first((*beside, *each.nodes), each.texts, file)]
+        nodes = [node for each in tests for node in each.nodes]
+        texts = [text for each in tests for text in each.texts]  # one mark for all: as most of them need it
+        return [Region((*beside, *nodes), tuple(texts)) if 2 * len(need_cuda) > len(tests) else Region()]
     if isinstance(parent, ast.Assert):
         return [Region((*beside, *after(parent, file)), has_kernels=kernels)]
     if isinstance(parent, ast.Return):
@@ -306,7 +307,7 @@ def after(statement: ast.stmt, file: PythonFile) -> list[ast.AST]:
 
 def _skipped(call: ast.Call, file: PythonFile) -> list[Region]:
     """What the tests do that a call skips, a region for each method: @pytest.mark.skipif(...), needs_cuda = ..."""
-    if getattr(call.func, "attr", "") not in _SKIPS:
+    if getattr(call.func, "attr", "") not in SKIPS:
         return []
     given = (*call.args[1:], *(keyword.value for keyword in call.keywords))
     about = [str(each.value) for each in given if isinstance(each, ast.Constant) and isinstance(each.value, str)]

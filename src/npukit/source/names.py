@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _BUILTINS = frozenset(dir(builtins))
 _DEPTH = 8  # of aliases of aliases
+_DEFINITION = re.compile(rb"^(?:async def|def|class) (\w+)", re.MULTILINE)
 
 
 class Binding(NamedTuple):
@@ -278,7 +279,35 @@ def exported(file: Path, name: str, root: Path | None) -> str | None:
 
 def _defines(file: Path, name: str) -> bool:
     """Whether the name is a function or class of the file itself, as most are: seen without parsing the file."""
-    return re.search(rb"^(?:async def|def|class) %s\b" % name.encode(), _bytes_of(file), re.MULTILINE) is not None
+    return name in _definitions_of(file)
+
+
+@lru_cache(maxsize=4096)
+def _definitions_of(file: Path) -> frozenset[str]:
+    return frozenset(map(bytes.decode, _DEFINITION.findall(_bytes_of(file))))
+
+
+@lru_cache(maxsize=8192)
+def origin_of(target: str, path: Path, root: Path | None, depth: int = _DEPTH) -> tuple[Path | None, str]:
+    """The file of the project that a full dotted name comes from, through what packages pass on, and its name there;
+    "" for the name where the target is a module.
+
+    >>> origin_of("ours.ops.scan", Path("train.py"), Path())  # ours/ops/__init__.py: from .kernels import scan
+    (PosixPath('ours/ops/kernels.py'), 'scan')
+    """
+    if module := file_of(target, path, root):
+        return module, ""
+    package, _, name = target.rpartition(".")
+    file = file_of(package or ".", path, root) if package or target.startswith(".") else None
+    if file is None or depth == 0 or _defines(file, name):
+        return file, name
+    names = names_of(file, root) if _has(file, "import") and (_has(file, name) or _has(file, "*")) else None
+    imported = [each.target for each in names.bindings_in(names.tree, name) if each.kind == "import"] if names else []
+    for passed_on in imported or [f"{star}.{name}" for star in names._stars] if names else ():
+        where, inner = origin_of(passed_on, file, root, depth - 1)
+        if where is not None and (imported or _defines(where, inner)):
+            return where, inner
+    return file, name
 
 
 @lru_cache(maxsize=4096)

@@ -48,6 +48,7 @@ class PythonFile:
         self._starts = [0, *accumulate(_lengths(text))]
         self.names = Names(self.tree, path, root)
         self.nodes = self.names.nodes  # every node once, parents first, as they are written
+        self._found: dict[str, bool] = {}
         self.newline = "\r\n" if "\r\n" in text else "\n"
 
     # Places
@@ -124,6 +125,16 @@ class PythonFile:
     def _strings(self) -> Sequence[tuple[ast.AST, str]]:
         constants = ((node, node.value) for node in self.by_type[ast.Constant])  # type: ignore[attr-defined]
         return [(node, value) for node, value in constants if type(value) is str]
+
+    def has(self, word: str) -> bool:
+        """Whether the text has a word somewhere; searched once.
+
+        >>> file.has("cpp_extension")
+        False
+        """
+        if word not in self._found:
+            self._found[word] = word in self.text
+        return self._found[word]
 
     def saying(self, kind: type[ast.AST], words: frozenset[str]) -> list[ast.AST]:
         """The names, attributes or keywords that are one of the words, or the strings that have one in them.

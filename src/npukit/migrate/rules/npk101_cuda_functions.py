@@ -20,10 +20,11 @@ from itertools import pairwise
 from npukit.facts.torch_npu.names import names_of
 from npukit.facts.versions import key
 from npukit.migrate import lookup
+from npukit.migrate.cuda_files import of_file
 from npukit.migrate.decision import parts_for_cuda, stays, why_left
-from npukit.migrate.definitions import graph_around, graph_parts, of_file
 from npukit.migrate.evidence import ABOUT_THE_CARD
 from npukit.migrate.goal import Goal
+from npukit.migrate.graphs import graph_around, graph_parts
 from npukit.migrate.messages import is_told, retold
 from npukit.migrate.patches import is_test
 from npukit.migrate.questions import asked_for_cards

@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterator
 
 from npukit.migrate.decision import decides_about_torch, stays, why_left
-from npukit.migrate.evidence import first
 from npukit.migrate.goal import Goal
+from npukit.migrate.mentions import first
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.sinks import BACKEND, DEVICE
 from npukit.migrate.styles import style_of

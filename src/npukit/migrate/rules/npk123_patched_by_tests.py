@@ -17,7 +17,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from npukit.migrate.definitions import of_file
+from npukit.migrate.cuda_files import of_file
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding, Severity

@@ -19,8 +19,8 @@ from functools import lru_cache
 from npukit.facts.versions import key
 from npukit.migrate import device_layers, torch_imports
 from npukit.migrate.callees import takes_device
-from npukit.migrate.definitions import graph_around
 from npukit.migrate.goal import Goal
+from npukit.migrate.graphs import graph_around
 from npukit.migrate.patches import is_test
 from npukit.migrate.regions import is_behind_a_refusal
 from npukit.migrate.sinks import chosen_by_device

@@ -1,0 +1,81 @@
+"""Which files only CUDA can run: their name or folder says so, or they cannot be imported elsewhere.
+
+stays:  from flash_attn import flash_attn_func     ours/triton/norm.py     pytestmark = pytest.mark.skipif(not HAVE_TE)
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from npukit.facts.libraries import needs_cuda
+from npukit.migrate.definitions import is_of_tests, strong_names
+from npukit.migrate.evidence import Evidence
+from npukit.migrate.kernels import Definition, compiled, needed, needed_at_top, only_asks
+from npukit.migrate.presence import marks, named_for_cuda, refuses_without
+from npukit.source import PythonFile
+from npukit.source.names import file_of
+
+_WITHOUT = re.compile(r"without|fallback|(?:^|_)(?:no|not|disabled?|missing|unavailable)(?:_|$)")
+
+
+@lru_cache(maxsize=8)
+def of_file(file: PythonFile) -> Evidence | None:
+    """Why a file as a whole is for CUDA only: its name or folder says so, or it cannot be imported elsewhere."""
+    root, path = file.names.root, file.path
+    inside_root = path.relative_to(root) if root and path.is_relative_to(root) else Path(path.name)
+    name = inside_root.with_suffix("").as_posix()
+    parts = (*inside_root.with_suffix("").parts, name)
+    library = next(filter(None, map(named_for_cuda, parts)), None)
+    if library and library.verdict != "adapter" and not _WITHOUT.search(name):
+        return Evidence("name", library.name, file.place(file.tree))
+    for node in file.tree.body:
+        found = refuses_without(node, file, asks_any=is_of_tests(file)) or _imported(node, file)
+        if found:
+            return Evidence("library", found, file.place(node))
+    if launched := _launched(file) or _compiled_at_import(file):
+        return Evidence("kernel", "Triton", file.place(launched))
+    return None
+
+
+def _imported(node: ast.stmt, file: PythonFile) -> str:
+    """The library for CUDA without which an import at the top fails; of a test, also what is imported on the way."""
+    if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "pytestmark":
+        return marks([node.value], file)
+    if not isinstance(node, (ast.Import, ast.ImportFrom)):
+        return ""
+    names = ", ".join(alias.name for alias in node.names) if isinstance(node, ast.ImportFrom) else ""
+    module = (getattr(node, "module", None) or "") if isinstance(node, ast.ImportFrom) else node.names[0].name
+    if only_asks(module, names, file.text):
+        return ""
+    where = file_of("." * getattr(node, "level", 0) + module, file.path, file.names.root)
+    parts = module.split(".")[1:] if where is None else []
+    library = needed(node) or next(filter(None, map(needs_cuda, parts)), None)  # ours.triton, which is made elsewhere
+    if library is None and where is not None and is_of_tests(file):
+        found = needed_at_top(where, file.names.root)
+        return found if found != "Triton" else ""  # whose kernels are looked for one by one
+    return library.name if library else ""
+
+
+def _launched(file: PythonFile) -> ast.AST | None:
+    """A kernel of another file, which cannot be imported without Triton, that is launched here: kernel[grid](x)"""
+    own = {each.name for each in file.tree.body if isinstance(each, Definition)}
+    of_kernels = {name for name, library in strong_names(file).items() if library in ("Triton", "TileLang")}
+    for name in of_kernels if "](" in file.text else ():
+        for use in file.by_name.get(name, ()):
+            taken = file.parent(use)
+            is_launch = isinstance(taken, ast.Subscript) and taken.value is use
+            if is_launch and isinstance(file.parent(taken), ast.Call) and name not in own:  # type: ignore[arg-type]
+                return use
+    return None
+
+
+def _compiled_at_import(file: PythonFile) -> ast.AST | None:
+    """A kernel at the top, whose @triton.jit runs with the import: `if HAVE_TRITON: import triton` does not help it."""
+    kernels = compiled(file.tree.body) if "triton" in file.text or "tilelang" in file.text else ()
+    kernel = next((each for each in file.tree.body if getattr(each, "name", "") in kernels), None)
+    others = (each for name in ("triton", "tilelang") for each in file.names.bindings_in(file.tree, name))
+    is_always = all(each.kind == "import" for each in others)
+    return kernel if is_always else None

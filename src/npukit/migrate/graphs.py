@@ -1,0 +1,45 @@
+"""Which code captures or replays CUDA graphs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import lru_cache
+
+from npukit.migrate.kernels import Definition
+from npukit.source import PythonFile
+
+_GRAPH = re.compile(r"cuda_?graph(?!able)(?!s?_?(?:enabled|scope|impl|config|mode|flag))", re.IGNORECASE)
+_CAPTURES = ("CUDAGraph", "make_graphed_callables", "graph_pool_handle")
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def graph_around(node: ast.AST, file: PythonFile) -> ast.AST | None:
+    """The outermost function, class or file around a node that captures or replays CUDA graphs, which have another name
+    on an NPU; streams, events and tensors that are captured stay with the graph.
+
+    >>> graph_around(stream, file)  # class CUDAGraphRunner: def capture(self): s = torch.cuda.Stream()
+    <ast.ClassDef object>
+    """
+    if not _mentions_graphs(file):
+        return None
+    if _GRAPH.search(file.path.stem):
+        return file.tree
+    around = [each for each in (node, *file.ancestors(node)) if isinstance(each, Definition)]
+    return next((each for each in reversed(around) if each in graph_parts(file)), None)
+
+
+@lru_cache(maxsize=8)
+def _mentions_graphs(file: PythonFile) -> bool:
+    named_so = _GRAPH.search(file.path.stem)
+    return bool(named_so or ("raph" in file.text and (_GRAPH.search(file.text) or graph_parts(file))))
+
+
+@lru_cache(maxsize=8)
+def graph_parts(file: PythonFile) -> frozenset[ast.AST]:
+    """The functions and classes of a file that are named after CUDA graphs, or capture one."""
+    named_so = (each for kind in _DEFINITIONS for each in file.by_type.get(kind, ()) if _GRAPH.search(each.name))  # type: ignore[attr-defined]
+    captures = [node for name in _CAPTURES for node in file.by_name.get(name, ())]
+    made = (node for node in captures if getattr(getattr(file.parent(node), "func", None), "id", "") != "hasattr")
+    functions = (file.function(node) for node in made if (file.resolve(node) or "").startswith("torch.cuda."))
+    return frozenset([*named_so, *(each for each in functions if isinstance(each, Definition))])

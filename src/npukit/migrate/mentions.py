@@ -1,0 +1,111 @@
+"""What code mentions that only CUDA has, so that a question for CUDA beside it stays.
+
+if torch.cuda.is_available(): x = fused_norm(x)       use_flash = x.is_cuda and HAS_FLASH_ATTN
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from npukit.facts import libraries
+from npukit.facts.libraries import named
+from npukit.migrate.definitions import strong_names
+from npukit.migrate.evidence import FOR_ANY, Evidence, of_attribute, of_call, speaks
+from npukit.migrate.kernels import Import, always_run, always_using, modules, top_imports
+from npukit.source import PythonFile
+from npukit.source.names import file_of, inside
+
+_LONGEST = 60  # of a string that is a name
+
+
+def of_node(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
+    """The kind and the name of what only CUDA has, where a node names it; a call is asked in `of_call`."""
+    if isinstance(node, ast.Attribute):
+        return of_attribute(node) or _of_pair(node, file)
+    if isinstance(node, ast.Name):
+        if isinstance(node.ctx, ast.Load) and (library := weak_names(file).get(node.id)):
+            return "kernel", library
+        return speaks(node.id)
+    if isinstance(node, ast.alias):
+        return speaks(node.name)
+    if isinstance(node, ast.keyword):  # an option that is only passed on shows nothing
+        return speaks(node.arg or "") if not isinstance(node.value, (ast.Name, ast.Attribute)) else None
+    if isinstance(node, ast.ImportFrom):
+        return speaks(node.module or "")
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value[:_LONGEST]:
+        return speaks(node.value[:_LONGEST]) if not node.value.startswith("NVTE_") else None  # any test's environment
+    return None
+
+
+def _of_pair(node: ast.Attribute, file: PythonFile) -> tuple[str, str] | None:
+    """ops.scan_forward_cuda, where there is an ops.scan_forward_cpu as well: two functions of a compiled extension"""
+    pair = node.attr.endswith("_cuda") and f"{node.attr[:-4]}cpu" in file.by_name and not FOR_ANY.search(node.attr)
+    is_of_module = isinstance(node.value, ast.Name) and bool(file.names.bindings_in(file.tree, node.value.id))
+    return ("kernel", node.attr) if pair and is_of_module and isinstance(node.ctx, ast.Load) else None
+
+
+def first(nodes: Iterable[ast.AST], texts: Iterable[str], file: PythonFile, calls: bool = True) -> Evidence | None:
+    """The first evidence in what always runs of some code, or in texts that say what it is about."""
+    nodes = list(nodes)
+    where = file.place(next((each for each in nodes if hasattr(each, "lineno")), file.tree))
+    for text in texts:
+        if library := named(text):
+            return Evidence("name", library.name, where)
+    for each in nodes:
+        for node in always_run(each):
+            if found := of_node(node, file) or (of_call(node, file) if calls else None) or _layout(node):
+                return Evidence(*found, file.place(node))
+    return None
+
+
+def _layout(node: ast.AST) -> tuple[str, str] | None:
+    """torch.channels_last, which torch_npu refuses; other code beside it may well be for NPUs."""
+    is_layout = isinstance(node, ast.Attribute) and node.attr.startswith("channels_last")
+    return ("api", "channels_last") if is_layout else None
+
+
+@lru_cache(maxsize=4)
+def weak_names(file: PythonFile) -> dict[str, str]:
+    """The names that show, beside a question for CUDA, what the answer is for: the strong ones, the file's functions
+    that always use them, short names of libraries, and what depends on whether one could be imported."""
+    found = dict(strong_names(file))
+    for node in file.names.imports:
+        for alias in node.names:
+            asname = alias.asname if isinstance(node, ast.Import) else alias.asname or alias.name
+            is_short = isinstance(node, ast.Import) or (node.module or "").endswith("transformer_engine")
+            library = libraries.named(alias.name if isinstance(node, ast.Import) else node.module or "")
+            if is_short and asname and library:
+                found[asname] = library.name
+    for part in file.tree.body:
+        names = [each for statement in part.body for each in inside(statement)] if isinstance(part, ast.Try) else []
+        imported = (each for node in names if isinstance(node, Import) for each in modules(node))
+        needed_there = next(filter(None, map(_for_cuda, imported)), "")
+        if needed_there:
+            stored = (each.id for each in names if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
+            found |= dict.fromkeys(stored, needed_there)
+    always = always_using(frozenset(strong_names(file)), file.tree.body)
+    return found | {name: "kernels" for name in always if name not in found and not name.startswith("test")}
+
+
+def _for_cuda(module: str) -> str:
+    library = libraries.named(module)
+    return library.name if library else module if module.endswith("_cuda") else ""
+
+
+@lru_cache(maxsize=4)
+def imports_kernels(file: PythonFile) -> bool:
+    """Whether a file, or one of the project that it imports, has kernels for CUDA, which `is_cuda` then is about."""
+    kernel = re.compile(r"_cuda$|(?:^|[._])kernels$|_ext$")
+    for node in file.names.imports:
+        for module in modules(node):
+            library = libraries.imported(module) or libraries.named(module)
+            is_kernel = kernel.search(module) or (library and library.needs_cuda)
+            if is_kernel and not module.startswith("apex") and not module.endswith("_to_cuda"):
+                return True
+            where = file_of(module, file.path, file.names.root) if isinstance(node, ast.ImportFrom) else None
+            if any(kernel.search(each) or libraries.needs_cuda(each) for each, _ in top_imports(where)):
+                return True
+    return False
