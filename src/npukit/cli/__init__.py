@@ -36,8 +36,8 @@ def _print_version(wanted: bool) -> None:
         from npukit.machine.versions import versions
 
         names = ("Python", "platform", "torch", "torch_npu", "CANN", "driver", "cards")
-        found = versions()
-        print("\n".join(f"{name} {printable(found[name])}" for name in names))
+        shown = versions()
+        print("\n".join(f"{name} {printable(shown[name])}" for name in names))
     raise typer.Exit
 
 

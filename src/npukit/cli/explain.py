@@ -80,11 +80,11 @@ def _explain_findings(codes: list[str], json: bool) -> bool:
     from npukit.migrate.pages import rule_page
     from npukit.performance.advise.pages import advice_page
 
-    found = {code.upper(): rule_page(code) or problem_page(code.upper()) or advice_page(code) for code in codes}
-    if unknown := [code for code, page in found.items() if not page]:
+    page_of = {code.upper(): rule_page(code) or problem_page(code.upper()) or advice_page(code) for code in codes}
+    if unknown := [code for code, page in page_of.items() if not page]:
         lists = "`npukit docs rules`, `npukit docs doctor` and `npukit docs advice` list them"
         raise NpukitError(f"There is no finding {', '.join(unknown)}: {lists}.")
-    pages = {code: page for code, page in found.items() if page}
+    pages = {code: page for code, page in page_of.items() if page}
     show({"known": True, "pages": pages}, "\n".join(pages.values()), json)
     return True
 

@@ -69,15 +69,15 @@ def plan(
         rows = make_table(config, chosen.name)
         show({"card": chosen.name, "rows": rows}, lambda: text.table_text(rows, chosen.name), json)
         return
-    found = make_plan(config, ranks, chosen.name, nodes)
-    if fit and found.fits is False:
+    planned = make_plan(config, ranks, chosen.name, nodes)
+    if fit and planned.fits is False:
         better = find_fit(config, ranks, chosen.name, nodes, walk)
         show(better.as_json(), lambda: text.fit_text(better, ranks), json)
         return
     if walk:
         _tell_walk(chosen.name)
-        found = walked(found, config)
-    show(found.as_json(), lambda: text.as_text(found), json)
+        planned = walked(planned, config)
+    show(planned.as_json(), lambda: text.as_text(planned), json)
 
 
 def _walk_script(script: list[str], devices: int, card: str, nodes: int, auto: bool, json: bool) -> None:

@@ -86,8 +86,7 @@ def selftest(
     }
     code = 0 if result.good else 1
     write_json(output, redacted(envelope("npukit selftest", everything, code)))
-    found = f"Failed:\n{failures(result)}" if result.failed else "All checks passed."
-    text = (
-        f"{found}\nWrote {output}. Please attach it to an issue (template: Tried on a card), whether it passed or not."
-    )
+    verdict = f"Failed:\n{failures(result)}" if result.failed else "All checks passed."
+    text = f"{verdict}\n"
+    text += f"Wrote {output}. Please attach it to an issue (template: Tried on a card), whether it passed or not."
     show({**data, "file": str(output)}, text, json, code)

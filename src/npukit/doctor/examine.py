@@ -65,9 +65,9 @@ def examine(machine: Machine | None = None, target: Target | None = None) -> Dia
     return diagnose(probe(machine or Machine()), target)
 
 
-def diagnose(found: MachineState, target: Target | None = None) -> Diagnosis:
+def diagnose(state: MachineState, target: Target | None = None) -> Diagnosis:
     """The same, from what was found before."""
-    checks = [check(found) for check in CHECKS]
+    checks = [check(state) for check in CHECKS]
     if target:
-        checks.append(software.target(found, target))
-    return Diagnosis(tuple(checks), found.simulated, found.has_npus)
+        checks.append(software.target(state, target))
+    return Diagnosis(tuple(checks), state.simulated, state.has_npus)

@@ -18,22 +18,22 @@ from npukit.report import Severity
 HEALTHY = ("OK", "NA", "")  # what npu-smi does not tell is no fault
 
 
-def npus(found: MachineState) -> Check:
+def npus(state: MachineState) -> Check:
     """Are there any?"""
-    if not found.has_npus:
-        instead = f"GPUs: {', '.join(found.gpus)}" if found.gpus else "no GPUs either"
+    if not state.has_npus:
+        instead = f"GPUs: {', '.join(state.gpus)}" if state.gpus else "no GPUs either"
         says = f"none, {instead}"
         return Check("NPUs", says, (trouble("NPK901"),))
-    names = Counter(chip.name for chip in found.chips if chip.name)
+    names = Counter(chip.name for chip in state.chips if chip.name)
     if names:
         says = ", ".join(f"{count} x {name}" for name, count in names.items())
-        memory = found.chips[0].memory_total_mib
+        memory = state.chips[0].memory_total_mib
         says += f" with {memory / 1024:.0f} GiB" if memory and len(names) == 1 else ""
     else:
-        says = f"{found.npus_on_bus or len(found.card_files)}, of unknown type"
-    if found.simulated:
+        says = f"{state.npus_on_bus or len(state.card_files)}, of unknown type"
+    if state.simulated:
         says += ", simulated"
-    elif found.in_container:
+    elif state.in_container:
         says += ", in a container"
     return Check("NPUs", says, tuple(_limits(sorted(names))))
 
@@ -47,53 +47,53 @@ def _limits(names: list[str]) -> Iterator[Trouble]:
             yield trouble("NPK916", f"{name} does not support bf16")
 
 
-def driver(found: MachineState) -> Check:
+def driver(state: MachineState) -> Check:
     """Is there a driver, and firmware that goes with it?"""
-    if found.simulated:
+    if state.simulated:
         return skip("Driver", "simulated, needs none")
-    if not found.has_npus:
+    if not state.has_npus:
         return skip("Driver", "nothing to drive")
-    if found.driver is None:
-        if found.card_files and found.in_container:
+    if state.driver is None:
+        if state.card_files and state.in_container:
             return Check("Driver", "not mounted in this container", (trouble("NPK902", "The driver is not mounted"),))
         return Check("Driver", "not found", (trouble("NPK902"),))
-    firmware = found.driver.firmware or found.board.get("Firmware Version", "")
-    says = found.driver.version + (f", firmware {firmware}" if firmware else "")
-    return Check("Driver", says, tuple(_firmware(found, firmware)))
+    firmware = state.driver.firmware or state.board.get("Firmware Version", "")
+    says = state.driver.version + (f", firmware {firmware}" if firmware else "")
+    return Check("Driver", says, tuple(_firmware(state, firmware)))
 
 
-def _firmware(found: MachineState, firmware: str) -> Iterator[Trouble]:
-    assert found.driver is not None
-    limits = found.driver.firmware_limits
+def _firmware(state: MachineState, firmware: str) -> Iterator[Trouble]:
+    assert state.driver is not None
+    limits = state.driver.firmware_limits
     fits = within(firmware, limits) if firmware and limits else None
     if fits is False:
-        evidence = f"firmware {firmware}, driver {found.driver.version} wants {limits}"
+        evidence = f"firmware {firmware}, driver {state.driver.version} wants {limits}"
         yield trouble("NPK903", evidence=evidence)
-    elif found.board.get("Compatibility", "OK").upper() == "NOK":
+    elif state.board.get("Compatibility", "OK").upper() == "NOK":
         yield trouble("NPK903", evidence="npu-smi says Compatibility: NOK")
 
 
-def device_files(found: MachineState) -> Check:
+def device_files(state: MachineState) -> Check:
     """Are the device files there, and may this user open them?"""
-    if found.simulated or not found.has_npus:
-        return skip("Device files", "simulated, needs none" if found.simulated else "none expected")
-    if found.driver is None and not found.device_files:
+    if state.simulated or not state.has_npus:
+        return skip("Device files", "simulated, needs none" if state.simulated else "none expected")
+    if state.driver is None and not state.device_files:
         return skip("Device files", "they come with the driver")
-    names = {file.name for file in found.device_files}
+    names = {file.name for file in state.device_files}
     troubles = []
-    refused = [file.name for file in found.device_files if not file.usable]
-    if found.driver and not found.card_files:
-        what = "No card has a device file" + (" in this container" if found.in_container else "")
+    refused = [file.name for file in state.device_files if not file.usable]
+    if state.driver and not state.card_files:
+        what = "No card has a device file" + (" in this container" if state.in_container else "")
         troubles.append(trouble("NPK906", what, evidence="there is no /dev/davinci0"))
-    elif found.card_files:
-        missing = [name for name in (*found.held_by_container, *MANAGEMENT_FILES) if name not in names]
+    elif state.card_files:
+        missing = [name for name in (*state.held_by_container, *MANAGEMENT_FILES) if name not in names]
         troubles += [trouble("NPK906", f"/dev/{name} is missing") for name in missing]
     if refused:
         command = "sudo usermod -a -G HwHiAiUser $USER"
         remedy = f"Run `{command}` and log in again."
         what = f"This user cannot open {_listed(refused)}"
         troubles.append(trouble("NPK905", what, remedy, commands=(command,)))
-    return Check("Device files", f"{len(found.card_files)} cards, {len(names)} files", tuple(troubles))
+    return Check("Device files", f"{len(state.card_files)} cards, {len(names)} files", tuple(troubles))
 
 
 def _listed(names: list[str]) -> str:
@@ -101,21 +101,21 @@ def _listed(names: list[str]) -> str:
     return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def health(found: MachineState) -> Check:
+def health(state: MachineState) -> Check:
     """Does npu-smi answer, and does it say that the cards are well?"""
-    if not found.has_npus:
+    if not state.has_npus:
         return skip("Health", "no cards")
-    if not found.chips:
-        if not found.smi_installed:
+    if not state.chips:
+        if not state.smi_installed:
             return skip("Health", "npu-smi is not available")
-        if found.smi_late:
+        if state.smi_late:
             return skip("Health", "npu-smi took longer than a second; `npukit devices` waits for it")
-        return Check("Health", "unknown", (trouble("NPK904", evidence=found.smi_failure),))
-    ill = [chip for chip in found.chips if chip.health not in HEALTHY]
-    hottest = max((chip.temperature_c for chip in found.chips if chip.temperature_c is not None), default=None)
-    says = f"{len(found.chips) - len(ill)} of {len(found.chips)} healthy"
+        return Check("Health", "unknown", (trouble("NPK904", evidence=state.smi_failure),))
+    ill = [chip for chip in state.chips if chip.health not in HEALTHY]
+    hottest = max((chip.temperature_c for chip in state.chips if chip.temperature_c is not None), default=None)
+    says = f"{len(state.chips) - len(ill)} of {len(state.chips)} healthy"
     says += f"; hottest {hottest:.0f} °C" if hottest else ""
-    return Check("Health", says, tuple(_ill(chip, chip in found.visible_chips) for chip in ill))
+    return Check("Health", says, tuple(_ill(chip, chip in state.visible_chips) for chip in ill))
 
 
 def _ill(chip: Chip, visible: bool) -> Trouble:
@@ -130,49 +130,49 @@ def _ill(chip: Chip, visible: bool) -> Trouble:
     return trouble("NPK907", f"NPU {chip.npu} chip {chip.chip} reports {chip.health}", remedy, severity=severity)
 
 
-def in_use(found: MachineState) -> Check:
+def in_use(state: MachineState) -> Check:
     """Is somebody using the cards?"""
-    if not found.chips:
-        return skip("In use", "no cards" if not found.has_npus else "unknown")
-    busy = [chip for chip in found.visible_chips if is_busy(found, chip)]
-    free = [index for index, chip in enumerate(found.chips) if chip in found.visible_chips and chip not in busy]
-    says = f"{len(free)} of {len(found.visible_chips)} free"
+    if not state.chips:
+        return skip("In use", "no cards" if not state.has_npus else "unknown")
+    busy = [chip for chip in state.visible_chips if is_busy(state, chip)]
+    free = [index for index, chip in enumerate(state.chips) if chip in state.visible_chips and chip not in busy]
+    says = f"{len(free)} of {len(state.visible_chips)} free"
     command = f"export ASCEND_RT_VISIBLE_DEVICES={','.join(map(str, free))}" if free else ""
     remedy = f"Use the free ones: `{command}`; or stop the process if it is a leftover of yours." if free else ""
     commands = (command,) if command else ()
     return Check(
-        "In use", says, tuple(trouble("NPK908", _users(found, chip), remedy, commands=commands) for chip in busy)
+        "In use", says, tuple(trouble("NPK908", _users(state, chip), remedy, commands=commands) for chip in busy)
     )
 
 
-def is_busy(found: MachineState, chip: Chip) -> bool:
+def is_busy(state: MachineState, chip: Chip) -> bool:
     """Whether a process holds memory of a chip: one that is listed, or one of another container."""
-    if any((process.npu, process.chip) == (chip.npu, chip.chip) for process in found.smi.processes):
+    if any((process.npu, process.chip) == (chip.npu, chip.chip) for process in state.smi.processes):
         return True
     return (chip.memory_used_mib or 0) > max(IDLE_MEMORY_MIB, (chip.memory_total_mib or 0) // 10)
 
 
-def _users(found: MachineState, chip: Chip) -> str:
-    mine = [process for process in found.smi.processes if (process.npu, process.chip) == (chip.npu, chip.chip)]
+def _users(state: MachineState, chip: Chip) -> str:
+    mine = [process for process in state.smi.processes if (process.npu, process.chip) == (chip.npu, chip.chip)]
     users = ", ".join(f"{process.name or 'a process'} (pid {process.pid})" for process in mine)
     users = users or "a process npu-smi cannot see"
     used, total = (chip.memory_used_mib or 0) / 1024, (chip.memory_total_mib or 0) / 1024
     return f"NPU {chip.npu} chip {chip.chip} is used by {users}: {used:.0f} of {total:.0f} GiB"
 
 
-def links(found: MachineState) -> Check:
+def links(state: MachineState) -> Check:
     """Are all cards linked alike, and are their CPUs within reach?"""
-    topology = found.topology
+    topology = state.topology
     if len(topology.names) < 2:
-        return skip("Links", "one card" if len(found.chips) == 1 else "unknown")
+        return skip("Links", "one card" if len(state.chips) == 1 else "unknown")
     kinds = sorted(topology.kinds)
     troubles = []
     # Two dies of one package and the switch between packages belong together, as do all others only with themselves.
     if len(topology.kinds - {"SIO"}) > 1:
         troubles.append(trouble("NPK942", f"The cards have different kinds of links: {', '.join(kinds)}"))
     near: set[int] = set().union(*(numbers_of(cpus) for cpus in topology.cpus))
-    if near and found.cpus and not near & found.cpus:
-        evidence = f"near the cards: {topology.cpus[0]} …; allowed: {len(found.cpus)} others"
+    if near and state.cpus and not near & state.cpus:
+        evidence = f"near the cards: {topology.cpus[0]} …; allowed: {len(state.cpus)} others"
         troubles.append(trouble("NPK943", evidence=evidence))
-    nodes = f", {found.numa_nodes} NUMA nodes" if found.numa_nodes > 1 else ""
+    nodes = f", {state.numa_nodes} NUMA nodes" if state.numa_nodes > 1 else ""
     return Check("Links", f"{', '.join(kinds)} between {len(topology.names)} cards{nodes}", tuple(troubles))

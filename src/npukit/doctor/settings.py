@@ -22,16 +22,16 @@ OURS = re.compile(
 )
 
 
-def environment(found: MachineState) -> Check:
+def environment(state: MachineState) -> Check:
     """Are variables spelt, valued and combined rightly?"""
     known = variables()
-    ours = {name: value for name, value in found.environ.items() if name in known and not known[name].of_cuda}
-    if not found.has_npus:
+    ours = {name: value for name, value in state.environ.items() if name in known and not known[name].of_cuda}
+    if not state.has_npus:
         return skip("Variables", f"{len(ours)} set")
-    return Check("Variables", f"{len(ours)} set", tuple(_variable_troubles(found, ours)))
+    return Check("Variables", f"{len(ours)} set", tuple(_variable_troubles(state, ours)))
 
 
-def _variable_troubles(found: MachineState, ours: Mapping[str, str]) -> Iterator[Trouble]:
+def _variable_troubles(state: MachineState, ours: Mapping[str, str]) -> Iterator[Trouble]:
     for name, value in ours.items():
         variable = variables()[name]
         if not variable.accepts(value):
@@ -45,8 +45,8 @@ def _variable_troubles(found: MachineState, ours: Mapping[str, str]) -> Iterator
             severity = Severity.error if conflict.error else None
             yield trouble("NPK930", what, f"Run `{conflict.remedy}`.", commands=(conflict.remedy,), severity=severity)
     yield from _timeouts(ours)
-    yield from _visible_devices(found)
-    yield from _names(found)
+    yield from _visible_devices(state)
+    yield from _names(state)
 
 
 def _bad_value(variable: Variable, value: str) -> Trouble:
@@ -68,19 +68,19 @@ def _timeouts(ours: Mapping[str, str]) -> Iterator[Trouble]:
         yield trouble("NPK930", what, f"Run `{command}`.", commands=(command,))
 
 
-def _visible_devices(found: MachineState) -> Iterator[Trouble]:
-    value = found.environ.get("ASCEND_RT_VISIBLE_DEVICES", "")
-    count = len(found.chips) or len(found.card_files)
+def _visible_devices(state: MachineState) -> Iterator[Trouble]:
+    value = state.environ.get("ASCEND_RT_VISIBLE_DEVICES", "")
+    count = len(state.chips) or len(state.card_files)
     beyond = [number for number in value.split(",") if number.isdecimal() and int(number) >= count]
     if count and beyond and variables()["ASCEND_RT_VISIBLE_DEVICES"].accepts(value):
         what = f"ASCEND_RT_VISIBLE_DEVICES={value}, but there are only devices 0 to {count - 1}"
         yield trouble("NPK935", what)
 
 
-def _names(found: MachineState) -> Iterator[Trouble]:
+def _names(state: MachineState) -> Iterator[Trouble]:
     known = variables()
-    cann = found.cann.version if found.cann else ""
-    for name, value in found.environ.items():
+    cann = state.cann.version if state.cann else ""
+    for name, value in state.environ.items():
         variable = known.get(name)
         if variable is None:
             right = meant(name) if OURS.match(name) else None
@@ -96,61 +96,61 @@ def _names(found: MachineState) -> Iterator[Trouble]:
             command = f"export {variable.deprecated_for}={shlex.quote(value)}"
             remedy = f"Run `unset {name}` and `{command}`."
             yield trouble("NPK932", f"{name} is deprecated", remedy, commands=(f"unset {name}", command))
-        elif variable.of_cuda and not found.gpus:
+        elif variable.of_cuda and not state.gpus:
             yield trouble("NPK934", f"{name} has no effect on NPUs", f"Set {variable.instead} instead.")
 
 
-def memory(found: MachineState) -> Check:
+def memory(state: MachineState) -> Check:
     """Is there enough shared memory and disk?"""
-    told, troubles = [], []
-    if found.memory:
-        told.append(f"{found.memory / GIB:.0f} GiB of memory")
-    if found.shared_memory is not None:
-        told.append(f"{_size(found.shared_memory)} of shared memory")
-        if found.has_npus and found.shared_memory < LEAST_SHARED_MEMORY:
-            troubles.append(trouble("NPK940", f"/dev/shm has only {_size(found.shared_memory)}"))
-    if found.disk_free is not None:
-        told.append(f"{_size(found.disk_free)} free on this disk")
-        if found.has_npus and found.disk_free < LEAST_DISK:
-            troubles.append(trouble("NPK941", f"Only {_size(found.disk_free)} free on this disk"))
-    return Check("Memory, disk", ", ".join(told) or "unknown", tuple(troubles), skipped=not told)
+    sizes, troubles = [], []
+    if state.memory:
+        sizes.append(f"{state.memory / GIB:.0f} GiB of memory")
+    if state.shared_memory is not None:
+        sizes.append(f"{_size(state.shared_memory)} of shared memory")
+        if state.has_npus and state.shared_memory < LEAST_SHARED_MEMORY:
+            troubles.append(trouble("NPK940", f"/dev/shm has only {_size(state.shared_memory)}"))
+    if state.disk_free is not None:
+        sizes.append(f"{_size(state.disk_free)} free on this disk")
+        if state.has_npus and state.disk_free < LEAST_DISK:
+            troubles.append(trouble("NPK941", f"Only {_size(state.disk_free)} free on this disk"))
+    return Check("Memory, disk", ", ".join(sizes) or "unknown", tuple(troubles), skipped=not sizes)
 
 
 def _size(number: int) -> str:
     return f"{number / GIB:.0f} GiB" if number >= GIB else f"{number / 2**20:.0f} MiB"
 
 
-def network(found: MachineState) -> Check:
+def network(state: MachineState) -> Check:
     """Can ranks meet: are the ports free, and is the interface there?"""
-    if not found.has_npus:
-        return skip("Network", ", ".join(found.interfaces) or "no interface")
-    says = ", ".join(found.interfaces) or "no interface except loopback"
-    return Check("Network", says, tuple(_network_troubles(found)))
+    if not state.has_npus:
+        return skip("Network", ", ".join(state.interfaces) or "no interface")
+    says = ", ".join(state.interfaces) or "no interface except loopback"
+    return Check("Network", says, tuple(_network_troubles(state)))
 
 
-def _network_troubles(found: MachineState) -> Iterator[Trouble]:
-    wanted_ports = hccl_ports(found.environ)
-    taken = sorted(found.ports_in_use.intersection(wanted_ports))
+def _network_troubles(state: MachineState) -> Iterator[Trouble]:
+    wanted_ports = hccl_ports(state.environ)
+    taken = sorted(state.ports_in_use.intersection(wanted_ports))
     if taken:
-        command = f"export HCCL_IF_BASE_PORT={_free_range(found, wanted_ports.start)}"
+        command = f"export HCCL_IF_BASE_PORT={_free_range(state, wanted_ports.start)}"
         what = f"Some of HCCL's ports are in use: {', '.join(map(str, taken[:5]))}"
         yield trouble("NPK950", what, f"Run `{command}` on every node.", commands=(command,))
-    wanted = found.environ.get("HCCL_SOCKET_IFNAME", "")
+    wanted = state.environ.get("HCCL_SOCKET_IFNAME", "")
     if wanted and not wanted.startswith("^"):
         names = [name.lstrip("=") for name in wanted.split(",")]
-        if found.interfaces and not any(
-            interface.startswith(name) for interface in (*found.interfaces, "lo") for name in names
+        if state.interfaces and not any(
+            interface.startswith(name) for interface in (*state.interfaces, "lo") for name in names
         ):
             yield trouble(
-                "NPK951", f"HCCL_SOCKET_IFNAME={wanted}, but these interfaces are up: {', '.join(found.interfaces)}"
+                "NPK951", f"HCCL_SOCKET_IFNAME={wanted}, but these interfaces are up: {', '.join(state.interfaces)}"
             )
-    elif not wanted and "HCCL_IF_IP" not in found.environ and _real(found.interfaces) > 1 and not found.simulated:
-        yield trouble("NPK952", f"HCCL will choose among {', '.join(found.interfaces)} by name")
+    elif not wanted and "HCCL_IF_IP" not in state.environ and _real(state.interfaces) > 1 and not state.simulated:
+        yield trouble("NPK952", f"HCCL will choose among {', '.join(state.interfaces)} by name")
 
 
-def _free_range(found: MachineState, taken: int) -> int:
+def _free_range(state: MachineState, taken: int) -> int:
     starts = (start for start in range(50000, 64000, HCCL_PORTS) if abs(start - taken) >= HCCL_PORTS)
-    free = (start for start in starts if not any(start <= port < start + HCCL_PORTS for port in found.ports_in_use))
+    free = (start for start in starts if not any(start <= port < start + HCCL_PORTS for port in state.ports_in_use))
     return next(free, 50000)
 
 

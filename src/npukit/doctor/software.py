@@ -18,24 +18,24 @@ from npukit.report import Severity
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 
 
-def cann(found: MachineState) -> Check:
+def cann(state: MachineState) -> Check:
     """Is CANN there, set up, and fit for the driver?"""
-    installed = found.cann
+    installed = state.cann
     if installed is None:
-        if not found.has_npus:
+        if not state.has_npus:
             return skip("CANN", "not installed")
-        return Check("CANN", "not found", (trouble("NPK910", remedy=_which_cann(found)),))
-    says = f"{installed.version} in {installed.folder}" + (", simulated" if found.simulated else "")
-    return Check("CANN", says, tuple(_cann_troubles(found, installed)))
+        return Check("CANN", "not found", (trouble("NPK910", remedy=_which_cann(state)),))
+    says = f"{installed.version} in {installed.folder}" + (", simulated" if state.simulated else "")
+    return Check("CANN", says, tuple(_cann_troubles(state, installed)))
 
 
-def _which_cann(found: MachineState) -> str:
-    release = release_of(found.packages.get("torch_npu", ""))
+def _which_cann(state: MachineState) -> str:
+    release = release_of(state.packages.get("torch_npu", ""))
     wanted = f"CANN {release.cann}, for torch_npu {release.torch_npu}" if release else "CANN"
     return f"Install {wanted}: the toolkit, then the kernels package for your card, and source its set_env.sh."
 
 
-def _cann_troubles(found: MachineState, installed: Cann) -> Iterator[Trouble]:
+def _cann_troubles(state: MachineState, installed: Cann) -> Iterator[Trouble]:
     if not installed.in_use:
         command = f"source {installed.set_env}"
         what = f"CANN {installed.version} is installed, but not set up in this shell"
@@ -43,26 +43,26 @@ def _cann_troubles(found: MachineState, installed: Cann) -> Iterator[Trouble]:
             "NPK911", what, f"Run `{command}`; add it to ~/.bashrc to have it in every shell.", commands=(command,)
         )
     homes = {
-        name: found.environ[name] for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME") if found.environ.get(name)
+        name: state.environ[name] for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME") if state.environ.get(name)
     }
     if (
         len({value.rstrip("/") for value in homes.values()}) > 1
-        and len([cann for cann in found.canns if cann.in_use]) > 1
+        and len([cann for cann in state.canns if cann.in_use]) > 1
     ):
         yield trouble("NPK915", evidence=", ".join(f"{name}={value}" for name, value in homes.items()))
-    hal = found.driver.hal_version if found.driver else ""
+    hal = state.driver.hal_version if state.driver else ""
     if hal and installed.hal_limits and within(hal, installed.hal_limits) is False:
         yield trouble("NPK914", evidence=f"driver interface {hal}, but CANN requires {installed.hal_limits}")
 
 
-def kernels(found: MachineState) -> Check:
+def kernels(state: MachineState) -> Check:
     """Are there kernels for these cards?"""
-    installed = found.cann
-    if found.simulated:
+    installed = state.cann
+    if state.simulated:
         return skip("Kernels", "simulated, needs none")
-    if installed is None or not found.has_npus:
-        return skip("Kernels", "no CANN" if found.has_npus else "no cards")
-    wanted = sorted({known.kernels for chip in found.chips if (known := card_of(chip.name))})
+    if installed is None or not state.has_npus:
+        return skip("Kernels", "no CANN" if state.has_npus else "no cards")
+    wanted = sorted({known.kernels for chip in state.chips if (known := card_of(chip.name))})
     package = f"Install the kernels (ops) package for {{}} in version {installed.version}."
     says = ", ".join(installed.kernels) or "none"
     if not installed.kernels:
@@ -79,19 +79,19 @@ def kernels(found: MachineState) -> Check:
     )
 
 
-def packages(found: MachineState) -> Check:
+def packages(state: MachineState) -> Check:
     """Do torch, torch_npu, CANN and Python belong together?"""
     listed = [
-        f"Python {found.python}",
-        *(f"{name} {version}" for name, version in found.packages.items() if name != "numpy"),
+        f"Python {state.python}",
+        *(f"{name} {version}" for name, version in state.packages.items() if name != "numpy"),
     ]
     says = ", ".join(listed)
-    return Check("Packages", says, tuple(_package_troubles(found)) if found.has_npus else ())
+    return Check("Packages", says, tuple(_package_troubles(state)) if state.has_npus else ())
 
 
-def _package_troubles(found: MachineState) -> Iterator[Trouble]:
-    torch, torch_npu = found.packages.get("torch", ""), found.packages.get("torch_npu", "")
-    good = nearest(torch, torch_npu, found.cann.version if found.cann else "", found.python)
+def _package_troubles(state: MachineState) -> Iterator[Trouble]:
+    torch, torch_npu = state.packages.get("torch", ""), state.packages.get("torch_npu", "")
+    good = nearest(torch, torch_npu, state.cann.version if state.cann else "", state.python)
     line = pip_line(good, torch, torch_npu) if good else ""
     commands = (line,) if line else ()
     remedy = f"Run `{line}` (made for CANN {good.cann})." if good else ""
@@ -99,13 +99,13 @@ def _package_troubles(found: MachineState) -> Iterator[Trouble]:
         yield trouble("NPK920", remedy=remedy, commands=commands)
         return
     pythons = pythons_of(torch)
-    if pythons and ".".join(found.python.split(".")[:2]) not in pythons:
-        what = f"There is no torch_npu for Python {found.python} with torch {torch}"
+    if pythons and ".".join(state.python.split(".")[:2]) not in pythons:
+        what = f"There is no torch_npu for Python {state.python} with torch {torch}"
         yield trouble("NPK925", what, f"Create an environment with Python {' or '.join(pythons)}.")
     if not torch_npu:
         yield trouble("NPK921", remedy=remedy, commands=commands)
         return
-    wanted = found.torch_wanted or ".".join(torch_npu.split(".")[:3])
+    wanted = state.torch_wanted or ".".join(torch_npu.split(".")[:3])
     if not same(wanted, torch):
         yield trouble(
             "NPK922",
@@ -113,17 +113,17 @@ def _package_troubles(found: MachineState) -> Iterator[Trouble]:
             remedy,
             commands=commands,
         )
-    elif found.torch_is_for_cuda and not found.simulated:
+    elif state.torch_is_for_cuda and not state.simulated:
         if aborts_beside_cuda(torch_npu):
             yield trouble("NPK927")
         else:
             yield trouble("NPK927", "torch is a build for CUDA", severity=Severity.warning)
-    elif found.cann:
-        yield from _cann_for(found, torch_npu, found.cann.version, remedy, commands)
+    elif state.cann:
+        yield from _cann_for(state, torch_npu, state.cann.version, remedy, commands)
 
 
 def _cann_for(
-    found: MachineState, torch_npu: str, cann: str, remedy: str, commands: tuple[str, ...]
+    state: MachineState, torch_npu: str, cann: str, remedy: str, commands: tuple[str, ...]
 ) -> Iterator[Trouble]:
     release = release_of(torch_npu)
     if release is None:
@@ -145,40 +145,40 @@ def _cann_for(
         yield trouble("NPK924", what, f"Nothing, unless something fails unexpectedly. {remedy}")
 
 
-def target(found: MachineState, wanted: Target) -> Check:
+def target(state: MachineState, wanted: Target) -> Check:
     """Are these the versions and the card that the user is preparing for?"""
-    there = {"torch_npu": found.packages.get("torch_npu", ""), "torch": found.packages.get("torch", "")}
-    there["cann"] = found.cann.version if found.cann else ""
-    names = [chip.name for chip in found.chips]
+    there = {"torch_npu": state.packages.get("torch_npu", ""), "torch": state.packages.get("torch", "")}
+    there["cann"] = state.cann.version if state.cann else ""
+    names = [chip.name for chip in state.chips]
     is_card = {card(wanted.card).name, card(wanted.card).smi_name} & {*names}
     there["card"] = wanted.card if is_card else ", ".join(sorted({*names}))
     differs = wanted.differences(there)
     if not differs:
         return Check("Target", f"this machine has {wanted}")
-    listed = ", ".join(f"{name} is {found or 'missing'}, not {want}" for name, (want, found) in differs.items())
+    listed = ", ".join(f"{name} is {version or 'missing'}, not {want}" for name, (want, version) in differs.items())
     commands = [f"{name}=={differs[name][0]}" for name in ("torch", "torch_npu") if name in differs]
     pip = (f"pip install {' '.join(commands)}",) if commands else ()
     return Check("Target", "not this machine", (trouble("NPK928", evidence=listed, commands=pip),))
 
 
-def imports(found: MachineState) -> Check:
+def imports(state: MachineState) -> Check:
     """Will `import torch` work, where torch loads torch_npu by itself?"""
-    if "torch_npu" not in found.packages:
+    if "torch_npu" not in state.packages:
         return skip("Import", "torch_npu is not installed")
-    if found.missing_library is None:
+    if state.missing_library is None:
         return skip("Import", "unknown: CANN's libraries took too long to load")
-    if not found.missing_library:
+    if not state.missing_library:
         return Check("Import", "torch_npu finds CANN's libraries")
-    if found.environ.get(AUTOLOAD) == "0":
+    if state.environ.get(AUTOLOAD) == "0":
         only_torch = f"`import torch` works because {AUTOLOAD}=0; `import torch_npu` will fail"
-        severity = Severity.error if found.has_npus else Severity.note
+        severity = Severity.error if state.has_npus else Severity.note
         return Check(
-            "Import", only_torch, (trouble("NPK926", only_torch, evidence=found.missing_library, severity=severity),)
+            "Import", only_torch, (trouble("NPK926", only_torch, evidence=state.missing_library, severity=severity),)
         )
-    if found.has_npus:
-        return Check("Import", "will fail", (trouble("NPK926", evidence=found.missing_library),))
+    if state.has_npus:
+        return Check("Import", "will fail", (trouble("NPK926", evidence=state.missing_library),))
     command = f"export {AUTOLOAD}=0"
     remedy = f"Run `{command}`, so that torch does not load torch_npu; or uninstall torch_npu here."
     return Check(
-        "Import", "will fail", (trouble("NPK926", remedy=remedy, evidence=found.missing_library, commands=(command,)),)
+        "Import", "will fail", (trouble("NPK926", remedy=remedy, evidence=state.missing_library, commands=(command,)),)
     )

@@ -127,8 +127,8 @@ def choose(
     wanted, machine = Wanted(wanted), machine or Machine()
     if wanted is Wanted.sim:
         return _simulated(count, card, machine)
-    if wanted in (Wanted.auto, Wanted.npu) and (found := npus(machine)).visible:
-        return _used(Devices("npu", 1, found.visible, found.simulated, found.card, found.count), count)
+    if wanted in (Wanted.auto, Wanted.npu) and (installed := npus(machine)).visible:
+        return _used(Devices("npu", 1, installed.visible, installed.simulated, installed.card, installed.count), count)
     if wanted in (Wanted.auto, Wanted.cuda) and (gpus := count_gpus(machine)):
         return _used(Devices("cuda", 1, tuple(range(gpus)), total=gpus), count)
     if wanted in (Wanted.auto, Wanted.cpu):

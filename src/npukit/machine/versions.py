@@ -34,11 +34,9 @@ def versions(machine: Machine | None = None) -> dict[str, str]:
 
 
 def _cards(machine: Machine) -> str:
-    found = status(machine)
-    if found.kind == "cpu":
+    machine_status = status(machine)
+    if machine_status.kind == "cpu":
         return "none"
-    simulated = " (simulated)" if found.simulated else ""
-    return (
-        ", ".join(f"{count} x {name}" for name, count in Counter(device.name for device in found.devices).items())
-        + simulated
-    )
+    simulated = " (simulated)" if machine_status.simulated else ""
+    counts = Counter(device.name for device in machine_status.devices)
+    return ", ".join(f"{count} x {name}" for name, count in counts.items()) + simulated

@@ -87,8 +87,8 @@ def _names(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     whole = {socket.gethostname(), environ.get("HOSTNAME", "")}
     users = {user, environ.get("USER", ""), environ.get("LOGNAME", ""), environ.get("SUDO_USER", "")}
     hosts = whole | {host.partition(".")[0] for host in whole}
-    found = [(name, "<user>") for name in users - {"root"}] + [(name, "<host>") for name in hosts - {"localhost"}]
-    return sorted((pair for pair in found if len(pair[0]) >= SHORTEST), key=lambda pair: -len(pair[0]))
+    pairs = [(name, "<user>") for name in users - {"root"}] + [(name, "<host>") for name in hosts - {"localhost"}]
+    return sorted((pair for pair in pairs if len(pair[0]) >= SHORTEST), key=lambda pair: -len(pair[0]))
 
 
 def _shortened(match: re.Match[str]) -> str:

@@ -74,8 +74,8 @@ def total(parts: Iterable[Tensor]) -> Tensor:
     return torch.stack(list(parts)).sum(0)
 
 
-def same(found: Tensor, expected: Tensor) -> None:
-    assert found.dtype == expected.dtype and torch.equal(found.cpu(), expected), (found.cpu(), expected)
+def same(result: Tensor, expected: Tensor) -> None:
+    assert result.dtype == expected.dtype and torch.equal(result.cpu(), expected), (result.cpu(), expected)
 
 
 @collective()
@@ -316,9 +316,9 @@ def sub_groups(job: RankJob) -> None:
 
 @collective()
 def objects(job: RankJob) -> None:
-    found: list[object] = [None] * job.ranks
-    dist.all_gather_object(found, {"rank": job.rank, "text": "x" * job.rank * 1000})
-    assert found == [{"rank": rank, "text": "x" * rank * 1000} for rank in range(job.ranks)]
+    gathered: list[object] = [None] * job.ranks
+    dist.all_gather_object(gathered, {"rank": job.rank, "text": "x" * job.rank * 1000})
+    assert gathered == [{"rank": rank, "text": "x" * rank * 1000} for rank in range(job.ranks)]
     shared = [job.rank, "from", job.rank]
     dist.broadcast_object_list(shared, 1)
     assert shared == [1, "from", 1]

@@ -46,5 +46,5 @@ def collectives(device: torch.device) -> list[DeviceCheck]:
         return []
 
     supported = [collective for collective in COLLECTIVES if collective.runs_on(device)]
-    found = [DeviceCheck(collective.name, partial(run, collective)) for collective in supported]
-    return [*found, parallel_training(job.ranks)]
+    checks = [DeviceCheck(collective.name, partial(run, collective)) for collective in supported]
+    return [*checks, parallel_training(job.ranks)]

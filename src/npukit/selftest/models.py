@@ -156,9 +156,9 @@ def _compared(device: torch.device) -> Sequence[Tensor]:
     from npukit.precision.comparing import compare
 
     with temporary_folder("selftest") as folder:
-        found = compare(_captured(folder / "cpu", torch.device("cpu")), _captured(folder / "device", device))
-    if found.first is not None:
-        raise AssertionError(f"first difference: {found.first.row.title}")
+        comparison = compare(_captured(folder / "cpu", torch.device("cpu")), _captured(folder / "device", device))
+    if comparison.first is not None:
+        raise AssertionError(f"first difference: {comparison.first.row.title}")
     return []
 
 

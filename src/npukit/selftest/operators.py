@@ -43,8 +43,8 @@ def formula(case: Case | Gradient, dtype: torch.dtype, device: torch.device) -> 
             return _listed(case.plain(*inputs))
         leaves = [tensor.requires_grad_() for tensor in inputs]
         output = case.plain(*leaves)
-        found = torch.autograd.grad(output, leaves, _incoming(output), allow_unused=True)
-    return [None if which is None else found[which] for which in case.wanted]
+        grads = torch.autograd.grad(output, leaves, _incoming(output), allow_unused=True)
+    return [None if which is None else grads[which] for which in case.wanted]
 
 
 def called(case: Case | Gradient, dtype: torch.dtype, device: torch.device) -> list[Tensor | None]:

@@ -43,9 +43,9 @@ def selftest(
     """
     checks: list[CheckResult] = []
     for group in groups:
-        found = list(run_group(group, devices, limit))
-        on_group(group, found)
-        checks += found
+        results = list(run_group(group, devices, limit))
+        on_group(group, results)
+        checks += results
     return Selftest(str(devices), tuple(checks))
 
 
@@ -57,9 +57,9 @@ def run_group(group: str, devices: Devices, limit: float) -> Iterator[CheckResul
     first = lost = 0
     while True:
         worker = _Worker(group, first, devices, limit)
-        for found in worker.results():
-            yield found
-            lost = 0 if found.outcome in ("passed", "failed", "skipped") else lost
+        for result in worker.results():
+            yield result
+            lost = 0 if result.outcome in ("passed", "failed", "skipped") else lost
         if worker.outcome is None:
             return
         if worker.names is None:

@@ -63,38 +63,38 @@ def _write(file: Path, line: Line) -> None:
 def outcome_of(check: DeviceCheck, device: torch.device) -> Line:
     """Run a check and hold what it computed against the shipped result."""
     try:
-        found = check.run(device)
+        outputs = check.run(device)
     except ModuleNotFoundError as error:
         return {"outcome": "skipped", "message": str(missing_package(error) or error)}
     except Exception as error:
         lacks = isinstance(error, NpukitError) and error.code == "missing_package"
         message = str(error) if isinstance(error, NpukitError) else f"{type(error).__name__}: {error}"
         return {"outcome": "skipped" if lacks else "failed", "message": message}
-    return judged(check, found)
+    return judged(check, outputs)
 
 
-def judged(check: DeviceCheck, found: Sequence[Tensor | None]) -> Line:
+def judged(check: DeviceCheck, outputs: Sequence[Tensor | None]) -> Line:
     """Whether outputs are as near to the shipped ones as their type lets expect; whole numbers must be the same."""
     if not check.key:
         return {"outcome": "passed"}
     expected = reference()[check.key]
-    if len(found) < len(expected):
-        return {"outcome": "failed", "message": f"{len(found)} outputs, not {len(expected)}"}
-    pairs = [(mine, right) for mine, right in zip(found, expected, strict=False) if right is not None]
+    if len(outputs) < len(expected):
+        return {"outcome": "failed", "message": f"{len(outputs)} outputs, not {len(expected)}"}
+    pairs = [(mine, right) for mine, right in zip(outputs, expected, strict=False) if right is not None]
     error = max((_error(mine, right) for mine, right in pairs), default=0.0)
     dtype = str(check.dtype or torch.float32).removeprefix("torch.")
     tolerance = ceiling([Value(dtype)])
     line = {"outcome": "passed" if error <= tolerance else "failed", "error": _finite(error), "tolerance": tolerance}
-    return line if error <= tolerance else {**line, "found": [plain(output) for output in found]}
+    return line if error <= tolerance else {**line, "found": [plain(output) for output in outputs]}
 
 
-def _error(found: Tensor | None, expected: Tensor) -> float:
-    if found is None or found.shape != expected.shape:
+def _error(output: Tensor | None, expected: Tensor) -> float:
+    if output is None or output.shape != expected.shape:
         return math.inf
-    found = found.detach().cpu()
+    output = output.detach().cpu()
     if not expected.is_floating_point():
-        return 0.0 if torch.equal(found.long(), expected.long()) else math.inf
-    return error_of(found, expected)
+        return 0.0 if torch.equal(output.long(), expected.long()) else math.inf
+    return error_of(output, expected)
 
 
 def _finite(number: float) -> float | str:

@@ -86,12 +86,12 @@ class Sequence:
 
     def positions(self, start: int, stop: int) -> npt.NDArray[np.int64]:
         """The positions [3, tokens] of the tokens between two places."""
-        found = self.request.multimodal
+        media = self.request.multimodal
         places = np.arange(start, stop) + self.offset
         made = np.broadcast_to(places, (3, stop - start))
-        if found is None or found.positions is None:
+        if media is None or media.positions is None:
             return made
-        own = found.positions[:, start:stop]
+        own = media.positions[:, start:stop]
         return np.concatenate([own, made[:, own.shape[1] :]], axis=1)
 
     @property
@@ -99,8 +99,8 @@ class Sequence:
         """Whether its prompt cannot go along with tokens that are decoded: all its hidden states are asked for, or
         pictures are to come.
         """
-        found = self.request.multimodal
-        return self.request.prompt_logprobs is not None or (found is not None and self.cached < found.stop)
+        media = self.request.multimodal
+        return self.request.prompt_logprobs is not None or (media is not None and self.cached < media.stop)
 
     @property
     def is_prefilling(self) -> bool:

@@ -82,8 +82,8 @@ class Tower:
 
 
 def _pictures(chunk: Chunk) -> list[Picture]:
-    found = chunk.sequence.request.multimodal
-    return found.within(chunk.start, chunk.stop) if found is not None else []
+    media = chunk.sequence.request.multimodal
+    return media.within(chunk.start, chunk.stop) if media is not None else []
 
 
 def _groups(pictures: Iterable[tuple[Sequence, Picture]]) -> Iterable[list[tuple[Sequence, Picture]]]:

@@ -95,10 +95,10 @@ class Media:
 def _connect(scheme: str, host: str) -> http.client.HTTPConnection:
     """A connection to an address of the host that everybody can reach; the certificate is that of its name."""
     try:
-        found = socket.getaddrinfo(host, PORTS[scheme], type=socket.SOCK_STREAM)
+        infos = socket.getaddrinfo(host, PORTS[scheme], type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         raise BadImage(f"{shortened(host)} cannot be resolved") from None
-    addresses = [str(info[4][0]) for info in found]
+    addresses = [str(info[4][0]) for info in infos]
     if not addresses or not all(is_public(address) for address in addresses):
         raise BadImage(f"{shortened(host)} has an address that is not public")
     connection = http.client.HTTPConnection(host, PORTS[scheme], timeout=SECONDS)
@@ -118,14 +118,14 @@ def is_public(address: str) -> bool:
     >>> is_public("10.0.0.1"), is_public("::ffff:127.0.0.1"), is_public("64:ff9b::7f00:1"), is_public("1.1.1.1")
     (False, False, False, True)
     """
-    found = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(found, ipaddress.IPv6Address):
-        if any(found in network for network in TRANSLATED):
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        if any(ip in network for network in TRANSLATED):
             return False
-        inner = found.ipv4_mapped or found.sixtofour or (found.teredo or (None,))[0]
+        inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo or (None,))[0]
         if inner is not None and not inner.is_global:
             return False
-    return found.is_global and not found.is_multicast
+    return ip.is_global and not ip.is_multicast
 
 
 # Addresses of IPv6 that a gateway turns into some of IPv4.

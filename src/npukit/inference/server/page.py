@@ -24,9 +24,9 @@ def routes(_: Serving) -> APIRouter:
 
     @router.get("/page/{name}")
     async def file(name: str) -> Response:
-        found = asset(name, [FOLDER, SHARED])
-        if found is None:
+        file = asset(name, [FOLDER, SHARED])
+        if file is None:
             raise ApiError(404, f"There is no {name}.")
-        return found
+        return file
 
     return router

@@ -53,11 +53,11 @@ class Collator:
             own, count = row.get("images", []), len(row.get("lengths", [0]))
             images += [*own, *[[]] * (count - len(own))]
         places = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-        found = self.images.inputs(batch["input_ids"].flatten().numpy(), list(zip(places, images, strict=True)))
-        made = {name: torch.from_numpy(value) for name, value in found.items() if isinstance(value, np.ndarray)}
+        inputs = self.images.inputs(batch["input_ids"].flatten().numpy(), list(zip(places, images, strict=True)))
+        made = {name: torch.from_numpy(value) for name, value in inputs.items() if isinstance(value, np.ndarray)}
         if "position_ids" in made:
             made["position_ids"] = made["position_ids"].view(3, *shape)
-        return {**found, **made}
+        return {**inputs, **made}
 
     def _weights(self, rows: Sequence[dict[str, Any]], labels: torch.Tensor) -> torch.Tensor:
         if self.joined:

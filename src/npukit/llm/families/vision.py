@@ -56,13 +56,13 @@ class Vision:
         'projector'
         """
         parts = {"vision_tower": self.tower, "projector": self.projector, "language_model": self.language_model}
-        found = [
+        known = [
             (len(prefix), part)
             for part, prefixes in parts.items()
             for prefix in prefixes
             if f"{name}.".startswith(f"{prefix}.")
         ]
-        return max(found)[1] if found else None
+        return max(known)[1] if known else None
 
     def size(self, processor: Any, config: Any, width: int, height: int, call: Mapping[str, Any]) -> ImageSize:
         """What an image of so many pixels becomes; raises ValueError with a reason where it cannot be used.

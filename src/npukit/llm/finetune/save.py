@@ -68,10 +68,10 @@ def save_trainer_state(folder: Path, total_steps: int) -> None:
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    figures = {}
     for library in _LIBRARIES:
         try:
-            found[library] = version(library)
+            figures[library] = version(library)
         except PackageNotFoundError:
             continue
-    return found
+    return figures

@@ -57,9 +57,9 @@ def find_fit(config: Config, devices: int, card: str, nodes: int = 1, walk: bool
     raise NpukitError(f"No change was found with which this fits, on up to {MOST_CARDS} {card}.")
 
 
-def _cost(found: Plan, changes: Changes) -> tuple[bool, float, int]:
+def _cost(candidate: Plan, changes: Changes) -> tuple[bool, float, int]:
     """What the host does is slowest; then time decides, then how little changes."""
-    time = found.time.step[1] / found.tokens_per_step if found.time else 0.0
+    time = candidate.time.step[1] / candidate.tokens_per_step if candidate.time else 0.0
     return "training.offload" in changes, time, len(changes)
 
 

@@ -119,12 +119,12 @@ def plan(config: Config, devices: int, card: str = "", nodes: int = 1) -> Plan:
     )
 
 
-def walked(found: Plan, config: Config) -> Plan:
+def walked(plan: Plan, config: Config) -> Plan:
     """The same plan, with what a walk through a step on a simulated card shows."""
-    seen = walk_config(config, found.devices, found.card, found.devices // found.nodes)
+    seen = walk_config(config, plan.devices, plan.card, plan.devices // plan.nodes)
     walked_batches = min(config.training.accumulation, ACCUMULATION)
     work = seen.of_step(config.training.accumulation / walked_batches, gathers=stage_of(config) == 3)
-    return replace(found, walk=_with_time(seen, work, found.card, found.nodes))
+    return replace(plan, walk=_with_time(seen, work, plan.card, plan.nodes))
 
 
 def walk_of_script(command: Sequence[str], devices: int, card: str, nodes: int = 1, auto: bool = False) -> Walk:

@@ -49,10 +49,10 @@ def make_table(config: Config, card: str) -> list[PlanRow]:
                 "training.parallel": parallel,
                 "training.offload": False,
             }
-            found = plan(changed(config, changes), cards, card)
-            if found.memory is None:
+            planned = plan(changed(config, changes), cards, card)
+            if planned.memory is None:
                 path = config.model.path
                 raise NpukitError(f"The sizes of {path} are not known: name a folder with its config.json.")
-            speed = found.time.tokens_per_second(found.tokens_per_step) if found.time else None
-            rows.append(PlanRow(method, cards, parallel, found.memory.total, bool(found.fits), speed))
+            speed = planned.time.tokens_per_second(planned.tokens_per_step) if planned.time else None
+            rows.append(PlanRow(method, cards, parallel, planned.memory.total, bool(planned.fits), speed))
     return rows

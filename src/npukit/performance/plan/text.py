@@ -44,32 +44,32 @@ ROLES = {
 }
 
 
-def dry_run(found: Plan) -> str:
+def dry_run(plan: Plan) -> str:
     """The configuration as YAML that can be run again, then figures as comments."""
     import yaml
 
-    lines = [yaml.safe_dump(found.config, sort_keys=False, allow_unicode=True, width=100).rstrip(), ""]
-    return "\n".join(lines + [f"# {line}" for line in (*_size(found), _steps(found))])
+    lines = [yaml.safe_dump(plan.config, sort_keys=False, allow_unicode=True, width=100).rstrip(), ""]
+    return "\n".join(lines + [f"# {line}" for line in (*_size(plan), _steps(plan))])
 
 
-def as_text(found: Plan) -> str:
+def as_text(plan: Plan) -> str:
     """What to expect, for a terminal."""
-    lines = [*_size(found)]
-    time = (found.walk and found.walk.time) or found.time
-    if found.walk:
-        lines += ["", *walk_lines(found.walk, found.card)]
-    elif found.usable is not None and found.memory is not None:
-        lines.append(verdict(found.memory.total, found.usable, found.card))
-    if found.fits is False:
+    lines = [*_size(plan)]
+    time = (plan.walk and plan.walk.time) or plan.time
+    if plan.walk:
+        lines += ["", *walk_lines(plan.walk, plan.card)]
+    elif plan.usable is not None and plan.memory is not None:
+        lines.append(verdict(plan.memory.total, plan.usable, plan.card))
+    if plan.fits is False:
         lines.append("`npukit plan --fit` with the same words finds the change that costs least")
-    lines += ["", _steps(found)]
+    lines += ["", _steps(plan)]
     if time:
-        lines += time_lines(time, found.tokens_per_step / found.devices)
-        if found.days:
-            steps = f"all {found.steps:,} steps" if found.steps != 1 else "the one step"
-            lines.append(f"{steps}: {duration(found.days)}")
-    elif found.memory and found.card:
-        lines.append(f"time unknown: npukit has no figures for the speed of a {found.card} or of its links")
+        lines += time_lines(time, plan.tokens_per_step / plan.devices)
+        if plan.days:
+            steps = f"all {plan.steps:,} steps" if plan.steps != 1 else "the one step"
+            lines.append(f"{steps}: {duration(plan.days)}")
+    elif plan.memory and plan.card:
+        lines.append(f"time unknown: npukit has no figures for the speed of a {plan.card} or of its links")
     return "\n".join(lines)
 
 
@@ -81,11 +81,11 @@ KINDS = {
 }
 
 
-def fit_text(found: Fit, devices: int) -> str:
+def fit_text(fit: Fit, devices: int) -> str:
     """The changes as words for the command line, then the plan with them."""
-    cards = [f"--devices {found.devices}"] if found.devices != devices else []
-    changes = [f"{key}={plain(value)}" for key, value in found.changes.items()]
-    return "\n".join([f"{KINDS[found.kind]}:", f"  {' '.join([*cards, *changes])}", "", as_text(found.plan)])
+    cards = [f"--devices {fit.devices}"] if fit.devices != devices else []
+    changes = [f"{key}={plain(value)}" for key, value in fit.changes.items()]
+    return "\n".join([f"{KINDS[fit.kind]}:", f"  {' '.join([*cards, *changes])}", "", as_text(fit.plan)])
 
 
 def table_text(rows: Iterable[PlanRow], card: str) -> str:
@@ -99,15 +99,15 @@ def table_text(rows: Iterable[PlanRow], card: str) -> str:
     return "\n".join(lines)
 
 
-def _size(found: Plan) -> Iterator[str]:
-    if not found.memory or not found.parameters or found.trained is None:
+def _size(plan: Plan) -> Iterator[str]:
+    if not plan.memory or not plan.parameters or plan.trained is None:
         yield "memory unknown: the model is not in a local folder, or of a family that npukit does not know"
         return
-    share = 100 * found.trained / found.parameters
-    yield f"{found.parameters:,} parameters, {found.trained:,} of them trained ({share:.2f}%)"
-    where = "the device" if found.devices == 1 else f"each of {found.devices} devices"
-    yield f"about {size(found.memory.total).strip()} on {where}:"
-    yield from (f"  {size(count)}  {PARTS[name]}" for name, count in asdict(found.memory).items() if count)
+    share = 100 * plan.trained / plan.parameters
+    yield f"{plan.parameters:,} parameters, {plan.trained:,} of them trained ({share:.2f}%)"
+    where = "the device" if plan.devices == 1 else f"each of {plan.devices} devices"
+    yield f"about {size(plan.memory.total).strip()} on {where}:"
+    yield from (f"  {size(count)}  {PARTS[name]}" for name, count in asdict(plan.memory).items() if count)
 
 
 def verdict(needed: float, usable: float, card: str) -> str:
@@ -182,14 +182,14 @@ def size(count: float) -> str:
     return f"{count / GIB:6.1f} GiB" if count >= GIB else f"{count / 2**20:6.1f} MiB"
 
 
-def _steps(found: Plan) -> str:
-    if found.steps is None:
+def _steps(plan: Plan) -> str:
+    if plan.steps is None:
         return "number of steps unknown: the data is not in local files"
-    steps = f"{found.steps:,} steps" if found.steps != 1 else "1 step"
-    per_step = f"up to {found.tokens_per_step:,} tokens each"
-    if found.rows is None:
+    steps = f"{plan.steps:,} steps" if plan.steps != 1 else "1 step"
+    per_step = f"up to {plan.tokens_per_step:,} tokens each"
+    if plan.rows is None:
         return f"{steps}, {per_step}"
-    about = "" if found.rows_are_exact else "about "
-    packed = found.config["data"]["packing"] and tasks.named(found.config["task"]).packs
-    into = f", packed into about {found.batches_per_epoch:,}" if packed else ""
-    return f"{about if not packed else 'about '}{steps}, {per_step}; {about}{found.rows:,} rows{into}"
+    about = "" if plan.rows_are_exact else "about "
+    packed = plan.config["data"]["packing"] and tasks.named(plan.config["task"]).packs
+    into = f", packed into about {plan.batches_per_epoch:,}" if packed else ""
+    return f"{about if not packed else 'about '}{steps}, {per_step}; {about}{plan.rows:,} rows{into}"

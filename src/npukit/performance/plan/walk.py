@@ -56,10 +56,10 @@ def _walk(
         ended = subprocess.run(
             [sys.executable, *script_arguments(command, auto)], env=tied(environment), capture_output=True, text=True
         )
-        found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {FAILED: _last_line(ended.stderr)}
-        if FAILED in found:
-            raise NpukitError(f"The walk ended early: {found[FAILED].removesuffix('.')}.")
-        return from_json(found)
+        result = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {FAILED: _last_line(ended.stderr)}
+        if FAILED in result:
+            raise NpukitError(f"The walk ended early: {result[FAILED].removesuffix('.')}.")
+        return from_json(result)
 
 
 def _rank_zero(devices: int, per_node: int) -> dict[str, str]:

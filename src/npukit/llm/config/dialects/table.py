@@ -73,7 +73,7 @@ def row_of(key: str, rows: Mapping[str, DialectRow]) -> DialectRow | None:
     """The row of a key in a table."""
     if key in rows:
         return rows[key]
-    stems = [each for each in rows if each.endswith("*") and key.startswith(each[:-1])]
+    stems = [row for row in rows if row.endswith("*") and key.startswith(row[:-1])]
     return rows[max(stems, key=len)] if stems else None
 
 

@@ -84,8 +84,8 @@ class Translator:
         written = [key for key in keys if key in self.given.values]
         if written:
             # Of several keys that make one option, the one that says it, or else most, is named.
-            said = {key: self.given.values[key] for key in written}
-            key = max(written, key=lambda each: (said[each] == value, bool(said[each]), said[each] is not True))
+            given = {key: self.given.values[key] for key in written}
+            key = max(written, key=lambda name: (given[name] == value, bool(given[name]), given[name] is not True))
             place, name = self.given.place((key,)), self._written(key)
         else:
             place, name = Origin(self.dialect.name, is_default=True), ours

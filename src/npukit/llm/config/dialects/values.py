@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,12 +54,13 @@ class Values:
         """Its value as names: a list, or text with commas."""
         value = self.get(key, [])
         several = value.split(",") if isinstance(value, str) else value
-        if not isinstance(several, list) or not all(isinstance(each, str | int | float) for each in several):
+        if not isinstance(several, list) or not all(isinstance(word, str | int | float) for word in several):
             raise RefusedValue(key, f"{key} must be names, as `a,b` or a list, not {shown(value)}.")
-        return [str(each).strip() for each in several if str(each).strip()]
+        return [str(word).strip() for word in several if str(word).strip()]
 
-    def choice(self, key: str, choices: Mapping[str, Any], otherwise: str | bool) -> Any:
-        """What one of a few words stands for."""
+    def choice(self, key: str, choices: Mapping[str, Any] | Sequence[str], otherwise: str | bool) -> Any:
+        """What one of a few words stands for; in a sequence, each stands for itself."""
+        choices = choices if isinstance(choices, Mapping) else {word: word for word in choices}
         value = self.get(key, otherwise)
         word = "no" if value is False else str(value)  # YAML takes no for false
         if word in choices:

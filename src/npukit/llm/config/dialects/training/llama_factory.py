@@ -26,7 +26,7 @@ def preference(values: Values) -> Translated:
         return {}
     if values.get("ref_model") or values.get("ref_model_adapters"):
         raise RefusedValue("ref_model", "ref_model is not supported: the reference is the model before it is trained.")
-    losses = {each: each for each in ("sigmoid", "hinge", "ipo", "orpo", "simpo")}
+    losses = ("sigmoid", "hinge", "ipo", "orpo", "simpo")
     return {
         "preference.loss": values.choice("pref_loss", losses, otherwise="sigmoid"),
         "preference.beta": values.number("pref_beta", 0.1),
@@ -82,7 +82,7 @@ def badam(values: Values) -> Translated:
         return {}
     if values.get("badam_mode", "layer") != "layer":
         raise RefusedValue("badam_mode", f"badam_mode {values.get('badam_mode')} is not supported: use layer.")
-    orders = {each: each for each in ("ascending", "descending", "random")}
+    orders = ("ascending", "descending", "random")
     return {
         "tuning.turns": "badam",
         "tuning.turn_order": values.choice("badam_switch_mode", orders, otherwise="ascending"),
@@ -95,7 +95,7 @@ def rope(values: Values) -> Translated:
     if values.get("rope_scaling") is None:
         return {}
     kinds = ("linear", "dynamic", "yarn", "llama3")
-    kind = values.choice("rope_scaling", {each: {"rope_type": each} for each in kinds}, otherwise="")
+    kind = values.choice("rope_scaling", {word: {"rope_type": word} for word in kinds}, otherwise="")
     return {"model.rope": kind, "model.length": values.get("cutoff_len", 2048)}
 
 
@@ -110,7 +110,7 @@ def datasets(values: Values) -> Translated:
             return {"data.train": [{"path": str(made)}]}
         values.notes.append("tokenized_path: not there yet; tokenised rows are kept in npukit's own cache")
     strategies = ("concat", "interleave_under", "interleave_over", "interleave_once")
-    mixed = values.choice("mix_strategy", {each: each != "concat" for each in strategies}, otherwise="concat")
+    mixed = values.choice("mix_strategy", strategies, otherwise="concat") != "concat"
     if shares and len(shares) != len(names):
         text = f"interleave_probs has {len(shares)} numbers for {len(names)} data sets: give one for each."
         raise RefusedValue("interleave_probs", text)
@@ -201,5 +201,5 @@ def lora_init(values: Values) -> Translated:
 
 OWN = (task, preference, resume, precision, shuffle, revision, adapter, datasets, validation, folder, template, packing)
 ALSO = (new_tokens, rope, badam, optimizer, targets, modules_to_save, lora_init, quantization, oft, layer_modules)
-FUNCTIONS = {each.__name__: each for each in (*OWN, *ALSO)}
+FUNCTIONS = {function.__name__: function for function in (*OWN, *ALSO)}
 LLAMA_FACTORY = Dialect("LLaMA-Factory", load(TABLE, "training/llama_factory"), {**transformers.FUNCTIONS, **FUNCTIONS})

@@ -43,13 +43,13 @@ def optimizer(values: Values) -> Translated:
     if not wanted:
         return {"training.optimizer": named}
     _refuse_parts(values)
-    found: Translated = {"training.optimizer": wanted[0]}
+    translated: Translated = {"training.optimizer": wanted[0]}
     if options := _options({"galore": GALORE, "apollo": APOLLO}.get(wanted[0], {}), values):
-        found["training.optimizer_options"] = options
+        translated["training.optimizer_options"] = options
     if any(values.flag(key) for key in ONE_BY_ONE):
         values.notes.append("layerwise: parameters are updated together, with the same result and without clipping")
-        found["training.max_grad_norm"] = 0.0
-    return found
+        translated["training.max_grad_norm"] = 0.0
+    return translated
 
 
 def _options(keys: dict[str, str], values: Values) -> Translated:

@@ -55,8 +55,8 @@ def _method(values: Values) -> tuple[str, str, float]:
         kinds = ", ".join((*METHODS, "grpo"))
         raise RefusedValue("rlhf_type", f"rlhf_type {values.get('rlhf_type')} is not supported yet: {kinds} are.")
     known = {**METHODS, "grpo": ("grpo", "", 0.04)}
-    found: tuple[str, str, float] = values.choice("rlhf_type", known, otherwise="dpo")
-    return found
+    method: tuple[str, str, float] = values.choice("rlhf_type", known, otherwise="dpo")
+    return method
 
 
 def preference(values: Values) -> Translated:
@@ -67,11 +67,11 @@ def preference(values: Values) -> Translated:
         if head_of(values) is None and values.get("loss_type") not in (None, "cross_entropy"):
             raise RefusedValue("loss_type", f"loss_type {values.get('loss_type')} is not supported: leave it out.")
         return {}
-    kind = values.choice("rlhf_type", {each: each for each in (*METHODS, *LATER)}, otherwise="dpo")
+    kind = values.choice("rlhf_type", (*METHODS, *LATER), otherwise="dpo")
     _, loss, beta = _method(values)
     kinds = values.words("loss_type")
     if kind == "dpo" and kinds:
-        loss = values.choice("loss_type", {each: each for each in ("sigmoid", "hinge", "ipo")}, otherwise=kinds[0])
+        loss = values.choice("loss_type", ("sigmoid", "hinge", "ipo"), otherwise=kinds[0])
     weight = {"dpo": "rpo_alpha", "cpo": "cpo_alpha", "simpo": "cpo_alpha"}.get(kind, "")
     default = 1.0 if kind == "cpo" else 0.0
     return {
@@ -92,7 +92,7 @@ def hub(values: Values) -> Translated:
 
 
 def dtype(values: Values) -> Translated:
-    name = values.choice("torch_dtype", {each: each for each in ("auto", "bfloat16", "float16", "float32")}, "auto")
+    name = values.choice("torch_dtype", ("auto", "bfloat16", "float16", "float32"), "auto")
     precision = {"auto": "auto", "bfloat16": "bf16"}.get(name, "fp16")
     if name == "float32" and not {"fp16", "bf16"} & set(values.given):
         values.notes.append("torch_dtype: float32 weights are trained with fp16 autocast, as in ms-swift")
@@ -122,7 +122,7 @@ def rope(values: Values) -> Translated:
         own = {"rope_type" if name == "type" else name: value for name, value in wanted.items()}
         return {"model.rope": own, "model.length": values.get("max_model_len")}
     kinds = ("linear", "dynamic", "yarn")
-    kind = values.choice("rope_scaling", {each: {"rope_type": each} for each in kinds}, otherwise="")
+    kind = values.choice("rope_scaling", {word: {"rope_type": word} for word in kinds}, otherwise="")
     if values.get("max_model_len") is None:
         raise RefusedValue("rope_scaling", f"rope_scaling {wanted} needs max_model_len, the tokens to make room for.")
     return {"model.rope": kind, "model.length": values.get("max_model_len")}
@@ -130,13 +130,13 @@ def rope(values: Values) -> Translated:
 
 def new_tokens(values: Values) -> Translated:
     """Tokens, or text files with one in each line."""
-    found: list[str] = []
+    tokens: list[str] = []
     for word in values.words("new_special_tokens"):
         try:
-            found += Path(word).read_text(encoding="utf-8").split() if word.endswith(".txt") else [word]
+            tokens += Path(word).read_text(encoding="utf-8").split() if word.endswith(".txt") else [word]
         except OSError:
             raise RefusedValue("new_special_tokens", f"there is no file {word} to read tokens from.") from None
-    return {"model.new_tokens": found}
+    return {"model.new_tokens": tokens}
 
 
 def system(values: Values) -> Translated:
@@ -159,9 +159,9 @@ def template(values: Values) -> Translated:
         return {"data.template": None, "data.tokens": "ms_swift"}
     name = values.get("template")
     model = str(values.get("model", ""))
-    found = name or template_of(model, _of_config(model, "architectures"))
-    if isinstance(found, str) and meta_named(found):
-        return {"data.template": found, "data.tokens": "ms_swift"}
+    template_name = name or template_of(model, _of_config(model, "architectures"))
+    if isinstance(template_name, str) and meta_named(template_name):
+        return {"data.template": template_name, "data.tokens": "ms_swift"}
     if head_of(values):
         values.notes.append("template: not known for this model, so texts are taken as the tokenizer writes them")
         return {"data.template": name, "data.tokens": "ms_swift"}
@@ -183,10 +183,10 @@ def cutoff(values: Values) -> Translated:
 def _of_config(model: str, key: str) -> Any:
     """What a model's folder says about itself; of several architectures the first."""
     try:
-        found = json.loads((Path(model) / "config.json").read_text())[key]
+        value = json.loads((Path(model) / "config.json").read_text())[key]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return found[0] if isinstance(found, list) and found else found
+    return value[0] if isinstance(value, list) and value else value
 
 
 def images(values: Values) -> Translated:
@@ -194,16 +194,16 @@ def images(values: Values) -> Translated:
     model = str(values.get("model", ""))
     kind = _of_config(model, "model_type") or media_type(model) or ""
     token = (32 if str(kind).startswith("qwen3") else 28) ** 2
-    found: Translated = {}
+    translated: Translated = {}
     for name in ("min", "max"):
         pixels, tokens = (values.environ.get(key.format(name.upper())) for key in ("{}_PIXELS", "IMAGE_{}_TOKEN_NUM"))
         if pixels and pixels.isdigit():
-            found[f"data.image_{name}_pixels"] = int(pixels) // token * token
+            translated[f"data.image_{name}_pixels"] = int(pixels) // token * token
         elif tokens and tokens.isdigit():
-            found[f"data.image_{name}_pixels"] = int(tokens) * token
+            translated[f"data.image_{name}_pixels"] = int(tokens) * token
     if folder := values.environ.get("ROOT_IMAGE_DIR"):
-        found["data.media_dir"] = folder
-    return found
+        translated["data.media_dir"] = folder
+    return translated
 
 
 def evaluation(values: Values) -> Translated:
@@ -231,7 +231,7 @@ def bad_rows(values: Values) -> Translated:
 
 
 def folder(values: Values) -> Translated:
-    files = [Path(each) for each in values.words("custom_dataset_info")]
+    files = [Path(word) for word in values.words("custom_dataset_info")]
     if not files:
         return {}
     if len(files) > 1 or files[0].name != "dataset_info.json":
@@ -287,7 +287,7 @@ def output(values: Values) -> Translated:
         # Each process reads the flags by itself, and they must agree on the folder.
         values.notes.append("add_version: with several machines or torchrun the run is written into output_dir itself")
         return {"training.output": str(folder)}
-    used = [int(each.name[1:].split("-")[0]) for each in folder.glob("v[0-9]*") if re.match(r"v\d+(-|$)", each.name)]
+    used = [int(path.name[1:].split("-")[0]) for path in folder.glob("v[0-9]*") if re.match(r"v\d+(-|$)", path.name)]
     return {"training.output": str(folder / f"v{max(used, default=-1) + 1}")}
 
 
@@ -314,5 +314,5 @@ def learning_rate(values: Values) -> Translated:
 OWN = (task, preference, head, hub, dtype, adapter, template, system, cutoff, datasets, validation, evaluation, shuffle)
 ALSO = (bad_rows, folder, packing, loss_on, tool_format, output, resume, images)
 MORE = (new_tokens, rope, grpo, optimizer, accumulation, learning_rate)
-FUNCTIONS = {each.__name__: each for each in (*OWN, *ALSO, *MORE, *TUNING)}
+FUNCTIONS = {function.__name__: function for function in (*OWN, *ALSO, *MORE, *TUNING)}
 SWIFT = Dialect("ms-swift", load(TABLE, "training/swift"), {**transformers.FUNCTIONS, **FUNCTIONS})

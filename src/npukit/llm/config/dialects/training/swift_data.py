@@ -19,14 +19,14 @@ HUBS = {"HF": "huggingface", "MS": "modelscope"}
 
 def datasets(values: Values) -> Translated:
     _note_names(values)
-    found, shares = sources("dataset", values), values.words("interleave_prob")
-    if shares and len(shares) != len(found):
-        text = f"interleave_prob has {len(shares)} numbers for {len(found)} data sets: give one for each."
+    train, shares = sources("dataset", values), values.words("interleave_prob")
+    if shares and len(shares) != len(train):
+        text = f"interleave_prob has {len(shares)} numbers for {len(train)} data sets: give one for each."
         raise RefusedValue("interleave_prob", text)
     if shares:
-        found = [{**source, "weight": share} for source, share in zip(found, shares, strict=True)]
-    found += [{"path": path} for path in values.words("cached_dataset")]
-    return {"data.train": found} if found else {}
+        train = [{**source, "weight": share} for source, share in zip(train, shares, strict=True)]
+    train += [{"path": path} for path in values.words("cached_dataset")]
+    return {"data.train": train} if train else {}
 
 
 SELF_COGNITION = re.compile(r"(^|/)self-cognition$")
@@ -62,24 +62,24 @@ def sources(key: str, values: Values) -> list[Translated]:
             result.append({"path": name})
             continue
         path = match["path"] + (match["rows"] or "")
-        found = {"path": path, **_named(match["path"], match["subset"])}
+        source = {"path": path, **_named(match["path"], match["subset"])}
         if SELF_COGNITION.search(match["path"]):
-            found = _self_cognition(path, match["subset"], values)
-        result.append({**found, **({"hub": HUBS[match["hub"].upper()]} if match["hub"] else {})})
+            source = _self_cognition(path, match["subset"], values)
+        result.append({**source, **({"hub": HUBS[match["hub"].upper()]} if match["hub"] else {})})
     return result
 
 
 def _named(path: str, subset: str | None) -> Translated:
     """The subset on the hub; or how ms-swift reads one that no hub has."""
     known = _read_by_name().get(path.lower(), {})
-    found: Translated = known.get(subset or "default", {"subset": subset} if subset else {})
-    return found
+    options: Translated = known.get(subset or "default", {"subset": subset} if subset else {})
+    return options
 
 
 @functools.cache
 def _read_by_name() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "swift_datasets.yaml").read_text(encoding="utf-8"))
-    return found
+    text = (Path(__file__).parent / "swift_datasets.yaml").read_text(encoding="utf-8")
+    return yaml.safe_load(text)  # type: ignore[no-any-return]
 
 
 def validation(values: Values) -> Translated:

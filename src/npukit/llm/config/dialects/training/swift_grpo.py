@@ -31,7 +31,7 @@ def grpo(values: Values) -> dict[str, Any]:
     kinds = values.words("loss_type")
     top_k = int(values.number("top_k", -1))
     return {
-        "grpo.loss_type": values.choice("loss_type", {each: each for each in LOSSES}, kinds[0] if kinds else "grpo"),
+        "grpo.loss_type": values.choice("loss_type", LOSSES, kinds[0] if kinds else "grpo"),
         "grpo.beta": values.number("beta", 0.04),
         "grpo.kl_in_reward": values.flag("kl_in_reward", in_reward),
         "grpo.scale_rewards": _scale(values, scale),
@@ -51,7 +51,7 @@ def _scale(values: Values, usual: str) -> str:
     if isinstance(word, bool) or str(word).lower() in ("true", "false"):
         return "group" if str(word).lower() == "true" else "none"
     kinds = ("group", "batch", "none", "gdpo")
-    return str(values.choice("scale_rewards", {each: each for each in kinds}, otherwise=usual))
+    return str(values.choice("scale_rewards", kinds, otherwise=usual))
 
 
 def _generation(values: Values) -> dict[str, Any]:

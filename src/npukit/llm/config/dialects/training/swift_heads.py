@@ -24,8 +24,8 @@ def head_of(values: Values) -> str | None:
     if values.verb != "sft":
         return None
     usual = "causal_lm" if values.get("num_labels") is None else "seq_cls"
-    found: str | None = values.choice("task_type", HEADS, otherwise=usual)
-    return found
+    task: str | None = values.choice("task_type", HEADS, otherwise=usual)
+    return task
 
 
 def head(values: Values) -> Translated:
@@ -44,7 +44,7 @@ def head(values: Values) -> Translated:
     if kind == "embed":
         masks = _switch(values, "INFONCE_MASK_FAKE_NEGATIVE", False)
         return {
-            "head.similarity": values.choice("loss_type", {each: each for each in SIMILARITIES}, "cosine_similarity"),
+            "head.similarity": values.choice("loss_type", SIMILARITIES, "cosine_similarity"),
             "head.in_batch": _switch(values, "INFONCE_USE_BATCH", True),
             "head.questions": _switch(values, "INFONCE_INCLUDE_QQ", False),
             "head.documents": _switch(values, "INFONCE_INCLUDE_DD", False),

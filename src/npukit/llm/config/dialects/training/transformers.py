@@ -92,7 +92,7 @@ def betas(values: Values) -> Translated:
 
 def evaluation(values: Values) -> Translated:
     key = "evaluation_strategy" if "evaluation_strategy" in values.given else "eval_strategy"
-    strategy = values.choice(key, {each: each for each in ("no", "steps", "epoch")}, otherwise="no")
+    strategy = values.choice(key, ("no", "steps", "epoch"), otherwise="no")
     if strategy == "steps":
         return {"training.eval_every": values.get("eval_steps") or values.get("logging_steps")}
     if "eval_steps" in values.given:
@@ -119,21 +119,21 @@ LOGGERS = ("tensorboard", "wandb", "swanlab")
 
 def loggers(values: Values) -> Translated:
     known = LOGGERS
-    wanted = [each for each in values.words("report_to") if each != "none"]
+    wanted = [word for word in values.words("report_to") if word != "none"]
     if "all" in wanted:  # as transformers understands it: whatever is installed
-        wanted = [each for each in known if _is_installed(each)]
+        wanted = [logger for logger in known if _is_installed(logger)]
     if "report_to" not in values.given:
-        for each in [each for each in wanted if not _is_installed(each)]:
-            values.notes.append(f"report_to: {each} is the default there but not installed here, so it is left out")
-            wanted.remove(each)
-    for each in wanted:
-        if each not in known:
-            near = nearest(each, known)
+        for name in [name for name in wanted if not _is_installed(name)]:
+            values.notes.append(f"report_to: {name} is the default there but not installed here, so it is left out")
+            wanted.remove(name)
+    for logger in wanted:
+        if logger not in known:
+            near = nearest(logger, known)
             hint = f": did you mean {near}?" if near else f": there are {', '.join(known)}."
-            raise RefusedValue("report_to", f"report_to {each} is not supported{hint}")
+            raise RefusedValue("report_to", f"report_to {logger} is not supported{hint}")
     if values.flag("use_swanlab"):
         wanted.append("swanlab")
-    if missing := [each for each in wanted if not _is_installed(each)]:
+    if missing := [name for name in wanted if not _is_installed(name)]:
         raise RefusedValue(
             "report_to", f"{missing[0]} is not installed: pip install {missing[0]}, or use report_to none."
         )
@@ -224,4 +224,4 @@ def quantized(values: Values, bits: str, method: str, kind: str) -> Translated:
 TOKEN_LOSSES = {"use_dft_loss": "dft", "enable_dft_loss": "dft", "use_eaft_loss": "eaft", "use_asft_loss": "asft"}
 OF_STEPS = (max_steps, schedule, warmup, betas, checkpointing, parallel, token_loss)
 OF_WATCHING = (evaluation, saving, save_limit, logging, loggers, best_metric)
-FUNCTIONS = {each.__name__: each for each in (*OF_STEPS, *OF_WATCHING)}
+FUNCTIONS = {function.__name__: function for function in (*OF_STEPS, *OF_WATCHING)}

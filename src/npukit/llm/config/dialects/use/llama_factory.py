@@ -25,7 +25,7 @@ def revision(values: Values) -> Translated:
 
 def dtype(values: Values) -> Translated:
     """LLaMA-Factory writes fp32 weights as bf16 if nothing is said."""
-    name = values.choice("infer_dtype", {each: each for each in ("auto", "float16", "bfloat16", "float32")}, "auto")
+    name = values.choice("infer_dtype", ("auto", "float16", "bfloat16", "float32"), "auto")
     if name == "auto" and values.verb == "export":
         values.notes.append("infer_dtype: weights keep their type; LLaMA-Factory writes fp32 as bf16")
     return {"model.dtype": name, "export.dtype": name}
@@ -60,16 +60,16 @@ def shard_size(values: Values) -> Translated:
 def server(values: Values) -> Translated:
     """LLaMA-Factory's server is set up by variables."""
     names = {"API_HOST": "serve.host", "API_PORT": "serve.port", "API_KEY": "serve.api_key"}
-    found: Translated = {ours: values.environ[name] for name, ours in names.items() if values.environ.get(name)}
+    translated: Translated = {ours: values.environ[name] for name, ours in names.items() if values.environ.get(name)}
     if name := values.environ.get("API_MODEL_NAME"):
-        found["serve.served_model_name"] = [name]
-    if values.verb == "serve" and "serve.host" not in found:
+        translated["serve.served_model_name"] = [name]
+    if values.verb == "serve" and "serve.host" not in translated:
         values.notes.append("API_HOST: listens on 127.0.0.1 only; LLaMA-Factory listens on every address")
-    return found
+    return translated
 
 
 OWN = (adapters, revision, dtype, engine, template, temperature, input, output, shard_size, server)
-FUNCTIONS = {each.__name__: each for each in OWN}
+FUNCTIONS = {function.__name__: function for function in OWN}
 TABLE = "use/llama_factory"
 ROWS = {**for_training(TRAINING.rows), **load(TABLE)}
 LLAMA_FACTORY = Dialect("LLaMA-Factory", ROWS, FUNCTIONS)

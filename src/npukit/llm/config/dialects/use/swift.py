@@ -14,7 +14,7 @@ from npukit.llm.config.dialects.use.common import backend, for_training
 from npukit.llm.config.dialects.values import RefusedValue, Values
 
 Translated = dict[str, Any]
-DTYPES = {each: each for each in ("auto", "bfloat16", "float16", "float32")}
+DTYPES = ("auto", "bfloat16", "float16", "float32")
 METRICS = {"acc": ["accuracy"], "rouge": ["rouge", "bleu"]}
 
 
@@ -54,15 +54,15 @@ def top_logprobs(values: Values) -> Translated:
 
 def input(values: Values) -> Translated:
     """Rows to answer: the validation data, or all of it where a share of 1 is set apart."""
-    if found := sources("val_dataset", values):
-        return {"data.input": found}
-    found = sources("dataset", values)
+    if rows := sources("val_dataset", values):
+        return {"data.input": rows}
+    rows = sources("dataset", values)
     share = values.number("split_dataset_ratio", 0)
-    if found and share not in (0, 1):
+    if rows and share not in (0, 1):
         raise RefusedValue(
             "split_dataset_ratio", "a share of the data set is not supported: give its rows as val_dataset."
         )
-    return {"data.input": found} if found else {}
+    return {"data.input": rows} if rows else {}
 
 
 def folder(values: Values) -> Translated:
@@ -82,7 +82,7 @@ def names(values: Values) -> Translated:
 
 OWN = (dtype, hub, system, engine, merge_lora, max_requests, stop, top_logprobs)
 ALSO = (input, folder, metrics, names)
-FUNCTIONS = {each.__name__: each for each in (*OWN, *ALSO)}
+FUNCTIONS = {function.__name__: function for function in (*OWN, *ALSO)}
 TABLE = "use/swift"
 ROWS = {**for_training(TRAINING.rows), **load(TABLE)}
 SWIFT = Dialect("ms-swift", ROWS, FUNCTIONS)
