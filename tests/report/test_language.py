@@ -138,6 +138,16 @@ def test_a_finding_is_shown_in_chinese_and_is_english_for_programs(
     assert "是否想写 --target" in npukit("analyze", "--targe").stderr
 
 
+def test_mistakes_are_told_in_chinese_each_with_its_place(npukit: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "a.yaml").write_text("tuning:\n  method: lroa\ntraining:\n  learning_rte: 1\n")
+    monkeypatch.setenv("NPUKIT_LANG", "zh")
+    shown = npukit("train", "a.yaml", cwd=tmp_path).stderr
+    assert "a.yaml:2: tuning.method 必须是以下之一" in shown
+    assert "a.yaml:4: 没有选项 training.learning_rte：是否想写 learning_rate？" in shown
+    told = json.loads(npukit("train", "a.yaml", "--dry-run", "--json", cwd=tmp_path).stdout)
+    assert not HAN.search(told["error"]["message"])
+
+
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.yaml")), ids=lambda file: file.stem)
 def test_a_row_is_chinese_with_the_same_gaps_and_code(file: Path) -> None:
     for english, text in rows(file.name).items():

@@ -15,6 +15,7 @@ from typing import Literal
 
 FOLDER = Path(__file__).with_name("zh")
 VARIABLES = ("NPUKIT_LANG", "LC_ALL", "LC_MESSAGES", "LANG")  # the first that is set decides
+PLACE = re.compile(r"\s*(?:[^\s:]+:\d+: )?")
 GAP = re.compile(r"\\\{(\d)\\\}|\\\[s\\\]")  # {0} and [s], as re.escape writes them
 
 
@@ -34,7 +35,19 @@ def translated(text: str) -> str:
     >>> translated("Print the result as JSON.")
     'Print the result as JSON.'
     """
-    return text if language() == "en" or not text else chinese(text) or text
+    if language() == "en" or not text:
+        return text
+    lines = text.split("\n")
+    if len(lines) > 1 and (by_line := [_translated_line(line) for line in lines]) != lines:
+        return catalogue().get(" ".join(text.split())) or "\n".join(by_line)
+    return _translated_line(text)
+
+
+def _translated_line(line: str) -> str:
+    """A line of a message; the place at its beginning, such as `train.yaml:3: `, is kept."""
+    place = PLACE.match(line)
+    start = place.end() if place else 0
+    return line[:start] + (chinese(line[start:]) or line[start:])
 
 
 @functools.lru_cache(maxsize=4096)
