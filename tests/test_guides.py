@@ -49,6 +49,9 @@ ALL = os.environ.get("NPUKIT_ALL_GUIDES") == "1"  # run the slow blocks as well
 FIGURE = re.compile(r"\d+(?:[.,]\d+)*(?:e[-+]\d+)?")
 
 
+NO_SHELL = re.compile(r"(npukit|python examples/\S+\.py|ls) [^|&;<>$]*$")
+
+
 @dataclass(frozen=True)
 class Block:
     """Commands that are run in one shell, each with what it should print, and how the last one should end."""
@@ -103,9 +106,7 @@ def matches(shown: str, printed: str, any_figures: bool = False) -> bool:
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model and the rows of examples/finetune, made once."""
     folder = tmp_path_factory.mktemp("demo")
-    with pytest.MonkeyPatch.context() as patch:  # in this process, which most likely has imported transformers already
-        patch.setattr(sys, "argv", ["make.py", str(folder)])
-        runpy.run_path(str(ROOT / "examples" / "finetune" / "make.py"), run_name="__main__")
+    run_script(ROOT / "examples" / "finetune" / "make.py", str(folder))
     return folder
 
 
@@ -120,15 +121,32 @@ def test_commands_print_what_the_guide_shows(
             commands = [(command, shown) for command, shown in block.commands if not never(command)]
             if block.kind == "until stopped":
                 results = [until_stopped(command, shown) for command, shown in commands]
-            elif not block.kind and all(re.match(r"npukit [^|&;<>$]*$", command) for command, _ in commands):
-                ended = [npukit(*shlex.split(command)[1:]) for command, _ in commands]
-                results = [(each.returncode, each.stderr + each.stdout) for each in ended]
+            elif not block.kind and all(NO_SHELL.match(command) for command, _ in commands):
+                results = [in_this_process(command, npukit) for command, _ in commands]
             else:
                 results = in_a_shell([command for command, _ in commands])
             codes = [0] * (len(commands) - 1) + [block.code]
             for (command, shown), (code, printed), wanted in zip(commands, results, codes, strict=True):
                 assert code == wanted, f"{command}\n{printed}"
                 assert matches(shown, printed, any_figures=bool(block.kind)), f"{command}\n{printed}"
+
+
+def in_this_process(command: str, npukit: Npukit) -> tuple[int, str]:
+    """The same for a command that needs no shell: this process has most likely imported transformers already."""
+    program, *words = shlex.split(command)
+    if program == "npukit":
+        ended = npukit(*words)
+        return ended.returncode, ended.stderr + ended.stdout
+    if program == "python":
+        run_script(Path(words[0]), *words[1:])
+        return 0, ""
+    return in_a_shell([command])[0]
+
+
+def run_script(script: Path, *arguments: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [script.name, *arguments])
+        runpy.run_path(str(script), run_name="__main__")
 
 
 def in_a_shell(commands: list[str]) -> list[tuple[int, str]]:
