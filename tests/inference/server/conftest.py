@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,14 +25,15 @@ from npukit.inference.engine.request import Output, Request, Stats, Token
 class Server:
     """A server that runs, and what it said."""
 
-    process: subprocess.Popen[str]
+    pid: int
+    wait: Callable[[], int | None]  # until it has ended, for its exit code
     url: str
     said: list[str]
 
-    def stop(self) -> int:
+    def stop(self) -> int | None:
         """Ask it to end, and wait until it has."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait()
+        os.kill(self.pid, signal.SIGTERM)
+        return self.wait()
 
 
 Start = Callable[..., Server]
@@ -47,20 +49,73 @@ def start() -> Iterator[Start]:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         servers.append(process)
-        said: list[str] = []
         assert process.stderr
-        for line in process.stderr:
-            said.append(line)
-            if found := re.search(r" at (http://\S+)", line):
-                threading.Thread(target=said.extend, args=(process.stderr,), daemon=True).start()
-                return Server(process, found[1], said)
-        raise AssertionError("".join(said))
+        return _listening(process.pid, process.wait, process.stderr)
 
     yield started
     for process in servers:
         if process.poll() is None:
             process.kill()
         process.wait()
+
+
+@pytest.fixture(scope="session")
+def fork() -> Iterator[Start]:
+    """The same with a copy of this process, which has imported torch already; one that ends at once has no address."""
+    servers = []
+
+    def forked(model: Path, *options: str) -> Server:
+        said, written = os.pipe()
+        words = ["npukit", "serve", str(model), "--port", "0", "--device", "cpu", *options]
+        process = get_context("fork").Process(target=_become_server, args=(written, words))
+        process.start()
+        os.close(written)
+        servers.append(process)
+
+        def wait() -> int | None:
+            process.join()
+            return process.exitcode
+
+        return _listening(process.pid or 0, wait, os.fdopen(said))
+
+    yield forked
+    for process in servers:
+        process.kill()
+        process.join()
+
+
+def _become_server(stderr: int, words: list[str]) -> None:
+    import torch
+
+    import npukit.launch.run
+    from npukit.cli import main
+    from npukit.launch import script
+
+    def run(command: list[str], environment: dict[str, str], **_: object) -> None:
+        os.environ.update(environment)
+        sys.meta_path = [finder for finder in sys.meta_path if isinstance(finder, type)]  # without pytest's own
+        sys.argv = ["script", *command]
+        script.main()
+
+    os.dup2(stderr, 2)
+    sys.stdout = sys.stderr = os.fdopen(2, "w", buffering=1)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    torch.set_num_threads(1)
+    npukit.launch.run.run = run  # type: ignore[assignment]
+    sys.argv = words
+    main()
+
+
+def _listening(pid: int, wait: Callable[[], int | None], stderr: Iterable[str]) -> Server:
+    """The server, once it has said where it listens, or has ended."""
+    said: list[str] = []
+    for line in stderr:
+        said.append(line)
+        if found := re.search(r" at (http://\S+)", line):
+            threading.Thread(target=said.extend, args=(stderr,), daemon=True).start()
+            return Server(pid, wait, found[1], said)
+    return Server(pid, wait, "", said)
 
 
 # ChatML with tools and reasoning, as Qwen's models know them.

@@ -21,8 +21,8 @@ __all__ = ["pictures", "seeing_models", "seeing_tokenizer"]  # fixtures
 
 
 @pytest.fixture(scope="module")
-def seeing(start: Start, seeing_models: Callable[[str], Path]) -> Server:
-    return start(seeing_models("qwen2_5_vl"), "--max-images", "3")
+def seeing(fork: Start, seeing_models: Callable[[str], Path]) -> Server:
+    return fork(seeing_models("qwen2_5_vl"), "--max-images", "3")
 
 
 @pytest.fixture(scope="module")
