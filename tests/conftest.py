@@ -39,6 +39,10 @@ CHATML = (
 )
 
 
+# Python looks for garbage several times when it ends, which with torch takes half a second and more.
+QUICK_END = "import atexit, gc; atexit.register(gc.freeze)\n"
+
+
 @pytest.fixture(scope="session", autouse=True)
 def nothing_is_left_in_the_checkout() -> Iterator[None]:
     """Tests write into tmp_path."""
@@ -57,7 +61,7 @@ def simulated() -> RunPython:
     """
 
     def run(code: str, *arguments: str, env: dict[str, str] | None = None, **options: Any) -> str:
-        command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
+        command = [sys.executable, "-c", QUICK_END + textwrap.dedent(code), *arguments]
         variables = {**environment(**options), **(env or {})}
         result = subprocess.run(command, env=variables, capture_output=True, text=True)
         assert result.returncode == 0, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
