@@ -47,8 +47,6 @@ NEVER = {  # commands that are shown beside others and not run with them
 }
 ALL = os.environ.get("NPUKIT_ALL_GUIDES") == "1"  # run the slow blocks as well
 FIGURE = re.compile(r"\d+(?:[.,]\d+)*(?:e[-+]\d+)?")
-
-
 NO_SHELL = re.compile(r"(npukit|python examples/\S+\.py|ls) [^|&;<>$]*$")
 
 
