@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("--vllm", metavar="FOLDER", help="vLLM beside it: a folder with its packages, or `pip`")
     parser.add_argument("--prompt", type=int, default=256, help="mean length of a prompt")
     parser.add_argument("--answer", type=int, default=256, help="mean length of an answer")
+    parser.add_argument("--quantization", choices=["w8a8"], help="linear layers of npukit's engine in 8 bits")
     parser.add_argument("--load", action="store_true", help="time to first token at half of the capacity, too")
     parser.add_argument("--sample", action="store_true", help="also with tokens that are drawn")
     arguments = parser.parse_args()
@@ -70,7 +71,9 @@ def main() -> None:
     works = {count: make_work(count * ROUNDS, arguments, words) for count in arguments.requests}
     few = min(works)
     peers = {name: measured(PEERS[name], model, works[few][:few]) for name in arguments.peers}
-    engine = Engine(model, EngineOptions(max_model_len=2048, max_num_seqs=max(works), gpu_memory_utilization=0.85))
+    sizes: dict[str, Any] = {"max_model_len": 2048, "max_num_seqs": max(works), "gpu_memory_utilization": 0.85}
+    engine = Engine(model, EngineOptions(**sizes, quantization=arguments.quantization))
+    print(f"  {model.get_memory_footprint() / 2**30:.1f} GiB of weights", flush=True)
     start = time.perf_counter()
     engine.warm_up()
     print(f"  warmed up in {time.perf_counter() - start:.0f} s", flush=True)

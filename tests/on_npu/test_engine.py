@@ -9,6 +9,7 @@ import torch
 from tests.inference.engine.conftest import LLAMA, generated, prompts
 
 from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
+from npukit.inference.engine.w8a8 import quantize
 
 WAYS = {
     "fp32, torch's attention": (torch.float32, EngineOptions(max_num_seqs=4, max_model_len=300)),
@@ -51,5 +52,16 @@ def test_experts_give_the_tokens_that_they_give_on_a_cpu(dtype: torch.dtype) -> 
     asked = prompts(5, 200)
     expected = [generated(model, prompt, 8) for prompt in asked]
     engine = Engine(model.to("npu"), EngineOptions(max_num_seqs=4, max_model_len=300))
+    answers = engine.generate([Request(prompt, SamplingParams(temperature=0, max_tokens=8)) for prompt in asked])
+    assert engine.is_paged and [answer.ids for answer in answers] == expected
+
+
+def test_layers_in_8_bits_give_the_tokens_that_they_give_on_a_cpu() -> None:
+    reference = make_model("qwen2", torch.float16)
+    quantize(reference)
+    asked = prompts(3, 60)
+    expected = [generated(reference, prompt, 8) for prompt in asked]
+    options = EngineOptions(max_num_seqs=4, max_model_len=300, quantization="w8a8")
+    engine = Engine(make_model("qwen2", torch.float16).to("npu"), options)
     answers = engine.generate([Request(prompt, SamplingParams(temperature=0, max_tokens=8)) for prompt in asked])
     assert engine.is_paged and [answer.ids for answer in answers] == expected

@@ -47,7 +47,8 @@ class Adapters:
         self._adapters: dict[str, LoadedAdapter] = {}
         self._base: dict[str, nn.Module] = {}  # the modules in whose place those with adapters are
         self._rows: dict[str | None, Tensor] = {}  # of the mask, by adapter
-        self._device = next(model.parameters()).device
+        first = next(model.parameters())
+        self._device, self.dtype = first.device, first.dtype  # layers may have weights of 8 bits
         self.mask: Tensor | None = None
 
     @property
@@ -179,8 +180,8 @@ class AdaptedLinear(nn.Module):
         inputs, outputs = sizes
         a = [torch.zeros(rank, inputs) if pair is None else pair[0] for rank, pair in parts]
         b = [torch.zeros(outputs, rank) if pair is None else pair[1] for rank, pair in parts]
-        self.a = torch.cat(a).to(self.weight.device, self.weight.dtype)
-        self.b = torch.cat(b, dim=1).to(self.weight.device, self.weight.dtype)
+        self.a = torch.cat(a).to(self.weight.device, adapters.dtype)
+        self.b = torch.cat(b, dim=1).to(self.weight.device, adapters.dtype)
 
     @property
     def weight(self) -> Any:

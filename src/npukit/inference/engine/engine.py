@@ -35,6 +35,7 @@ from npukit.inference.engine.sequence import Sequence
 from npukit.inference.engine.sizes import blocks_that_fit
 from npukit.inference.engine.tower import Tower
 from npukit.inference.engine.trial import TOKENS, agrees
+from npukit.inference.engine.w8a8 import quantize
 from npukit.launch.abilities import abilities
 from npukit.llm import families
 from npukit.llm.config.use import EngineOptions
@@ -65,6 +66,8 @@ class Engine:
         made_for = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.longest = min(options.max_model_len or made_for or UNLIMITED, made_for or UNLIMITED)
         self.is_paged = options.paged if options.paged is not None else _can_page(model, self.longest)
+        if options.quantization:
+            quantize(model)
         self._adapters, self._loads = Adapters(model), 0
         self._newest: dict[str, str] = {}  # the key of each adapter that requests can ask for, by its name
         prefill = options.max_num_batched_tokens or (8192 if abilities(self.device).own_memory else 512)

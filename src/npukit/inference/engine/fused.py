@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from npukit.inference.engine.w8a8 import W8A8Linear
 
 _TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
@@ -18,13 +19,15 @@ _TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 class Common:
     """The matrix of several layers, and what was computed for those that have not asked for it yet."""
 
-    def __init__(self, linears: list[nn.Linear]) -> None:
+    def __init__(self, linears: list[Any]) -> None:
         self.sizes = [linear.out_features for linear in linears]
-        self.weight = torch.cat([linear.weight.detach() for linear in linears])
-        biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
-        self.bias = torch.cat(biases) if biases else None
+        self.linear = W8A8Linear.joined(linears) if isinstance(linears[0], W8A8Linear) else _joined(linears)
         self.source: Tensor | None = None
         self.kept: tuple[Tensor, ...] = ()
+
+    def compute(self, hidden: Tensor) -> tuple[Tensor, ...]:
+        """The results of all layers."""
+        return torch.split(self.linear(hidden), self.sizes, -1)
 
 
 class Part(nn.Linear):
@@ -33,19 +36,19 @@ class Part(nn.Linear):
     def __init__(self, common: Common, index: int) -> None:
         nn.Module.__init__(self)
         self.common, self.index = [common], index  # in a list: nothing of it is saved or moved twice
-        self.in_features, self.out_features = common.weight.shape[1], common.sizes[index]
-        self.weight = nn.Parameter(torch.split(common.weight, common.sizes)[index], requires_grad=False)
-        bias = None if common.bias is None else nn.Parameter(torch.split(common.bias, common.sizes)[index], False)
+        linear = common.linear
+        self.in_features, self.out_features = linear.in_features, common.sizes[index]
+        self.weight = nn.Parameter(torch.split(linear.weight, common.sizes)[index], requires_grad=False)
+        bias = None if linear.bias is None else nn.Parameter(torch.split(linear.bias, common.sizes)[index], False)
         self.register_parameter("bias", bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """What the first one computed from the same input, or, without that, the layer's own product."""
+        """What the first one computed from the same input; without that, as if all were asked."""
         common = self.common[0]
         if self.index == 0:
-            common.source = hidden
-            common.kept = torch.split(F.linear(hidden, common.weight, common.bias), common.sizes, -1)
+            common.source, common.kept = hidden, common.compute(hidden)
         elif common.source is not hidden:
-            return F.linear(hidden, self.weight, self.bias)
+            return common.compute(hidden)[self.index]
         result = common.kept[self.index]
         if self.index == len(common.sizes) - 1:
             common.source, common.kept = None, ()
@@ -57,10 +60,19 @@ def fuse(model: nn.Module) -> None:
     for module in list(model.modules()):
         for names in _TOGETHER:
             linears: list[Any] = [getattr(module, name, None) for name in names]
-            if all(type(linear) is nn.Linear for linear in linears) and _are_alike(linears):
+            if all(type(linear) in (nn.Linear, W8A8Linear) for linear in linears) and _are_alike(linears):
                 common = Common(linears)
                 for index, name in enumerate(names):
                     setattr(module, name, Part(common, index))
+
+
+def _joined(linears: list[nn.Linear]) -> nn.Linear:
+    first = linears[0]
+    joined = nn.Linear(first.in_features, sum(linear.out_features for linear in linears), bias=False, device="meta")
+    joined.weight = nn.Parameter(torch.cat([linear.weight.detach() for linear in linears]), requires_grad=False)
+    if first.bias is not None:
+        joined.bias = nn.Parameter(torch.cat([linear.bias.detach() for linear in linears]), requires_grad=False)
+    return joined
 
 
 def _are_alike(linears: list[nn.Linear]) -> bool:

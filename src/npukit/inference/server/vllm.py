@@ -84,6 +84,8 @@ def _refuse(use: Use) -> None:
         raise NpukitError("vLLM has no default system message: put it into the chat template, or leave --system out.")
     if use.merged:
         raise NpukitError("vLLM does not merge adapters: give it a name, or merge it first with `npukit export`.")
+    if use.engine.quantization:
+        raise NpukitError("vLLM does not make w8a8 itself: give it a model that `npukit export --w8a8` wrote.")
     if len(use.serve.api_key) > 1:
         raise NpukitError("vLLM takes one key from its environment: give one --api-key.")
 
