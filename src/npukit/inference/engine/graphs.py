@@ -125,5 +125,5 @@ def can_record(model: Any, dtype: torch.dtype) -> bool:
     do, and perhaps code of a family that npukit does not know.
     """
     is_half, family = dtype in (torch.float16, torch.bfloat16), families.of(model.config)
-    is_known = family is not families.UNKNOWN and are_grouped(model)
+    is_known = family is not families.UNKNOWN and are_grouped(model, dtype)
     return abilities(model.device).records_graphs and is_half and is_known

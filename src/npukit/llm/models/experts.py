@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from npukit.launch.abilities import abilities
 
 GROUPED_ON_NPU = "npukit_grouped"
-_GROUPED = frozenset({"grouped_mm", GROUPED_ON_NPU})
+_HOPPER = (9, 0)  # compute capability
 
 
 def use_grouped_experts(model: Any) -> None:
@@ -30,10 +30,17 @@ def use_grouped_experts(model: Any) -> None:
     model.set_experts_implementation("eager" if has_bias else GROUPED_ON_NPU)
 
 
-def are_grouped(model: Any) -> bool:
-    """Whether a model's experts, if it has any, never ask the host for anything."""
-    has_experts = any(hasattr(module, "_is_expert_parallel") for module in model.modules())
-    return not has_experts or model.config._experts_implementation in _GROUPED
+def are_grouped(model: Any, dtype: torch.dtype) -> bool:
+    """Whether a model's experts, if it has any, never ask the host for anything when they compute in this type.
+
+    torch's grouped product does so on CUDA, except in bf16 on Hopper and later.
+    """
+    if not any(hasattr(module, "_is_expert_parallel") for module in model.modules()):
+        return True
+    implementation = model.config._experts_implementation
+    if implementation == "grouped_mm" and abilities(model.device).compiles:
+        return dtype is torch.bfloat16 and torch.cuda.get_device_capability(model.device) >= _HOPPER
+    return bool(implementation == GROUPED_ON_NPU)
 
 
 def _grouped_experts(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
