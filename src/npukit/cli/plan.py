@@ -38,19 +38,23 @@ def plan(
     CONFIG.yaml is the file of `npukit train`, LLaMA-Factory or ms-swift; words after it override it. Neither a card
     nor the model's weights nor the data need to be there: a folder with config.json, or a well-known name, is enough.
     After -- comes any training script, which is always walked through: nothing is computed, but memory is counted.
+    To compare, --card may also name a GPU: H100, H200, A100, L40S, 4090.
 
     Examples:
         npukit plan train.yaml --card 910B3 --devices 8
         npukit plan train.yaml --fit  # what to change if it does not fit
         npukit plan --card 910B4 -- python train.py  # any script: count its memory on a simulated card
     """
-    from npukit.facts.cards import card as find_card
+    from npukit.facts.planning import device_of
 
-    chosen, nodes = find_card(card), nnodes or 1
+    chosen, nodes = device_of(card), nnodes or 1
     ranks = (devices or 1) * nodes
     if not words:
         raise NpukitError("Name a YAML file, or a script after --; see `npukit plan --help`.")
-    if script := _script(words):
+    script = _script(words)
+    if chosen.is_gpu and (walk or script):
+        raise NpukitError(f"A walk needs a simulated Ascend card, and a {chosen.name} is none: plan without --walk.")
+    if script:
         if fit or table:
             raise NpukitError("--fit and --table need a configuration: a script cannot be changed.")
         _walk_script(script, ranks, chosen.name, nodes, auto, json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,12 @@ def known_model(name: str) -> dict[str, Any] | None:
     >>> known_model("Qwen/Qwen2-7B-Instruct")["hidden_size"]
     3584
     """
-    wanted = name.rpartition("/")[2].lower()
-    row = next((row for row in _rows() if f"{wanted}-".startswith(f"{row['name'].lower()}-")), None)
+    wanted = re.sub(r"[-_ ]", "", name.rpartition("/")[2].lower().removeprefix("meta-"))
+    row = next((row for row in _rows() if re.match(_pattern(row["name"]), wanted)), None)
     return {KEYS[key]: value for key, value in row.items() if key in KEYS} if row else None
+
+
+@functools.cache
+def _pattern(name: str) -> str:
+    """A name as people write it, with and without hyphens; a digit or "x" behind it makes it another model."""
+    return re.escape(re.sub(r"[-_ ]", "", name.lower().removeprefix("meta-"))) + r"(?![\d.x])"

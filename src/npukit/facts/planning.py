@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ class Planning:
     computed_again: float
     collective_us: Range
     overlap: Range
+    memory_error: Range
 
 
 @functools.cache
@@ -47,7 +48,8 @@ def planning() -> Planning:
 
 @dataclass(frozen=True)
 class Speed:
-    """The peaks of a device, in operations or bytes a second; links are 0 where no figure is known."""
+    """The peaks of a device, in operations or bytes a second, as far as trainings come near them; links are 0 where no
+    figure is known."""
 
     flops: float
     bandwidth: float
@@ -61,12 +63,39 @@ def speed_of(name: str) -> Speed | None:
     >>> speed_of("910B3").bandwidth
     1759000000000.0
     """
+    row = _gpu(name)
     try:
-        known = card(name)
+        known = row or asdict(card(name))
     except NpukitError:
-        row = next((row for row in gpus() if row["name"].lower() == name.lower()), None)
-        return Speed(row["tflops"] * 1e12, row["bandwidth_gbs"] * 1e9) if row else None
-    if known.tflops is None or known.bandwidth_gbs is None:
         return None
-    links = [(speed or 0.0) * 1e9 for speed in (known.link_gbs, known.network_gbs)]
-    return Speed(known.tflops * 1e12, known.bandwidth_gbs * 1e9, *links)
+    if known["tflops"] is None or known["bandwidth_gbs"] is None:
+        return None
+    rates = [(known[key] or 0.0) * 1e9 for key in ("bandwidth_gbs", "link_gbs", "network_gbs")]
+    return Speed(known["tflops"] * 1e12 * known.get("reaches", 1.0), *rates)
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a training is planned for."""
+
+    name: str
+    usable_mib: int  # left for programs
+    bf16: bool
+    is_gpu: bool
+
+
+def device_of(name: str) -> Device:
+    """An Ascend card, or a GPU to compare with.
+
+    >>> device_of("h100").usable_mib
+    81559
+    """
+    if row := _gpu(name):
+        return Device(row["name"], row["memory_mib"], row.get("bf16", True), is_gpu=True)
+    known = card(name)
+    return Device(known.name, known.memory_mib - planning().idle_mib, known.bf16, is_gpu=False)
+
+
+def _gpu(name: str) -> dict[str, Any] | None:
+    wanted = name.lower()
+    return next((row for row in gpus() if wanted in map(str.lower, (row["name"], *row.get("also", ())))), None)

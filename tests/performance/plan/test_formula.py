@@ -192,3 +192,11 @@ def test_what_does_not_fit_names_the_way_to_a_fit_and_times_have_their_unit(qwen
     assert "--fit" in as_text(plan(config(qwen2_7b), 1, "910B4"))
     assert "--fit" not in as_text(plan(config(qwen2_7b), 1, "910B3"))
     assert duration((1e-8, 3e-8)).endswith(" ms") and duration((1e-4, 3e-4)).endswith(" s")
+
+
+def test_a_gpu_can_be_planned_for_and_is_not_walked_on(npukit: Any, folder: Path) -> None:
+    (folder / "sft.yaml").write_text("model: {path: models/tiny}\ndata: {train: rows.jsonl}\n")
+    found = json.loads(npukit("plan", "sft.yaml", "--card", "h100", "--devices", "8", "--json").stdout)["result"]
+    assert found["card"] == "H100" and found["usable"] > 79 * GIB and found["time"]
+    assert npukit("plan", "sft.yaml", "--card", "H100", "--walk").returncode == 2
+    assert npukit("plan", "sft.yaml", "--card", "H101").returncode == 2

@@ -35,9 +35,12 @@ def test_ranks_on_several_servers_exchange_over_the_network() -> None:
 def test_figures_of_cards_and_gpus() -> None:
     card, gpu = speed_of("910b3"), speed_of("H200")
     assert card and gpu and card.link > card.network > 0 and gpu.bandwidth > card.bandwidth
+    assert gpu.link > gpu.network > 0, "a plan for several GPUs has a time"
     assert speed_of("910A") is None and speed_of("unheard-of") is None
 
 
 def test_a_well_known_name_stands_for_its_variants_alone() -> None:
     assert known_model("qwen/Qwen2-7B-Instruct") == known_model("Qwen2-7B") != known_model("Qwen2-72B")
     assert known_model("Qwen2-7Bx") is None and known_model("someone/else") is None
+    assert known_model("llama3-8b") == known_model("Meta-Llama-3-8B-Instruct") != known_model("Llama-3.2-1B")
+    assert known_model("Qwen2.5-72B") != known_model("Qwen2.5-7B") and known_model("Llama-3.2-11B-Vision") is None

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from math import ceil
 from typing import Any
 
-from npukit.facts.cards import card as find_card
-from npukit.facts.planning import Range, planning, speed_of
+from npukit.facts.planning import Range, device_of, planning, speed_of
 from npukit.llm.config.options import Config
 from npukit.llm.data.count import RowCount, count_rows
 from npukit.llm.models.outline import look_at
@@ -151,7 +150,7 @@ def usable_memory(card: str) -> float:
     >>> usable_memory("910B3") / 2**30
     60.875
     """
-    return (find_card(card).memory_mib - planning().idle_mib) * 2.0**20
+    return device_of(card).usable_mib * 2.0**20
 
 
 def needed_and_usable(config: Config, devices: int, card: str) -> tuple[float, float] | None:

@@ -44,6 +44,12 @@ class MemoryPlan:
         return float(sum(getattr(self, part.name) for part in fields(self)))
 
     @property
+    def range(self) -> tuple[float, float]:
+        """Where the total lies: other tools and settings keep less or more, and the allocator leaves gaps."""
+        low, high = planning().memory_error
+        return self.total * low, self.total * high
+
+    @property
     def allocated(self) -> float:
         """What torch's allocator hands out."""
         return self.total - self.outside
@@ -132,8 +138,9 @@ def memory(config: Config, model: Outline, devices: int) -> MemoryPlan:
     batch, logits = activations(config, model, low), _logits(config, model)
     if kept > low and not stage:
         batch += low * sum(map(prod, model.linear().values()))  # autocast keeps copies until the loss is there
-    # Two temporaries of Adam; DeepSpeed's gradients in fp32 and one; nothing of it if the host does it.
-    update = 0.0 if training.offload else 2.0 * held * trained / (devices if stage else 1)
+    # Two temporaries of Adam in fp32, one in 16 bits; DeepSpeed's gradients in fp32 and one; nothing if the host does it.
+    temporaries = 1.0 if held == 2 and not deepspeed else 2.0
+    update = 0.0 if training.offload else temporaries * held * trained / (devices if stage else 1)
     update += 0.0 if training.offload else _head_gradient(config, model)
     communication = _exchanged(config, model, trained, low) if devices > 1 else 0.0
     steady = weights + gradients + optimizer + max(batch + logits, update) + communication

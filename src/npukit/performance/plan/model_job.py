@@ -19,6 +19,7 @@ from npukit.llm.finetune import rank
 from npukit.llm.finetune.train import adapt, weights_dtype
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
 from npukit.llm.models.attention import register
+from npukit.llm.models.experts import use_grouped_experts
 from npukit.llm.models.forward import share_rows
 from npukit.llm.models.loading import attention_of, auto_class
 from npukit.llm.tasks import task as tasks
@@ -47,6 +48,7 @@ def train_shapes(output: Path) -> None:
         model = adapt(model, config, device)
     # Whole on the card from the start, or on the host until it is shared out.
     model.to_empty(device=device if config.training.parallel == "ddp" else "cpu")
+    use_grouped_experts(model)
     options = config.training.model_copy(
         update={
             "compile": False,

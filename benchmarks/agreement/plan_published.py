@@ -1,0 +1,108 @@
+"""Hold plans against figures that others have published: the speed and the memory of training, on NPUs and GPUs.
+
+python -m benchmarks plan_published prints each claim with its source, the published figure, the range of `npukit plan`
+and whether the figure is inside; the first half of the rows was used to calibrate, the second half was not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from npukit.llm.config.options import Config
+from npukit.performance.plan.job import plan
+
+DATA = Path(__file__).with_name("published_plans.yaml")
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A published figure and what npukit plans for it."""
+
+    text: str
+    source: str
+    published: float
+    low: float
+    high: float
+    calibrates: bool
+
+    @property
+    def inside(self) -> bool:
+        return self.low <= self.published <= self.high
+
+
+def config_of(row: dict[str, Any], sizes: dict[str, list[int]], folder: Path) -> Config:
+    """The configuration of a row; a model that is given by its sizes gets a folder with config.json."""
+    model = row["model"]
+    if model in sizes:
+        layers, hidden, inner, heads, vocabulary = sizes[model]
+        values = {
+            "model_type": "llama",
+            "num_hidden_layers": layers,
+            "hidden_size": hidden,
+            "intermediate_size": inner,
+            "num_attention_heads": heads,
+            "num_key_value_heads": heads,
+            "vocab_size": vocabulary,
+            "tie_word_embeddings": True,
+        }
+        (folder / model).mkdir(exist_ok=True)
+        (folder / model / "config.json").write_text(json.dumps(values))
+        model = str(folder / model)
+    method = row.get("method", "full")
+    return Config(
+        model={"path": model} | ({"dtype": row["dtype"]} if "dtype" in row else {}),
+        data={"train": "rows.jsonl", "cutoff": row["length"]},
+        tuning={"method": method},
+        training={
+            "batch_size": row.get("batch", 1),
+            "accumulation": row.get("accumulation", 1),
+            "activation_checkpointing": row["checkpointing"],
+            "precision": "bf16",
+            "parallel": row.get("parallel", "fsdp2" if row["devices"] > 1 else "ddp"),
+            "max_steps": 1,
+        },
+    )
+
+
+def claims(data: dict[str, Any], folder: Path) -> Iterator[Claim]:
+    """Every row with its range."""
+    for kind in ("speed", "memory"):
+        for number, row in enumerate(data[kind]):
+            made = plan(config_of(row, data["sizes"], folder), row["devices"], row["card"], row.get("nodes", 1))
+            assert made.memory
+            if kind == "speed":
+                assert made.time
+                low, high = made.time.tokens_per_second(made.tokens_per_step / made.devices)
+            else:
+                low, high = (bytes / GIB for bytes in made.memory.range)
+            words = [f"{row['devices']} x {row['card']}", row["model"], row.get("method", "full"), row["length"]]
+            text = ", ".join(map(str, words)) + ", checkpointing" * row["checkpointing"]
+            yield Claim(f"{kind}: {text}", row["source"], row["published"], low, high, number % 2 == 0)
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    data = yaml.safe_load(DATA.read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory() as folder:
+        rows = list(claims(data, Path(folder)))
+    print("| claim | source | published | plan | inside |\n|---|---|---:|---:|---|")
+    for row in rows:
+        print(f"| {row.text} | {row.source} | {row.published:,} | {row.low:,.5g} to {row.high:,.5g} | ", end="")
+        print(f"{'yes' if row.inside else 'no'} |")
+    for name, half in (("calibrated on", True), ("not looked at", False)):
+        found = [row for row in rows if row.calibrates is half]
+        print(f"{name}: {sum(row.inside for row in found)} of {len(found)} inside")
+    print(f"widest range: {max(row.high / row.low for row in rows):.2f}")
+
+
+if __name__ == "__main__":
+    main()
