@@ -138,7 +138,7 @@ def memory(config: Config, model: Outline, devices: int) -> MemoryPlan:
     batch, logits = activations(config, model, low), _logits(config, model)
     if kept > low and not stage:
         batch += low * sum(map(prod, model.linear().values()))  # autocast keeps copies until the loss is there
-    # Two temporaries of Adam in fp32, one in 16 bits; DeepSpeed's gradients in fp32 and one; nothing if the host does it.
+    # Two temporaries of Adam in fp32, one in 16 bits; DeepSpeed's gradients in fp32 and one; none if the host does it.
     temporaries = 1.0 if held == 2 and not deepspeed else 2.0
     update = 0.0 if training.offload else temporaries * held * trained / (devices if stage else 1)
     update += 0.0 if training.offload else _head_gradient(config, model)
