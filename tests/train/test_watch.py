@@ -179,6 +179,27 @@ def test_a_logger_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.Monk
         Watch(options(tmp_path, loggers=["wandb"]), True, 1, 5).began(0)
 
 
+def test_mlflow_gets_the_figures_and_its_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, Any]] = []
+    service = types.ModuleType("mlflow")
+    run = types.SimpleNamespace(info=types.SimpleNamespace(run_id="run7"))
+    service.set_experiment = lambda name: calls.append(("experiment", name))  # type: ignore
+    service.start_run = lambda run_id: calls.append(("start", run_id)) or run  # type: ignore
+    service.log_metrics = lambda figures, step: calls.append(("log", (step, figures["loss"])))  # type: ignore
+    service.end_run = lambda: calls.append(("end", None))  # type: ignore
+    monkeypatch.setitem(sys.modules, "mlflow", service)
+    watch = Watch(options(tmp_path / "mine", plot=False, loggers=["mlflow"]), True, 1, 10)
+    watch.began(0)
+    steps(watch, 1, 10)
+    watch.finish("all steps done")
+    assert calls[:2] == [("experiment", "mine"), ("start", None)] and calls[-1][0] == "end"
+    assert [what for what, _ in calls].count("log") == 4
+    again = Watch(options(tmp_path / "mine", loggers=["mlflow"]), True, 1, 20)
+    again.load_state_dict(watch.state_dict())
+    again.began(10)
+    assert calls[-1] == ("start", "run7")
+
+
 @pytest.mark.parametrize("name", ["wandb", "swanlab"])
 def test_services_get_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     calls: list[tuple[str, Any]] = []

@@ -30,7 +30,7 @@ from npukit.train.mistakes import sentences
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
-Logger = Literal["tensorboard", "wandb", "swanlab"]
+Logger = Literal["tensorboard", "wandb", "swanlab", "mlflow"]
 LOGGERS = str | list[Logger]  # as they may be written
 
 

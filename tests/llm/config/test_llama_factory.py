@@ -190,3 +190,32 @@ def test_advice_is_in_the_words_of_the_file() -> None:
     assert "add training.parallel=ddp to the command" in worded("Set training.parallel=ddp.", names)
     assert "add data.bad_rows=... to the command" in worded("Change data.bad_rows.", {"data.cutoff": "cutoff_len"})
     assert worded("See training.parallel in train.yaml.", {}) == "See training.parallel in train.yaml."
+
+
+def test_keys_of_earlier_releases_are_taken_for_what_they_became() -> None:
+    words = [
+        *("model_name_or_path=m", "dataset=d", "template=qwen", "stage=dpo", "dpo_beta=0.3", "split=train"),
+        *("num_layer_trainable=3", "finetuning_type=freeze", "resources_per_worker=1", "bf16=true"),
+    ]
+    reading = read(None, words, {}, files=False)
+    assert reading.config.preference.beta == 0.3 and reading.config.tuning.layers == 3
+    assert any("dpo_beta is pref_beta since 0.8.0" in note for note in reading.notes)
+    with pytest.raises(NpukitError, match="dpo_beta and pref_beta"):
+        read(None, [*words, "pref_beta=0.1"], {}, files=False)
+    orpo = read(
+        None, ["model_name_or_path=m", "dataset=d", "stage=orpo", "orpo_beta=0.2", "bf16=true"], {}, files=False
+    )
+    assert (orpo.config.task, orpo.config.preference.loss, orpo.config.preference.beta) == ("dpo", "orpo", 0.2)
+
+
+def test_bitsandbytes_is_what_bnb_was_called() -> None:
+    words = [
+        "model_name_or_path=m",
+        "dataset=d",
+        "stage=sft",
+        "quantization_bit=4",
+        "bf16=true",
+        "finetuning_type=lora",
+    ]
+    config = read(None, [*words, "quantization_method=bitsandbytes"], {}, files=False).config
+    assert config.model.quantize == "nf4"

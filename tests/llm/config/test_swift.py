@@ -362,3 +362,30 @@ def test_images_are_limited_by_the_environment() -> None:
 def test_a_model_that_is_not_known_to_see_gets_no_images() -> None:
     with pytest.raises(Mistakes, match="is not known to see"):
         swift("--model Qwen/Qwen2.5-7B-Instruct --dataset AI-ModelScope/LaTeX_OCR#20")
+
+
+def test_flags_of_ms_swift_2_are_taken_for_what_they_became() -> None:
+    old = "--model_id_or_path m --sft_type lora --template_type AUTO --dtype bf16 --dataset d --batch_size 3"
+    more = "--lora_target_modules ALL --lora_dropout_p 0.1 --train_dataset_sample -1 --use_flash_attn false"
+    config = read(None, [*old.split(), *more.split()], {}, "sft", files=False).config
+    assert (config.model.path, config.training.batch_size, config.tuning.dropout) == ("m", 3, 0.1)
+    assert config.tuning.targets == "all-linear" and config.training.precision == "bf16"
+    with pytest.raises(NpukitError, match="NAME#1000"):
+        read(None, [*old.split(), "--train_dataset_sample", "500"], {}, "sft", files=False)
+
+
+def test_whole_modules_may_be_named_beside_all_linear() -> None:
+    words = [
+        "--model",
+        "m",
+        "--dataset",
+        "d",
+        "--target_modules",
+        "all-linear",
+        "embed_tokens",
+        "lm_head",
+        "--lora_dtype",
+        "bfloat16",
+    ]
+    tuning = read(None, words, {}, "sft", files=False).config.tuning
+    assert tuning.targets == "all-linear" and tuning.modules_to_save == ("embed_tokens", "lm_head")

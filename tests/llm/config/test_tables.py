@@ -27,8 +27,11 @@ from npukit.llm.reading.read import read
 def test_every_row_leads_somewhere(dialect: Dialect) -> None:
     known = {*options(Config), "task"}
     for key, row in dialect.rows.items():
-        kinds = [bool(row.to), bool(row.ignored), bool(row.unsupported)]
-        assert sum(kinds) == 1, f"{key} must be translated, ignored or unsupported"
+        kinds = [bool(row.to), bool(row.ignored), bool(row.unsupported), bool(row.renamed)]
+        assert sum(kinds) == 1, f"{key} must be translated, ignored, unsupported or renamed"
+        assert bool(row.renamed) == bool(row.since), key
+        now = dialect.row(row.renamed) if row.renamed else row
+        assert now and not (row.renamed and now.renamed), f"{key} is renamed to a key that is there"
         assert set(row.to) <= known, key
         assert not row.by or row.by in dialect.functions, key
         assert row.by or len(row.to) <= 1, key

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -302,6 +303,13 @@ def _deepspeed_file(path: Path, given: Given) -> Iterator[ConfigProblem]:
         yield ConfigProblem("training.parallel", f"{path} is not a DeepSpeed file: {error}.")
 
 
+def _packages(config: Config, given: Given) -> Iterator[ConfigProblem]:
+    """Packages that an option needs, before a model is loaded in vain."""
+    for name in () if given.theirs else config.training.loggers:  # other tools' report_to was looked at already
+        if find_spec(name) is None:
+            yield ConfigProblem("training.loggers", f"{name} is not installed: pip install {name}, or leave it out.")
+
+
 CHECKS: tuple[Callable[[Config, Given], Iterator[ConfigProblem]], ...] = (
     _options_together,
     _media,
@@ -309,5 +317,6 @@ CHECKS: tuple[Callable[[Config, Given], Iterator[ConfigProblem]], ...] = (
     _data_files,
     _template,
     _words_or_files,
+    _packages,
 )
 CHECKS_WITHOUT_FILES = (_options_together, _media, _template)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from npukit.errors import NpukitError
@@ -50,6 +51,23 @@ class _Service:
         self._module.finish()
 
 
+class _MLflow:
+    """MLflow's tracking server, or the folder that MLFLOW_TRACKING_URI names."""
+
+    def __init__(self, options: TrainOptions, start_step: int) -> None:
+        self._module = _need("mlflow", "mlflow")
+        self._module.set_experiment(options.output.resolve().name)
+        id_file = options.output / "mlflow.id"
+        known = id_file.read_text().strip() if start_step and id_file.exists() else None
+        id_file.write_text(f"{self._module.start_run(run_id=known).info.run_id}\n")
+
+    def log(self, step: int, figures: Mapping[str, float]) -> None:
+        self._module.log_metrics(dict(figures), step=step)
+
+    def close(self) -> None:
+        self._module.end_run()
+
+
 def _need(module: str, package: str) -> Any:
     try:
         return importlib.import_module(module)
@@ -61,7 +79,5 @@ def _need(module: str, package: str) -> Any:
 
 def open_loggers(options: TrainOptions, start_step: int) -> list[Logger]:
     """One for every name in options.loggers."""
-    return [
-        _TensorBoard(options, start_step) if name == "tensorboard" else _Service(name, options, start_step)
-        for name in options.loggers
-    ]
+    kinds: dict[str, Callable[[TrainOptions, int], Logger]] = {"tensorboard": _TensorBoard, "mlflow": _MLflow}
+    return [kinds.get(name, partial(_Service, name))(options, start_step) for name in options.loggers]

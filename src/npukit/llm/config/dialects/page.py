@@ -11,7 +11,7 @@ from npukit.llm.config.schema import options, plain
 
 
 def table(rows: Mapping[str, DialectRow], schema: type[BaseModel]) -> Iterator[str]:
-    """What can be written, what has no effect, and what is rejected."""
+    """What can be written, what has no effect, what is rejected, and what keys were called before."""
     ordered = sorted(rows.items())
     yield from ("| key | here | default |", "|---|---|---|")
     for key, row in ordered:
@@ -21,6 +21,9 @@ def table(rows: Mapping[str, DialectRow], schema: type[BaseModel]) -> Iterator[s
     yield from (f"| `{key}` | {row.ignored} |" for key, row in ordered if row.ignored)
     yield from ("", "Rejected, if it asks for something:", "", "| key | instead |", "|---|---|")
     yield from (f"| `{key}` | {row.unsupported} |" for key, row in ordered if row.unsupported)
+    if renamed := [(key, row) for key, row in ordered if row.renamed]:
+        yield from ("", "Keys of earlier releases:", "", "| key | is called | since |", "|---|---|---|")
+        yield from (f"| `{key}` | `{row.renamed}` | {row.since} |" for key, row in renamed)
 
 
 def _default(row: DialectRow, schema: type[BaseModel]) -> str:

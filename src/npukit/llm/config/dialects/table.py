@@ -31,11 +31,18 @@ class DialectRow(BaseModel):
     ignored: str = ""
     unsupported: str = ""
     harmless: tuple[Any, ...] = ()
+    renamed: str = ""
+    since: str = ""
+    values: Mapping[Any, Any] = {}
 
     @field_validator("to", mode="before")
     @classmethod
     def _as_tuple(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else value
+
+    def value_now(self, value: Any) -> Any:
+        """What the value of a key of earlier releases is called now; None if it asked for nothing."""
+        return self.values[value] if isinstance(value, str | int) and value in self.values else value
 
     def asks_nothing(self, value: Any) -> bool:
         """Whether the value asks for nothing."""

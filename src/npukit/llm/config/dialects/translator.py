@@ -34,6 +34,7 @@ class Translator:
 
     def translate(self) -> None:
         """Every key is translated, named as changing nothing, or refused; none is dropped silently."""
+        self._rename()
         for key, value in list(self.given.values.items()):
             self._look_at(key, value)
         self.values.notes += [f"{', '.join(keys)}: {reason}" for reason, keys in self._ignored.items()]
@@ -47,6 +48,23 @@ class Translator:
                 self._mistake(refused.key, refused.text)
                 if name == "datasets":  # they are given, if wrongly
                     self._set("data.train", MISSING, keys)
+
+    def _rename(self) -> None:
+        """Take the keys of earlier releases for those that they became."""
+        renamed: list[str] = []
+        for key in list(self.given.values):
+            row = self.dialect.row(key)
+            if row is None or not row.renamed:
+                continue
+            place, name, value = self.given.place((key,)), self._written(key), row.value_now(self.given.values[key])
+            if row.renamed in self.given.values and self.given.values[row.renamed] != value:
+                self._mistake(key, f"{name} and {self._written(row.renamed)} say different things: remove one.")
+            elif value is not None:
+                self.given.set((row.renamed,), value, place, name)
+            del self.given.values[key]
+            renamed.append(f"{key} is {row.renamed} since {row.since}")
+        if renamed:
+            self.values.notes.append(f"keys of earlier releases: {', '.join(renamed)}")
 
     def _copy(self) -> None:
         """The keys whose values can be taken as they are; a default gives way to what is written."""

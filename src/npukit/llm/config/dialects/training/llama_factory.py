@@ -16,19 +16,21 @@ def task(values: Values) -> Translated:
         raise RefusedValue("do_train", "do_train must be true: this command trains.")
     if values.get("stage") == "ppo":
         raise RefusedValue("stage", "stage ppo is not supported yet: sft, pt, dpo, kto and rm are.")
-    stages = {stage: stage for stage in ("sft", "pt", "dpo", "kto", "rm")}
+    stages = {stage: stage for stage in ("sft", "pt", "dpo", "kto", "rm")} | {"orpo": "dpo"}  # a stage until 0.7.1
     return {"task": values.choice("stage", stages, otherwise="sft")}
 
 
 def preference(values: Values) -> Translated:
     """pref_loss names the method; kto_pair was never one of its own."""
-    if values.get("stage") not in ("dpo", "kto"):
+    if values.get("stage") not in ("dpo", "kto", "orpo"):
         return {}
     if values.get("ref_model") or values.get("ref_model_adapters"):
         raise RefusedValue("ref_model", "ref_model is not supported: the reference is the model before it is trained.")
     losses = ("sigmoid", "hinge", "ipo", "orpo", "simpo")
     return {
-        "preference.loss": values.choice("pref_loss", losses, otherwise="sigmoid"),
+        "preference.loss": "orpo"
+        if values.get("stage") == "orpo"
+        else values.choice("pref_loss", losses, otherwise="sigmoid"),
         "preference.beta": values.number("pref_beta", 0.1),
         "preference.sft_weight": values.number("pref_ftx", 0.0),
         "preference.sft_mean": "rows",

@@ -65,17 +65,21 @@ def targets(values: Values) -> Translated:
     if regex := values.get("target_regex"):
         return {"tuning.targets": regex}
     names = values.words("target_modules") or ["all-linear"]
-    if names == ["all-linear"]:
-        return {"tuning.targets": "all-linear"}
     if other := next((name for name in names if name.startswith("all-") and name != "all-linear"), None):
         raise RefusedValue(
             "target_modules", f"target_modules {other} is not supported: use all-linear, or names of modules."
         )
+    if "all-linear" in names:
+        return {"tuning.targets": "all-linear"}  # modules that are named besides are in it, or are kept whole
     return {"tuning.targets": names}
 
 
 def modules_to_save(values: Values) -> Translated:
-    return {"tuning.modules_to_save": values.words("modules_to_save")}
+    named = values.words("target_modules") if "all-linear" in values.words("target_modules") else []
+    whole = [name for name in named if name in ("embed_tokens", "lm_head")]
+    if whole:
+        values.notes.append(f"target_modules: {', '.join(whole)} are trained as a whole, beside the adapters")
+    return {"tuning.modules_to_save": list(dict.fromkeys([*values.words("modules_to_save"), *whole]))}
 
 
 def lora_init(values: Values) -> Translated:

@@ -114,7 +114,7 @@ def logging(values: Values) -> Translated:
     return {}
 
 
-LOGGERS = ("tensorboard", "wandb", "swanlab")
+LOGGERS = ("tensorboard", "wandb", "swanlab", "mlflow")
 
 
 def loggers(values: Values) -> Translated:
@@ -213,7 +213,7 @@ def quantized(values: Values, bits: str, method: str, kind: str) -> Translated:
         return {}
     if str(values.get(method)).lower() == "hqq":
         return {"model.quantize": values.choice(bits, {"4": "hqq"}, otherwise="4")}
-    if values.get(method) not in (None, "bnb", "BNB"):
+    if values.get(method) not in (None, "bnb", "BNB", "bitsandbytes"):
         text = f"{method} {values.get(method)} is not supported: use bnb or hqq, which need no package here."
         raise RefusedValue(method, text)
     if kind != "nf4":
