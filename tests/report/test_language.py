@@ -25,6 +25,7 @@ from npukit.llm.config.explain import as_data
 from npukit.llm.config.options import Config
 from npukit.migrate.rules import all_rules
 from npukit.performance.advise.rules import all_rules as advice_rules
+from npukit.performance.plan.text import PARTS, ROLES
 from npukit.report.language import FOLDER, catalogue, chinese, language
 from npukit.report.wrapping import columns, wrap
 
@@ -136,6 +137,14 @@ def test_a_finding_is_shown_in_chinese_and_is_english_for_programs(
     result = json.loads(npukit("analyze", "a.py", "--json", cwd=tmp_path).stdout)["result"]
     assert result["summary"].startswith("Verdict") and not HAN.search(json.dumps(result, ensure_ascii=False))
     assert "是否想写 --target" in npukit("analyze", "--targe").stderr
+
+
+def test_a_plan_is_shown_in_chinese_line_by_line(npukit: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    assert [part for part in (*PARTS.values(), *ROLES.values()) if chinese(f"1.0 GiB  {part}") is None] == []
+    (tmp_path / "a.yaml").write_text("model: {path: Qwen/Qwen2-7B-Instruct}\ndata: {train: a.jsonl}\n")
+    monkeypatch.setenv("NPUKIT_LANG", "zh")
+    lines = npukit("plan", "a.yaml", "--devices", "8", cwd=tmp_path).stdout.splitlines()
+    assert len(lines) > 10 and [line for line in lines if line and not HAN.search(line)] == []
 
 
 def test_mistakes_are_told_in_chinese_each_with_its_place(npukit: Any, tmp_path: Path, monkeypatch: Any) -> None:

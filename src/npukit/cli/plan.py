@@ -13,6 +13,7 @@ from npukit.cli.options import AutoOption, CardOption, DevicesOption, JsonOption
 from npukit.cli.results import show
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
+from npukit.report.language import translated
 
 Words = Annotated[
     list[str] | None, typer.Argument(metavar="CONFIG.yaml [KEY=VALUE]… | -- python SCRIPT [ARGS]", show_default=False)
@@ -76,12 +77,12 @@ def plan(
     planned = make_plan(config, ranks, chosen.name, nodes)
     if fit and planned.fits is False:
         better = find_fit(config, ranks, chosen.name, nodes, walk)
-        show(better.as_json(), lambda: text.fit_text(better, ranks), json)
+        show(better.as_json(), lambda: translated(text.fit_text(better, ranks)), json)
         return
     if walk:
         _tell_walk(chosen.name)
         planned = walked(planned, config)
-    show(planned.as_json(), lambda: text.as_text(planned), json)
+    show(planned.as_json(), lambda: translated(text.as_text(planned)), json)
 
 
 def _walk_script(script: list[str], devices: int, card: str, nodes: int, auto: bool, json: bool) -> None:
@@ -91,7 +92,7 @@ def _walk_script(script: list[str], devices: int, card: str, nodes: int, auto: b
     _tell_walk(card)
     seen = walk_of_script(script, devices, card, nodes, auto)
     lines = [*walk_lines(seen, card), "", *(time_lines(seen.time) if seen.time else ())]
-    show(seen.as_json(), "\n".join(lines), json)
+    show(seen.as_json(), translated("\n".join(lines)), json)
 
 
 def _tell_walk(card: str) -> None:

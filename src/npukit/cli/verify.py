@@ -11,6 +11,7 @@ import typer
 from npukit.cli.options import DeviceOption, DevicesOption, JsonOption, report_option
 from npukit.cli.results import show
 from npukit.launch.devices import Wanted
+from npukit.report.language import translated
 from npukit.report.terminal import printable
 
 
@@ -57,4 +58,4 @@ def verify(
         from npukit.verify.migrated import migration_between
 
         write_report(migration_between(before, after), report, as_page(result))
-    show(result, lambda: printable(as_text(result)), json, 0 if result.same else 1)
+    show(result, lambda: translated(printable(as_text(result))), json, 0 if result.same else 1)
