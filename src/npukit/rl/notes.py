@@ -21,7 +21,8 @@ class Notes:
 
     def __init__(self, options: GrpoOptions, collate: SampleCollator, parallel: Parallel, repeats: int) -> None:
         self._options, self._collate, self._parallel = options, collate, parallel
-        self._reference = InitialWeights(parallel.module) if options.beta else None
+        with parallel.whole_weights():
+            self._reference = InitialWeights(parallel.module) if options.beta else None
         self._masks = options.top_entropy_quantile < 1
         self._keeps_old = repeats > 1 or self._masks or (options.kl_in_reward and options.beta > 0)
 
@@ -59,7 +60,7 @@ class Notes:
     @torch.no_grad()
     def _think(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
         with self._parallel.autocast():
-            return log_probabilities(self._parallel.model, batch, self._options.temperature)
+            return log_probabilities(self._parallel.module, batch, self._options.temperature)
 
 
 def _note(name: str, values: Tensor, samples: Sequence[RolloutSample]) -> None:

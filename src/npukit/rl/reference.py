@@ -10,12 +10,13 @@ from torch import Tensor, nn
 class InitialWeights:
     """Inside, a model has the trained weights that it began with; an adapter that was continued is as it was, too.
 
-    Only what is trained is kept twice: with LoRA that is little.
+    Only what is trained is kept twice: with LoRA that is little. Weights that ranks share must be whole when it is made
+    and entered.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._first: list[Tensor] = [parameter.detach().clone() for parameter in self._parameters]
+        self._model = model
+        self._first: list[Tensor] = [parameter.detach().clone() for parameter in self._trained()]
 
     def __enter__(self) -> None:
         self._swap()
@@ -25,6 +26,9 @@ class InitialWeights:
     ) -> None:
         self._swap()
 
+    def _trained(self) -> list[nn.Parameter]:
+        return [parameter for parameter in self._model.parameters() if parameter.requires_grad]
+
     def _swap(self) -> None:
-        for number, parameter in enumerate(self._parameters):
+        for number, parameter in enumerate(self._trained()):
             parameter.data, self._first[number] = self._first[number], parameter.data

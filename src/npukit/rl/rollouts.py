@@ -90,7 +90,8 @@ class GrpoRollouts:
     def metrics(self, _model: Any, prompts: Sequence[RolloutPrompt]) -> dict[str, float]:
         """The mean reward of one answer to each prompt; `loss` is its negative, of which less is better."""
         seeds = [seed_of(self._config.training.seed, -1, prompt.number) for prompt in prompts]
-        samples = self._collector.answer(prompts, seeds, 0)
+        with self._parallel.whole_weights():
+            samples = self._collector.answer(prompts, seeds, 0)
         self._parallel.model.eval()
         reward = float(self._collector.totals(samples).nanmean().nan_to_num(0.0))
         return {"loss": -reward, "reward": reward, "length": sum(len(sample.ids) for sample in samples) / len(samples)}
@@ -100,12 +101,14 @@ class GrpoRollouts:
         collector.begin()
         wanted = self.rows(self._parallel.world_size)
         prompts = [given[number % len(given)] for number in range(wanted)]  # an epoch may end with fewer
-        samples = collector.collect(generation, prompts, step)
-        self.figures = figures_of(samples, collector.totals(samples), collector.names, self._options.num_generations)
-        if self._options.dynamic_sample:
-            samples = collector.replaced(generation, samples, step)
-        self._samples = samples
-        self._notes.add(samples, [numbers for part in self._dealt(generation) for _, numbers, _ in part])
+        with self._parallel.whole_weights():
+            samples = collector.collect(generation, prompts, step)
+            totals = collector.totals(samples)
+            self.figures = figures_of(samples, totals, collector.names, self._options.num_generations)
+            if self._options.dynamic_sample:
+                samples = collector.replaced(generation, samples, step)
+            self._samples = samples
+            self._notes.add(samples, [numbers for part in self._dealt(generation) for _, numbers, _ in part])
         rewards = torch.tensor([sample.rewards for sample in samples])
         values = advantages(rewards, collector.weights, self._options, self._notes.distances(samples)).tolist()
         for sample, advantage in zip(samples, values, strict=True):

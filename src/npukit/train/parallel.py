@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import socket
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ from npukit.train.optimizer import Groups, make_optimizer, parameter_groups
 from npukit.train.options import TrainOptions
 from npukit.train.other_optimizers import is_other, make_other
 from npukit.train.precision import autocast, choose_precision, make_scaler
+from npukit.train.shards import unsharded, without_hooks_of
 from npukit.train.state import (
     copies,
     host_copy,
@@ -132,6 +134,15 @@ class Parallel:
     def exchanging(self, gradients: bool) -> AbstractContextManager[Any]:
         """Forward and backward inside; gradients of all but the last batch of a step stay where they are."""
         return nullcontext() if gradients else self.accelerator.no_sync(self.model)
+
+    @contextmanager
+    def whole_weights(self) -> Iterator[None]:
+        """Inside, every rank has all weights, and computes without the others; they are not to be trained there."""
+        if self.sharded:
+            with unsharded(self.module), without_hooks_of("torch.distributed.fsdp", self.module):
+                yield
+        else:
+            yield
 
     def backward(self, loss: Tensor) -> None:
         scaled: Any = self.scaler.scale(loss) if self.scaler else loss

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 
@@ -10,3 +16,35 @@ def local(value: Tensor) -> Tensor:
     """What this rank holds of a tensor, detached: all of it where nothing is shared."""
     value = value.detach()
     return value.to_local() if isinstance(value, DTensor) else value
+
+
+@contextmanager
+def unsharded(model: nn.Module) -> Iterator[None]:
+    """Inside, FSDP2 has gathered all parameters of a model, in the type that they compute in."""
+    parts = [part for part in model.modules() if isinstance(part, FSDPModule)]
+    for part in parts:
+        part.reshard()  # what an evaluation left gathered may be older than the last update
+        part.unshard()
+    try:
+        yield
+    finally:
+        for part in parts:
+            part.reshard()
+
+
+@contextmanager
+def without_hooks_of(package: str, model: nn.Module) -> Iterator[None]:
+    """Inside, the forward hooks of a package are not called, such as those that gather weights and let them go."""
+    tables = [table for part in model.modules() for table in (part._forward_pre_hooks, part._forward_hooks)]
+    before: list[OrderedDict[int, Any]] = [table.copy() for table in tables]
+    for table in tables:
+        for number, hook in list(table.items()):
+            if str(getattr(hook, "__module__", "")).startswith(package):
+                del table[number]
+    try:
+        yield
+    finally:
+        for table, hooks in zip(tables, before, strict=True):  # in the order in which they were
+            added = {number: hook for number, hook in table.items() if number not in hooks}
+            table.clear()
+            table.update(hooks | added)

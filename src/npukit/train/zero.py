@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from npukit.train.deepspeed_config import deepspeed_config
 from npukit.train.optimizer import Groups, make_optimizer, parameter_groups
 from npukit.train.options import TrainOptions
 from npukit.train.parallel import Parallel, forget_earlier_set_up, pretend_to_be_launched
+from npukit.train.shards import without_hooks_of
 
 STATES = "zero"  # the folder in a checkpoint that DeepSpeed writes
 
@@ -52,17 +54,28 @@ class Zero(Parallel):
         deepspeed = _import_deepspeed(self.device)
         with redirect_stdout(io.StringIO()):  # of what it compiles it tells with print
             self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+        self._engine.register_forward_pre_hook(self._in_its_type, with_kwargs=True)
         self.model = self._engine
         self.optimizer = self._engine.optimizer
 
-    def move(self, batch: Any) -> Any:
+    def _in_its_type(self, _engine: nn.Module, args: Any, kwargs: Any) -> Any:
         """DeepSpeed turned the weights into bf16 or fp16; what is fed to them follows."""
-        moved = super().move(batch)
-        return recursively_apply(lambda tensor: tensor.to(self.dtype), moved, test_type=_is_float)
+        return recursively_apply(lambda tensor: tensor.to(self.dtype), (args, kwargs), test_type=_is_float)
 
     def exchanging(self, gradients: bool) -> AbstractContextManager[Any]:
         self._engine.set_gradient_accumulation_boundary(gradients)
         return nullcontext()
+
+    @contextmanager
+    def whole_weights(self) -> Iterator[None]:
+        if self._shares_weights:
+            import deepspeed
+
+            gathered = deepspeed.zero.GatheredParameters(list(self.module.parameters()))
+            with gathered, without_hooks_of("deepspeed", self.module):
+                yield
+        else:
+            yield
 
     def backward(self, loss: Tensor) -> None:
         self._engine.backward(loss, scale_wrt_gas=False)

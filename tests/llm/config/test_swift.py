@@ -323,14 +323,17 @@ def test_grpo() -> None:
         "temperature": 0.9,
     }
     assert any("vllm_mode" in note and "weights that are trained" in note for note in reading.notes)
-    rloo = swift(f"{SFT} --rlhf_type grpo --reward_funcs format --advantage_estimator rloo", "rlhf").config.grpo
+    config = swift(
+        f"{SFT} --rlhf_type grpo --reward_funcs format --advantage_estimator rloo --deepspeed zero3", "rlhf"
+    ).config
+    assert config.training.parallel == "zero3"
+    rloo = config.grpo
     assert (rloo.loss_type, rloo.kl_in_reward, rloo.scale_rewards) == ("grpo", True, "none")
 
 
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ("--reward_funcs format --deepspeed zero3", "task grpo samples with the whole weights on each device"),
         ("--reward_funcs format --multi_turn_scheduler tips", "answers of several turns are not sampled yet"),
         ("--reward_funcs format --external_plugins none.py", "there is no Python file none.py"),
         ("--reward_funcs soft_overlong", "soft_overlong needs it"),

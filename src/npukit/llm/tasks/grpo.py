@@ -15,8 +15,6 @@ from npukit.llm.tasks.task import Learning, Task
 
 NOT_COLUMNS = ("messages", "conversations", "conversation")  # reward functions are told the messages besides
 
-WHOLE = ("ddp", "zero1", "zero2")  # ways to share the work in which each device has all weights
-
 
 class GRPO(Task):
     """Answers that are better than the others to the same prompt become likelier."""
@@ -38,9 +36,6 @@ class GRPO(Task):
                 "rewards.functions",
                 "task grpo needs rewards: functions, Python files (plugins) or models.",
             )
-        if training.parallel not in WHOLE:
-            text = f"task grpo samples with the whole weights on each device: use {', '.join(WHOLE)}."
-            yield "training.parallel", text
         for file in rewards.plugins:
             if not file.is_file():
                 yield "rewards.plugins", f"there is no Python file {file}."
