@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from npukit.errors import NpukitError
 from npukit.llm.chat.templates import Template, find_template
@@ -65,6 +67,25 @@ def test_tokens_are_those_of_the_tokenizer(tiny_tokenizer: Any) -> None:
     ids = tiny_tokenizer.apply_chat_template(TURNS)["input_ids"]
     tokens = one(encoder(tiny_tokenizer, train_on_prompt=True), TURNS).tokens
     assert tokens.tolist() == ids
+
+
+def test_a_prompt_is_what_the_tokenizer_makes_of_the_text_before_the_answer(tiny_tokenizer: Any) -> None:
+    ids = tiny_tokenizer.apply_chat_template(TURNS[:3], add_generation_prompt=True)["input_ids"]
+    for cutoff in (len(ids), len(ids) - 1):
+        prompt = encoder(tiny_tokenizer, "grpo", cutoff=cutoff).prompt(TURNS[:3])
+        assert isinstance(prompt, BadRow) if cutoff < len(ids) else (~prompt.tokens).tolist() == ids
+    shorter = encoder(tiny_tokenizer, "grpo", cutoff=len(ids) - 1, too_long="cut_start").prompt(TURNS[:3])
+    assert isinstance(shorter, Encoded) and shorter.was_cut and (~shorter.tokens).tolist()[-8:] == ids[-8:]
+
+
+def test_a_prompt_needs_no_answer_that_the_tokenizer_knows() -> None:
+    """A vocabulary of words, without one for what it does not know and without a mark for the end."""
+    vocabulary = Tokenizer(models.WordLevel({"one": 0, "plus": 1}))
+    vocabulary.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=vocabulary)
+    tokenizer.chat_template = "{% for message in messages %}{{ message.content + ' ' }}{% endfor %}"
+    prompt = encoder(tokenizer, "grpo").prompt(talk("one plus one"))
+    assert isinstance(prompt, Encoded) and (~prompt.tokens).tolist() == [0, 1, 0]
 
 
 def test_the_system_message_is_for_rows_without_one(tiny_tokenizer: Any) -> None:

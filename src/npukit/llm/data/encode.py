@@ -179,13 +179,41 @@ class Encoder:
 
     def prompt(self, question: Conversation) -> Encoded | BadRow:
         """The tokens of a question, up to where an answer begins; none of them counts."""
-        encoded = self.encode([[*question, {"role": "assistant", "content": STAND_IN}]])[0]
+        turns = [*question, {"role": "assistant", "content": STAND_IN}]
+        tokens = self._peers_prompt(turns) if self._writer else self._rendered_prompt(turns)
+        if isinstance(tokens, BadRow):
+            return tokens
+        if not len(tokens):
+            return BadRow("has a question without tokens: the tokenizer knows none of its words")
+        if len(tokens) <= self._data.cutoff:
+            return Encoded(tokens)
+        if self._data.too_long != "cut_start":
+            return self._long_question()
+        return Encoded(_cut(tokens, [(len(tokens), len(tokens))], self._data.cutoff), was_cut=True)
+
+    def _long_question(self) -> BadRow:
+        return BadRow(f"has a question of more than {self._data.cutoff} tokens (data.cutoff)")
+
+    def _rendered_prompt(self, turns: Conversation) -> Tokens | BadRow:
+        """The tokens of the text before the last answer, whatever the tokenizer would make of that answer."""
+        assert self._renderer
+        try:
+            rendered = self._renderer.render(self._with_system(turns))
+        except NotRendered as error:
+            return BadRow(str(error))
+        if not rendered.answers:
+            return BadRow("has a question after which the chat template writes no answer")
+        text = rendered.text[: rendered.answers[-1][0]]
+        return ~np.array(self._tokenizer.encode(text, add_special_tokens=False), dtype=np.int32)
+
+    def _peers_prompt(self, turns: Conversation) -> Tokens | BadRow:
+        encoded = self._as_the_peer(turns)
         if isinstance(encoded, BadRow):
             return encoded
-        begin = int(np.flatnonzero(encoded[0].tokens >= 0)[0])
         if encoded[0].was_cut and self._data.too_long != "cut_start":
-            return BadRow(f"has a question of more than {self._data.cutoff} tokens (data.cutoff)")
-        return Encoded(encoded[0].tokens[:begin], encoded[0].was_cut)
+            return self._long_question()
+        tokens, counted = encoded[0].tokens, np.flatnonzero(encoded[0].tokens >= 0)
+        return tokens[: counted[0]] if len(counted) else tokens
 
     def text(self, text: Conversation | list[int]) -> list[Encoded] | BadRow:
         """What the tokenizer makes of a text, or of a text and another, unless a chat template is wanted."""
