@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
@@ -36,7 +34,7 @@ def unsharded(model: nn.Module) -> Iterator[None]:
 def without_hooks_of(package: str, model: nn.Module) -> Iterator[None]:
     """Inside, the forward hooks of a package are not called, such as those that gather weights and let them go."""
     tables = [table for part in model.modules() for table in (part._forward_pre_hooks, part._forward_hooks)]
-    before: list[OrderedDict[int, Any]] = [table.copy() for table in tables]
+    before = [dict(table) for table in tables]
     for table in tables:
         for number, hook in list(table.items()):
             if str(getattr(hook, "__module__", "")).startswith(package):
