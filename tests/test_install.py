@@ -108,6 +108,7 @@ USES = [
     Use("schema", "--help"),
     Use("docs", ""),
     Use("skill", ""),
+    Use("mcp", "{folder}", "mcp"),
 ]
 
 

@@ -14,7 +14,7 @@ from npukit.report.result import SCHEMA_VERSION
 from .test_conventions import COMMANDS
 
 # Verbs that have no result: they end when the user does. A server has one with --dry-run.
-WITHOUT = {"chat", "studio"}
+WITHOUT = {"chat", "studio", "mcp"}
 CONFIG = {"model": {"path": "Qwen/Qwen2-7B-Instruct"}, "data": {"train": "rows.jsonl"}}
 PROJECT = "import torch\n\nmodel = torch.nn.Linear(2, 2).cuda()\n"
 # A command line of a verb, and what is in its result.
@@ -35,6 +35,7 @@ USES = {
     "serve": ("model --dry-run", {"model", "engine", "serve"}),
     "explain": ("507018", {"known", "explanations"}),
     "sim info": ("", {"cards", "parts"}),
+    "report": ("", {"versions", "environment", "doctor", "file"}),
     "docs": ("fine-tune", {"page", "title", "text"}),
     "skill": ("", {"files"}),
 }

@@ -13,13 +13,18 @@ from npukit.cli.results import show
 from npukit.cli.verbs import VERBS
 from npukit.errors import NpukitError
 from npukit.report.language import language
+from npukit.report.terminal import printable
 
 PARTS = ("guides", "concepts", "reference")
+MOST, LINE = 20, 160  # pages that a search shows, and characters of the line of each
 
 
 def docs(
     page: Annotated[
         str | None, typer.Argument(help="A page or a command, such as fine-tune.", show_default=False)
+    ] = None,
+    search: Annotated[
+        str | None, typer.Option("--search", metavar="WORDS", show_default=False, help="Find these words in all pages.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -27,10 +32,15 @@ def docs(
 
     Examples:
         npukit docs  # the list
-        npukit docs fine-tune
         npukit docs precision  # the guide of a command
+        npukit docs --search "gradient overflow"
     """
     pages = _pages()
+    if search is not None:
+        found = _found(search, pages)
+        text = "\n".join(f"{each['page']:<22}{each['line']}" for each in found) or f"No page has {printable(search)}."
+        show({"search": search, "pages": found}, text, json, 0 if found else 1)
+        return
     if page is None:
         titles = {name: _title(file) for name, file in pages.items()}
         rows = [{"page": name, "title": title} for name, title in titles.items()]
@@ -57,6 +67,20 @@ def _pages() -> dict[str, Path]:
         pages |= {file.stem: file for file in sorted((folder / part).glob("*.md")) if file.stem != "README"}
         pages |= {file.parent.name: file for file in sorted((folder / part).glob("*/README.md"))}
     return {name: file for name, file in pages.items() if not name.endswith(".zh")}
+
+
+def _found(search: str, pages: dict[str, Path]) -> list[dict[str, str]]:
+    """The pages that have all these words, those with most of them first, each with the line that has most."""
+    words = search.lower().split()
+    found: list[tuple[int, dict[str, str]]] = []
+    for name, file in pages.items() if words else ():
+        text = _translated(file).read_text(encoding="utf-8")
+        counts = [text.lower().count(word) for word in words]
+        if all(counts):
+            line = max(text.splitlines(), key=lambda line: sum(word in line.lower() for word in words))
+            shown = line.strip(" #|-*")[:LINE]
+            found.append((sum(counts), {"page": name, "title": _title(file), "line": shown}))
+    return [each for _, each in sorted(found, key=lambda pair: -pair[0])[:MOST]]
 
 
 def _translated(file: Path) -> Path:

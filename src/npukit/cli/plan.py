@@ -52,7 +52,7 @@ def plan(
     ranks = (devices or 1) * nodes
     if not words:
         raise NpukitError("Name a YAML file, or a script after --; see `npukit plan --help`.")
-    script = _script(words)
+    script = script_of(words)
     if chosen.is_gpu and (walk or script):
         raise NpukitError(f"A walk needs a simulated Ascend card, and a {chosen.name} is none: plan without --walk.")
     if script:
@@ -99,7 +99,7 @@ def _tell_walk(card: str) -> None:
     print(f"npukit: walking through two steps on a simulated {card}, which can take a minute", file=sys.stderr)
 
 
-def _script(words: list[str]) -> list[str]:
+def script_of(words: list[str]) -> list[str]:
     """The script or module of a command; nothing if it is a configuration."""
     from npukit.cli.run import check_command
 

@@ -82,6 +82,7 @@ VERBS = {
         Verb("sim", page="simulated-npu"),
         Verb("docs", page="index"),
         Verb("skill", page="agents"),
+        Verb("mcp", page="agents", extra="mcp"),
     ),
 }
 
