@@ -111,6 +111,12 @@ def adapter(values: Values) -> Translated:
     return {"model.adapter": paths[0]} if paths else {}
 
 
+def most_rows(values: Values) -> Translated:
+    """As ms-swift 2 limited them; -1 was all."""
+    most = int(values.number("train_dataset_sample", -1))
+    return {"data.max_rows": most} if most > 0 else {}
+
+
 def rope(values: Values) -> Translated:
     """A word, which max_model_len says the factor of, or what config.json would have."""
     wanted = values.get("rope_scaling")
@@ -311,7 +317,22 @@ def learning_rate(values: Values) -> Translated:
     return {"training.learning_rate": values.get("learning_rate", 1e-5 if tuner == "full" else 1e-4)}
 
 
-OWN = (task, preference, head, hub, dtype, adapter, template, system, cutoff, datasets, validation, evaluation, shuffle)
+OWN = (
+    task,
+    preference,
+    head,
+    hub,
+    dtype,
+    adapter,
+    template,
+    system,
+    cutoff,
+    datasets,
+    validation,
+    evaluation,
+    shuffle,
+    most_rows,
+)
 ALSO = (bad_rows, folder, packing, loss_on, tool_format, output, resume, images)
 MORE = (new_tokens, rope, grpo, optimizer, accumulation, learning_rate)
 FUNCTIONS = {function.__name__: function for function in (*OWN, *ALSO, *MORE, *TUNING)}

@@ -185,6 +185,7 @@ def _fsdp(wanted: Any, values: Values) -> Translated:
 def _deepspeed(wanted: Any, values: Values) -> Translated:
     if not isinstance(wanted, str):
         raise RefusedValue("deepspeed", f"deepspeed must be one of {', '.join(PRESETS)}, or a JSON file.")
+    wanted = wanted.removeprefix("default-")  # as ms-swift 2 called its files
     if Path(wanted).is_file():
         return {"training.parallel": wanted}
     # The files that come with LLaMA-Factory and ms-swift are named after what is in them.
