@@ -34,7 +34,7 @@ def selftest(
     output: Annotated[Path, output_option("File for the results, to send back.", "FILE", str(FILE), file_place)] = FILE,
     json: JsonOption = False,
 ) -> None:
-    """Run npukit's own checks on this device, and write the results to a file.
+    """Run npukit's own checks on this device, and keep the results.
 
     Operators, collectives, training, serving and precision are compared with results that npukit brings along. Each
     group runs in a process of its own: what crashes or hangs is a failed check. The file has no secrets, paths, user or
