@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
+from npukit.inference.pictures import read
 from npukit.llm import families
 from npukit.llm.config.options import Config
 from npukit.llm.data.collate import Collator
@@ -36,9 +39,7 @@ VISION = {
 }
 
 
-def seen(config: Any, folder: Path) -> dict[str, Any]:
-    """Two rows with three images as one batch."""
-    from PIL import Image
+def images_of(config: Any, folder: Path) -> Images:
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
     patch = config.vision_config.patch_size
@@ -46,7 +47,14 @@ def seen(config: Any, folder: Path) -> dict[str, Any]:
     vision = families.vision_of(config)
     assert vision
     data = Config.model_validate({"model": {"path": "x"}, "data": {"train": ["x"], "media_dir": folder}}).data
-    images = Images(vision, processor, config, data)
+    return Images(vision, processor, config, data)
+
+
+def seen(config: Any, folder: Path) -> dict[str, Any]:
+    """Two rows with three images as one batch."""
+    from PIL import Image
+
+    images = images_of(config, folder)
     random = np.random.default_rng(0)
     rows = []
     for sizes in ([(150, 260), (60, 60)], [(90, 120)]):
@@ -94,6 +102,48 @@ def test_loss_and_gradients_are_the_cpus(family: str, tmp_path: Path) -> None:
     assert found["npu", torch.float32][0] == pytest.approx(wanted_loss, abs=1e-5)
     torch.testing.assert_close(found["npu", torch.float32][1], gradient, rtol=1e-3, atol=1e-6)
     assert found["npu", torch.bfloat16][0] == pytest.approx(wanted_loss, abs=2e-2)
+
+
+def asked(config: Any, pictures: list[list[tuple[int, int]]]) -> list[Request]:
+    """Prompts with pictures of these sizes, or none."""
+    from PIL import Image
+
+    images = images_of(config, Path())
+    random = np.random.default_rng(1)
+    requests = []
+    for sizes in pictures:
+        measured = []
+        ids = random.integers(10, 300, 5).tolist()
+        for size in sizes:
+            content = io.BytesIO()
+            Image.fromarray(random.integers(0, 255, (*size[::-1], 3), np.uint8)).save(content, "PNG")
+            measured.append(images.measure_content(content.getvalue(), "the picture"))
+            ids += [*[IMAGE] * measured[-1].size.tokens, *random.integers(10, 300, 4).tolist()]
+        media = None if not sizes else read(images, measured, ids)
+        greedy = SamplingParams(temperature=0, max_tokens=4, logprobs=0)
+        requests.append(Request(tuple(ids), greedy, multimodal=media))
+    return requests
+
+
+@pytest.mark.parametrize("family", VISION)
+def test_answers_about_pictures_are_the_cpus(family: str) -> None:
+    """In chunks, with a request of text between; by fused operators and graphs in half precision."""
+    from transformers import AutoConfig, AutoModelForImageTextToText
+
+    torch.manual_seed(0)
+    shape = AutoConfig.for_model(family, text_config=TEXT, vision_config=VISION[family], image_token_id=IMAGE)
+    model = AutoModelForImageTextToText.from_config(shape)
+    requests = asked(shape, [[(150, 260), (60, 60)], [], [(90, 120)]])
+    size = {"max_num_seqs": 4, "max_model_len": 300, "max_num_batched_tokens": 50}
+    found = {}
+    for device, dtype in (("cpu", torch.float32), ("npu", torch.float32), ("npu", torch.float16)):
+        engine = Engine(copy.deepcopy(model).to(device, dtype), EngineOptions(**size))
+        found[device, dtype] = engine.generate(requests)
+    wanted = [[token.logprob for token in answer.tokens] for answer in found["cpu", torch.float32]]
+    for answer, logprobs in zip(found["npu", torch.float32], wanted, strict=True):
+        assert [token.logprob for token in answer.tokens] == pytest.approx(logprobs, abs=1e-4)
+    for answer, logprobs in zip(found["npu", torch.float16], wanted, strict=True):
+        assert answer.tokens[0].logprob == pytest.approx(logprobs[0], abs=2e-2)
 
 
 def _to(value: Any, device: str) -> Any:

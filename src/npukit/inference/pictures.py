@@ -77,16 +77,21 @@ class Pictures:
 
     def read(self, ids: Sequence[int]) -> Multimodal:
         """Decode them for a prompt of these tokens; raises NpukitError."""
-        images, tokens = self._images, np.asarray(ids, dtype=np.int64)
-        places = np.flatnonzero(tokens == images.token_id)
-        if len(places) != sum(image.size.tokens for image in self._measured):
-            raise BadConversation(f"The conversation has {images.vision.token} in its text: leave it out.")
-        pictures, at = [], 0
-        for image in self._measured:
-            pixels = np.ascontiguousarray(images.read(image), dtype=np.float32)
-            pictures.append(Picture(int(places[at]), image.size.tokens, image.size.grid, pixels, image.digest))
-            at += image.size.tokens
-        return Multimodal(tuple(pictures), images.positions(tokens, self._measured))
+        return read(self._images, self._measured, ids)
+
+
+def read(images: Images, measured: Sequence[RequestImage], ids: Sequence[int]) -> Multimodal:
+    """The pictures of a prompt of these tokens, decoded, with its positions; raises NpukitError."""
+    tokens = np.asarray(ids, dtype=np.int64)
+    places = np.flatnonzero(tokens == images.token_id)
+    if len(places) != sum(image.size.tokens for image in measured):
+        raise BadConversation(f"The conversation has {images.vision.token} in its text: leave it out.")
+    pictures, at = [], 0
+    for image in measured:
+        pixels = np.ascontiguousarray(images.read(image), dtype=np.float32)
+        pictures.append(Picture(int(places[at]), image.size.tokens, image.size.grid, pixels, image.digest))
+        at += image.size.tokens
+    return Multimodal(tuple(pictures), images.positions(tokens, measured))
 
 
 def named(source: Any) -> str:
