@@ -17,7 +17,7 @@ from npukit.web.assets import HEADERS
 
 COOKIE = "npukit-studio"
 CSRF = "x-npukit-csrf"
-MAX_BODY = 2 * 2**20
+MAX_BODY, MAX_QUESTION = 2 * 2**20, 16 * 2**20  # bytes; questions to a model may have pictures
 TOO_LARGE = "The request is too large."
 READING = ("GET", "HEAD")
 WITHOUT_CSRF = "/served/"  # the chat page speaks OpenAI's API; its origin is checked, and its cookie is SameSite
@@ -50,7 +50,7 @@ class Guard:
         answer = self._refusal(scope)
         if answer is not None:
             return await answer(scope, receive, send)
-        await self._app(scope, self._limited(receive), send)
+        await self._app(scope, self._limited(scope, receive), send)
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
@@ -68,7 +68,7 @@ class Guard:
             if not hmac.compare_digest(given.encode(), self.csrf.encode()):
                 return refusal(403, "The page is out of date: reload it.")
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > MAX_BODY:
+        if not length.isdigit() or int(length) > _largest(scope):
             return refusal(413, TOO_LARGE)
         return None
 
@@ -92,7 +92,7 @@ class Guard:
             return Response(SIGN_IN, 401, HEADERS, "text/html")
         return refusal(401, "Open the address that npukit studio printed when it started.")
 
-    def _limited(self, receive: Receive) -> Receive:
+    def _limited(self, scope: Scope, receive: Receive) -> Receive:
         """Bodies that do not say how long they are, are counted."""
         received = 0
 
@@ -100,11 +100,15 @@ class Guard:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > MAX_BODY:
+            if received > _largest(scope):
                 raise HTTPException(413, TOO_LARGE)
             return message
 
         return limited
+
+
+def _largest(scope: Scope) -> int:
+    return MAX_QUESTION if scope["path"].startswith(WITHOUT_CSRF) else MAX_BODY
 
 
 def refusal(status: int, sentence: str) -> JSONResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import time
@@ -34,6 +35,14 @@ def address(scripted: Any, engine: Any) -> str:
 
 @pytest.fixture
 def browser(address: str) -> Iterator[Any]:
+    with opened(address) as driver:
+        until(driver, "return document.querySelectorAll('#model option').length === 2")
+        yield driver
+
+
+@contextlib.contextmanager
+def opened(address: str) -> Iterator[Any]:
+    """A browser that shows a page; the test is skipped where there is none."""
     webdriver = pytest.importorskip("selenium.webdriver")
     if not CHROMIUM or not DRIVER:
         pytest.skip("no Chromium with its driver here")
@@ -43,10 +52,11 @@ def browser(address: str) -> Iterator[Any]:
     for each in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1200,900"):
         options.add_argument(each)
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    driver.get(address)
-    until(driver, "return document.querySelectorAll('#model option').length === 2")
-    yield driver
-    driver.quit()
+    try:
+        driver.get(address)
+        yield driver
+    finally:
+        driver.quit()
 
 
 def until(browser: Any, script: str) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.hostile_media import HOSTILE, USABLE
 from tests.inference.server.conftest import Server, Start
+from tests.inference.server.test_page import opened, until
 from tests.seeing import pictures, seeing_models, seeing_tokenizer
 
 from npukit.inference.server import media
@@ -88,6 +90,54 @@ def test_what_cannot_be_shown_gets_a_sentence(content: Any, code: str, client: A
     with pytest.raises(openai.BadRequestError) as error:
         client.chat.completions.create(model="qwen2_5_vl", messages=[{"role": "user", "content": parts}])
     assert code in error.value.body["message"] and "\n" not in error.value.body["message"]
+
+
+def test_hostile_pictures_end_their_own_request_alone(client: Any) -> None:
+    """Every one gets a sentence, those that are only unusual an answer."""
+    import openai
+
+    for name, (content, expected) in (HOSTILE | USABLE).items():
+        address = f"data:image/png;base64,{base64.b64encode(content).decode()}"
+        asked: Any = [{"role": "user", "content": [shown(address)]}]
+        try:
+            client.chat.completions.create(model="qwen2_5_vl", messages=asked, max_tokens=1)
+        except openai.BadRequestError as error:
+            assert isinstance(expected, str) and expected in error.body["message"], name  # type: ignore[index]
+        else:
+            assert not isinstance(expected, str), name
+
+
+SHOW = """const [event, colour] = arguments, canvas = document.createElement("canvas"), held = new DataTransfer();
+canvas.width = 3000;
+canvas.getContext("2d").fillStyle = colour;
+canvas.getContext("2d").fillRect(0, 0, 3000, 90);
+canvas.toBlob((blob) => {
+  held.items.add(new File([blob], "picture.png", { type: "image/png" }));
+  const made = event === "paste" ? new ClipboardEvent(event, { clipboardData: held, bubbles: true, cancelable: true })
+    : new DragEvent(event, { dataTransfer: held, bubbles: true, cancelable: true });
+  document.getElementById("composer").dispatchEvent(made);
+});"""
+
+
+def test_the_page_takes_pictures_by_button_paste_and_drop(seeing: Server, pictures: Path) -> None:
+    with opened(seeing.url) as browser:
+        until(browser, "return !document.getElementById('attach').hidden")
+        count = "return document.querySelectorAll('#pictures img').length"
+        browser.find_element("id", "files").send_keys(str(pictures / "a.png"))
+        until(browser, f"{count} === 1")
+        browser.execute_script(SHOW, "paste", "red")
+        until(browser, f"{count} === 2")
+        browser.execute_script(SHOW, "drop", "blue")
+        until(browser, f"{count} === 3")
+        widths = "return [...document.querySelectorAll('#pictures img')].map((each) => each.naturalWidth)"
+        assert browser.execute_script(widths) == [90, 1280, 1280]  # large ones are scaled down
+        browser.execute_script("document.getElementById('max_tokens').value = 4")
+        browser.execute_script("document.getElementById('max_tokens').oninput()")
+        browser.find_element("id", "prompt").send_keys("Who?\n")
+        until(browser, "return document.querySelector('.assistant .figures, .assistant .error')")
+        assert not browser.find_elements("css selector", ".assistant .error")
+        assert len(browser.find_elements("css selector", ".message.user .shown img")) == 3
+        assert browser.execute_script(count) == 0
 
 
 class Site(BaseHTTPRequestHandler):

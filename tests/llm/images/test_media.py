@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
-import struct
-import zlib
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from tests.hostile_media import HOSTILE, USABLE, noise, saved
 
 from npukit.errors import NpukitError
 from npukit.llm.chat.templates import find_template
@@ -219,47 +218,6 @@ def test_a_row_that_is_cut_inside_an_image_is_refused(seeing_models: Callable[[s
     assert isinstance(found, BadRow) and "data.cutoff" in str(found)
 
 
-def png(width: int, height: int, rows: bytes = b"") -> bytes:
-    """A PNG of which the header alone need be true."""
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-
-
-def saved(image: Image.Image, format: str, **options: Any) -> bytes:
-    file = io.BytesIO()
-    image.save(file, format, **options)
-    return file.getvalue()
-
-
-def noise(width: int = 64, height: int = 48) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(0).integers(0, 255, (height, width, 3), np.uint8))
-
-
-HOSTILE: dict[str, tuple[bytes, str]] = {
-    "bomb": (png(200_000, 200_000), "pixels"),
-    "small bomb": (png(14_000, 14_000), "pixels"),
-    "no pixels": (png(0, 10), "not an image"),
-    "header alone": (png(20, 20)[:40], "not an image"),
-    "truncated png": (saved(noise(), "PNG")[:-400], "damaged"),
-    "truncated jpeg": (saved(noise(), "JPEG")[:-900], "damaged"),
-    "broken checksum": (saved(noise(), "PNG")[:60] + b"\0\0\0\0" + saved(noise(), "PNG")[64:], "damaged"),
-    "empty": (b"", "not an image"),
-    "text": (b"a cat", "not an image"),
-    "svg": (b'<svg xmlns="http://www.w3.org/2000/svg"><image href="file:///etc/passwd"/></svg>', "not an image"),
-    "pdf": (b"%PDF-1.7\n", "not an image"),
-    "eps": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image"),
-    "tiff": (saved(noise(), "TIFF"), "not an image"),
-    "ico": (saved(noise(), "ICO"), "not an image"),
-    "psd": (b"8BPS\0\1" + b"\0" * 40, "not an image"),
-    "zip": (b"PK\3\4" + b"\0" * 40, "not an image"),
-    "html": (b"<html>404</html>", "not an image"),
-}
-
-
 @pytest.mark.parametrize("case", HOSTILE)
 def test_hostile_files_get_one_sentence(case: str, tmp_path: Path) -> None:
     content, code = HOSTILE[case]
@@ -271,28 +229,22 @@ def test_hostile_files_get_one_sentence(case: str, tmp_path: Path) -> None:
     assert str(file) in str(error.value) and "\n" not in str(error.value)
 
 
-USABLE: dict[str, tuple[bytes, tuple[int, int]]] = {
-    "animated gif": (saved(noise(), "GIF", save_all=True, append_images=[noise()]), (64, 48)),
-    "animated webp": (saved(noise(), "WEBP", save_all=True, append_images=[noise()]), (64, 48)),
-    "cmyk": (saved(noise().convert("CMYK"), "JPEG"), (64, 48)),
-    "palette": (saved(noise().convert("P"), "PNG"), (64, 48)),
-    "transparent": (saved(noise().convert("RGBA"), "PNG"), (64, 48)),
-    "one bit": (saved(noise().convert("1"), "PNG"), (64, 48)),
-    "gray": (saved(noise().convert("L"), "BMP"), (64, 48)),
-    "sixteen bits": (saved(Image.fromarray(np.full((48, 64), 0x8000, np.uint16)), "PNG"), (64, 48)),
-    "lying, by EXIF": (
-        saved(noise(), "JPEG", exif=b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0"),
-        (48, 64),
-    ),
-}
-
-
 @pytest.mark.parametrize("case", USABLE)
 def test_unusual_files_are_read(case: str, tmp_path: Path) -> None:
     content, size = USABLE[case]
     file = tmp_path / "cat.png"
     file.write_bytes(content)
     assert read_size(file, turns=True) == size == read_image(file, turns=True).convert("RGB").size
+
+
+def test_no_picture_takes_much_memory() -> None:
+    """What a bomb would unpack to was never there."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for content, _ in HOSTILE.values():
+        with pytest.raises(BadImage):
+            read_size(content, turns=True, name="bomb")
+            read_image(content, turns=True, name="bomb")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024
 
 
 def test_sixteen_bits_of_gray_are_not_white() -> None:

@@ -1,6 +1,7 @@
 // The chat page: a conversation with one of the server's models, by the same API that everyone else uses.
 import { learn, look, onLook, switchLanguage, switchTheme, word } from "./look.js";
 import { element, icon, render } from "./markdown.js";
+import { asContent, makePictures } from "./pictures.js";
 import { WORDS } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
@@ -9,12 +10,16 @@ const saved = { ...JSON.parse(localStorage.getItem("npukit") ?? "{}") };
 const settings = { ...DEFAULTS, ...saved.settings };
 let model = saved.model;
 const CONVERSATION = `npukit-chat ${location.pathname}`;
-let messages = JSON.parse(sessionStorage.getItem(CONVERSATION) ?? "[]"); // {role, text, reasoning, note, figures}
+let messages = JSON.parse(sessionStorage.getItem(CONVERSATION) ?? "[]"); // {role, text, pictures, reasoning, note, figures}
 let running = null;
 
 const keep = () => {
   localStorage.setItem("npukit", JSON.stringify({ settings, model }));
-  sessionStorage.setItem(CONVERSATION, JSON.stringify(messages));
+  try {
+    sessionStorage.setItem(CONVERSATION, JSON.stringify(messages));
+  } catch { // pictures are large
+    sessionStorage.setItem(CONVERSATION, JSON.stringify(messages.map((message) => ({ ...message, pictures: [] }))));
+  }
 };
 
 // Texts, theme and settings ------------------------------------------------------------------------------------------
@@ -72,7 +77,9 @@ async function listModels() {
   try {
     const response = await call("v1/models");
     if (!response.ok) throw new Error(await problem(response));
-    const names = (await response.json()).data.map((each) => each.id);
+    const models = (await response.json()).data;
+    const names = models.map((each) => each.id);
+    pictures.allow(models.some((each) => each.input_modalities?.includes("image")));
     $("model").replaceChildren(...names.map((name) => element("option", { value: name }, name)));
     if (!names.includes(model)) model = names[0];
     $("model").value = model;
@@ -88,7 +95,7 @@ function request() {
     model,
     messages: [
       ...(settings.system.trim() ? [{ role: "system", content: settings.system }] : []),
-      ...said.map(({ role, text }) => ({ role, content: text })),
+      ...said.map((each) => ({ role: each.role, content: asContent(each.text, each.pictures) })),
     ],
     ...number("temperature"), ...number("top_p"), ...number("repetition_penalty"), ...number("max_tokens"), ...number("seed"),
     ...(settings.thinking ? {} : { chat_template_kwargs: { enable_thinking: false } }),
@@ -162,10 +169,13 @@ function drawUser(message, index) {
   const edit = quiet("edit", "edit", () => {
     running?.abort();
     $("prompt").value = message.text;
+    pictures.put(message.pictures ?? []);
     messages = messages.slice(0, index);
     keep(); draw(); fit(); $("prompt").focus();
   });
+  const shown = (message.pictures ?? []).map((address) => element("img", { src: address, alt: "" }));
   return element("article", { class: "message user" },
+    ...(shown.length ? [element("div", { class: "shown" }, ...shown)] : []),
     element("div", { class: "text" }, message.text), element("div", { class: "actions" }, copyButton(message.text), edit));
 }
 
@@ -213,7 +223,7 @@ function draw() {
   $("welcome").hidden = messages.length > 0;
   $("stop").hidden = !running;
   $("send").hidden = !!running;
-  $("send").disabled = !$("prompt").value.trim();
+  $("send").disabled = !canSend();
   if (follows || running?.fresh !== false) thread.scrollTop = thread.scrollHeight;
   if (running) running.fresh = false;
 }
@@ -224,15 +234,23 @@ function drawSoon() {
 }
 
 // Writing ------------------------------------------------------------------------------------------------------------
+const pictures = makePictures({
+  button: $("attach"), input: $("files"), shown: $("pictures"), composer: $("composer"),
+  remove: () => word("removePicture"),
+  failed: (name) => alert(word("badPicture", { name })),
+  changed: () => { $("send").disabled = !canSend(); },
+});
+function canSend() { return $("prompt").value.trim() !== "" || pictures.any; }
+
 function fit() {
   $("prompt").style.height = "auto";
   $("prompt").style.height = `${$("prompt").scrollHeight}px`;
-  $("send").disabled = !$("prompt").value.trim();
+  $("send").disabled = !canSend();
 }
 
 function ask(text) {
-  if (running || !text.trim()) return;
-  messages.push({ role: "user", text: text.trim() });
+  if (running || !(text.trim() || pictures.any)) return;
+  messages.push({ role: "user", text: text.trim(), pictures: pictures.take() });
   $("prompt").value = "";
   fit();
   keep();

@@ -1,0 +1,137 @@
+"""Files that are called pictures: bombs, damaged ones, other formats, and unusual ones that are all right.
+
+A case is the content, and what is said of it (`code`, a part of the sentence) or its size.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+
+def chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def png(width: int, height: int, rows: bytes = b"", depth: int = 8, colours: int = 2, before: bytes = b"") -> bytes:
+    """A PNG of which the header alone need be true."""
+    header = struct.pack(">IIBBBBB", width, height, depth, colours, 0, 0, 0)
+    data = chunk(b"IDAT", zlib.compress(rows))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + before + data + chunk(b"IEND", b"")
+
+
+def saved(image: Image.Image, format: str, **options: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, format, **options)
+    return file.getvalue()
+
+
+def noise(width: int = 64, height: int = 48) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(0).integers(0, 255, (height, width, 3), np.uint8))
+
+
+def exif(rotation: int) -> bytes:
+    return b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0" + bytes([rotation]) + b"\0\0"
+
+
+def jpeg_of(width: int, height: int) -> bytes:
+    """A JPEG whose header claims a size."""
+    content = bytearray(saved(noise(), "JPEG"))
+    at = content.index(b"\xff\xc0") + 5
+    content[at : at + 4] = struct.pack(">HH", height, width)
+    return bytes(content)
+
+
+def bmp_of(width: int, height: int) -> bytes:
+    content = bytearray(saved(noise(), "BMP"))
+    content[18:26] = struct.pack("<ii", width, height)
+    return bytes(content)
+
+
+PNG, JPEG, GIF, WEBP, BMP = (saved(noise(), kind) for kind in ("PNG", "JPEG", "GIF", "WEBP", "BMP"))
+ROWS = (b"\0" + b"\x80" * 60) * 20  # of 20 x 20 pixels
+LARGE = b"\0" * 80_000_000
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><image href="file:///etc/passwd"/></svg>'
+OTHER = "not an image"
+
+HOSTILE: dict[str, tuple[bytes, str]] = {
+    "bomb": (png(200_000, 200_000), "pixels"),
+    "small bomb": (png(14_000, 14_000), "pixels"),
+    "bomb of one bit": (png(60_000, 60_000, depth=1, colours=0), "pixels"),
+    "long bomb": (png(1, 2_000_000_000), "pixels"),
+    "jpeg bomb": (jpeg_of(65_500, 65_500), "pixels"),
+    "gif bomb": (b"GIF89a" + struct.pack("<HH", 65_535, 65_535) + GIF[10:], "pixels"),
+    "bmp bomb": (bmp_of(60_000, 60_000), "pixels"),
+    "negative width": (bmp_of(-64, 48), "pixels"),
+    "no pixels": (png(0, 10), OTHER),
+    "no rows": (png(10, 0), OTHER),
+    "no data": (png(20, 20), "damaged"),
+    "too few rows": (png(20, 20, ROWS[:300]), "damaged"),
+    "odd depth": (png(20, 20, ROWS, depth=3), OTHER),
+    "odd colours": (png(20, 20, ROWS, colours=5), OTHER),
+    "bomb of text": (png(20, 20, ROWS, before=chunk(b"zTXt", b"a\0\0" + zlib.compress(LARGE))), "damaged"),
+    "header alone": (png(20, 20)[:40], OTHER),
+    "half a header": (PNG[:20], "damaged"),
+    "first bytes": (PNG[:8], OTHER),
+    "truncated png": (PNG[:-400], "damaged"),
+    "truncated jpeg": (JPEG[:-900], "damaged"),
+    "truncated gif": (GIF[: len(GIF) // 2], "damaged"),
+    "truncated webp": (WEBP[: len(WEBP) // 2], "damaged"),
+    "truncated bmp": (BMP[:-2000], "damaged"),
+    "beginning of a jpeg": (JPEG[:2], OTHER),
+    "broken checksum": (PNG[:60] + b"\0\0\0\0" + PNG[64:], "damaged"),
+    "broken jpeg": (JPEG[:20] + b"\xff" * 200, OTHER),
+    "script that begins as a gif": (b"GIF89a=1;alert(1)//" + b"x" * 20, OTHER),
+    "empty": (b"", OTHER),
+    "zeros": (b"\0" * 4096, OTHER),
+    "text": (b"a cat", OTHER),
+    "base64 twice": (b"iVBORw0KGgo=", OTHER),
+    "svg": (SVG, OTHER),
+    "svg in gzip": (gzip.compress(SVG), OTHER),
+    "html": (b"<html>404</html>", OTHER),
+    "pdf": (b"%PDF-1.7\n", OTHER),
+    "eps": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", OTHER),
+    "tiff": (saved(noise(), "TIFF"), OTHER),
+    "ico": (saved(noise(), "ICO"), OTHER),
+    "ppm": (saved(noise(), "PPM"), OTHER),
+    "tga": (saved(noise(), "TGA"), OTHER),
+    "pcx": (saved(noise(), "PCX"), OTHER),
+    "dds": (saved(noise(), "DDS"), OTHER),
+    "xbm": (b"#define a_width 8\n#define a_height 8\nstatic char a_bits[] = {0};", OTHER),
+    "psd": (b"8BPS\0\1" + b"\0" * 40, OTHER),
+    "heic": (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + b"\0" * 40, OTHER),
+    "mp4": (b"\0\0\0\x18ftypmp42\0\0\0\0mp42isom" + b"\0" * 40, OTHER),
+    "wav": (b"RIFF\x24\0\0\0WAVEfmt " + b"\0" * 24, OTHER),
+    "zip": (b"PK\3\4" + b"\0" * 40, OTHER),
+    "program": (b"\x7fELF" + b"\0" * 60, OTHER),
+    "pickle": (b"\x80\x04cos\nsystem\n(S'true'\ntR.", OTHER),
+}
+
+USABLE: dict[str, tuple[bytes, tuple[int, int]]] = {
+    "png": (PNG, (64, 48)),
+    "animated gif": (saved(noise(), "GIF", save_all=True, append_images=[noise()]), (64, 48)),
+    "animated webp": (saved(noise(), "WEBP", save_all=True, append_images=[noise()]), (64, 48)),
+    "animated png": (saved(noise(), "PNG", save_all=True, append_images=[noise(64, 48)]), (64, 48)),
+    "lossless webp": (saved(noise(), "WEBP", lossless=True), (64, 48)),
+    "cmyk": (saved(noise().convert("CMYK"), "JPEG"), (64, 48)),
+    "progressive jpeg": (saved(noise(), "JPEG", progressive=True), (64, 48)),
+    "gray jpeg": (saved(noise().convert("L"), "JPEG"), (64, 48)),
+    "more behind its end": (JPEG + b"<script>" * 100, (64, 48)),
+    "palette": (saved(noise().convert("P"), "PNG"), (64, 48)),
+    "transparent": (saved(noise().convert("RGBA"), "PNG"), (64, 48)),
+    "gray and transparent": (saved(noise().convert("LA"), "PNG"), (64, 48)),
+    "one bit": (saved(noise().convert("1"), "PNG"), (64, 48)),
+    "gray": (saved(noise().convert("L"), "BMP"), (64, 48)),
+    "from top to bottom": (bmp_of(64, -48), (64, 48)),
+    "sixteen bits": (saved(Image.fromarray(np.full((48, 64), 0x8000, np.uint16)), "PNG"), (64, 48)),
+    "upside down, by EXIF": (saved(noise(), "JPEG", exif=exif(3)), (64, 48)),
+    "lying, by EXIF": (saved(noise(), "JPEG", exif=exif(6)), (48, 64)),
+    "EXIF that makes no sense": (saved(noise(), "JPEG", exif=b"Exif\0\0" + b"\xff" * 40), (64, 48)),
+    "data that goes on": (png(20, 20, ROWS + LARGE), (20, 20)),
+}
