@@ -102,7 +102,7 @@ def test_hostile_pictures_end_their_own_request_alone(client: Any) -> None:
         try:
             client.chat.completions.create(model="qwen2_5_vl", messages=asked, max_tokens=1)
         except openai.BadRequestError as error:
-            assert isinstance(expected, str) and expected in error.body["message"], name  # type: ignore[index]
+            assert isinstance(expected, str) and expected in error.body["message"], name
         else:
             assert not isinstance(expected, str), name
 
