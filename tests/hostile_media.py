@@ -32,8 +32,8 @@ def saved(image: Image.Image, format: str, **options: Any) -> bytes:
     return file.getvalue()
 
 
-def noise(width: int = 64, height: int = 48) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(0).integers(0, 255, (height, width, 3), np.uint8))
+def noise(width: int = 64, height: int = 48, seed: int = 0) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 255, (height, width, 3), np.uint8))
 
 
 def exif(rotation: int) -> bytes:

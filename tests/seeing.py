@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -74,8 +75,10 @@ FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         QWEN3_VISION,
     ),
     "llava": ({"model_type": "llama"}, LLAVA_VISION),
+    "llava_next": ({"model_type": "llama"}, LLAVA_VISION),
     "internvl": ({"model_type": "qwen2"}, INTERN_VISION),
 }
+PINPOINTS = [[42, 84], [84, 42], [84, 84]]
 
 
 @pytest.fixture(scope="session")
@@ -126,6 +129,8 @@ def make_model(family: str, tokenizer: Any, folder: Path) -> None:
     if family in OTHERS:
         name, token = OTHERS[family]
         ids = {name: tokenizer.convert_tokens_to_ids(token), "image_seq_length": 4}
+    if family == "llava_next":
+        ids["image_grid_pinpoints"] = PINPOINTS
     common = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "pad_token_id": 0}
     config = AutoConfig.for_model(family, text_config=TEXT | common | text, vision_config=vision, **ids)
     with torch.random.fork_rng():
@@ -139,7 +144,11 @@ def make_model(family: str, tokenizer: Any, folder: Path) -> None:
 
 
 IDS = ("vision_start_token_id", "vision_end_token_id", "image_token_id")
-OTHERS = {"llava": ("image_token_index", "<image>"), "internvl": ("image_token_id", "<IMG_CONTEXT>")}
+OTHERS = {
+    "llava": ("image_token_index", "<image>"),
+    "llava_next": ("image_token_index", "<image>"),
+    "internvl": ("image_token_id", "<IMG_CONTEXT>"),
+}
 
 
 def write_processor(family: str, folder: Path) -> None:
@@ -155,6 +164,10 @@ def write_processor(family: str, folder: Path) -> None:
     if family == "llava":
         sides = {"height": 42, "width": 42}
         settings = {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 42}, "crop_size": sides}
+    if family == "llava_next":
+        sides = {"height": 42, "width": 42}
+        settings = {"image_processor_type": "LlavaNextImageProcessor", "size": {"shortest_edge": 42}}
+        settings |= {"crop_size": sides, "image_grid_pinpoints": PINPOINTS}
     if family == "internvl":
         settings = {"image_processor_type": "GotOcr2ImageProcessor", "size": {"height": 56, "width": 56}}
         settings |= {"min_patches": 1, "max_patches": 4}
@@ -163,8 +176,16 @@ def write_processor(family: str, folder: Path) -> None:
 
 def written(family: str, seen: Any) -> list[str]:
     """What each of the images that a processor has seen is in the text, as transformers' own processors write it."""
+    from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
+
     if family == "llava":
         return ["<image>" * 9] * len(seen["pixel_values"])
+    if family == "llava_next":
+        processor = LlavaNextProcessor.__new__(LlavaNextProcessor)  # for its arithmetic alone
+        processor.image_processor, processor.patch_size = SimpleNamespace(image_grid_pinpoints=PINPOINTS), 14
+        processor.num_additional_image_tokens = 0
+        sizes = seen["image_sizes"].tolist()
+        return ["<image>" * processor._get_number_of_features(*size, 42, 42) for size in sizes]
     if family == "internvl":
         return [f"<img>{'<IMG_CONTEXT>' * 4 * count}</img>" for count in seen["num_patches"]]
     counts = (seen["image_grid_thw"].prod(1) // 4).tolist()

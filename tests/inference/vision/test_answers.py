@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.hostile_media import noise, saved
 from tests.seeing import FAMILIES, written
 
 from npukit.inference.engine import Engine
@@ -16,6 +17,7 @@ from npukit.inference.loading import Loaded, load
 from npukit.inference.pictures import from_disk
 from npukit.llm.config.use import EngineOptions, Use
 
+WHO = {"type": "text", "text": "Who?"}
 GREEDY = SamplingParams(temperature=0, max_tokens=8, logprobs=0)
 AS_GREEDY: dict[str, Any] = {"max_new_tokens": 8, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
 AS_GREEDY |= {"return_dict_in_generate": True, "output_logits": True}
@@ -115,3 +117,25 @@ def test_answers_are_those_of_transformers(
     crowded = Engine(model.model, EngineOptions(**options))
     assert_same(crowded.generate(requests), wanted)
     assert crowded.stats().preemptions
+
+
+def test_pictures_of_one_size_do_not_share_what_was_computed(loaded: MakeLoaded) -> None:
+    """Their tokens are the same, and so are those of the text that names no picture at all."""
+    model = loaded("qwen2_vl")
+    talks = [
+        [{"role": "user", "content": [{"type": "image", "image": saved(noise(seed=seed), "PNG")}, WHO]}]
+        for seed in range(2)
+    ]
+    requests = asked(model, talks, Path())
+    requests.append(Request(requests[0].prompt, GREEDY))
+    assert len({request.prompt for request in requests}) == 1
+    engine = Engine(model.model, EngineOptions(**SMALL))
+    one_by_one = [engine.generate([request])[0] for request in requests]
+    alone = Engine(model.model, EngineOptions(**SMALL, enable_prefix_caching=False)).generate(requests)
+    for found, wanted in zip(one_by_one, alone, strict=True):
+        assert [token.logprob for token in found.tokens] == pytest.approx([each.logprob for each in wanted.tokens])
+    first = [answer.tokens[0].logprob for answer in alone]
+    assert len(set(first)) == 3
+    before = engine.stats().reused_tokens
+    engine.generate(requests[:1])
+    assert engine.stats().reused_tokens > before

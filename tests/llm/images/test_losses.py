@@ -15,7 +15,7 @@ from tests.seeing import written
 from npukit.llm.config.options import Config
 from npukit.llm.finetune.train import train
 
-FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "llava", "internvl")
+FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "llava", "llava_next", "internvl")
 WORDS = ["a", "cat", "on", "the", "mat", "sees", "two", "quiet", "birds", "through", "blue", "air"]
 
 

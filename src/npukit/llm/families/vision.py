@@ -75,6 +75,10 @@ class Vision:
         """What the processor is called with besides images, as npukit, llama_factory or ms_swift does it."""
         return {}
 
+    def pixels(self, processed: Any) -> Any:
+        """The pixels of an image, of the processor's array; those of several images are put one behind the other."""
+        return processed
+
     def text(self, size: ImageSize) -> str:
         """What the tokenizer is given in the place of `token`."""
         return self.token * size.tokens

@@ -165,7 +165,7 @@ class Images:
 
     def _processed(self, image: Any) -> Any:
         ready = resized(image, self._data, self.vision, self.processor)
-        return self.processor(images=[ready], return_tensors="np", **self._call)["pixel_values"]
+        return self.vision.pixels(self.processor(images=[ready], return_tensors="np", **self._call)["pixel_values"])
 
     def _blank(self) -> tuple[Any, list[Grid]]:
         from PIL import Image

@@ -1,0 +1,44 @@
+"""LLaVA-NeXT (1.6): LLaVA that sees an image as a whole and in tiles, without the tiles' padding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from npukit.llm.families.vision import Grid, ImageSize, Vision
+
+
+@dataclass(frozen=True)
+class NextVision(Vision):
+    """The grid of an image is its height and width in pixels, from which the model's own code knows its tiles."""
+
+    def size(self, processor: Any, config: Any, width: int, height: int, call: Mapping[str, Any]) -> ImageSize:
+        from transformers.image_processing_utils import select_best_resolution
+
+        side = int(config.vision_config.image_size)
+        patches = side // int(config.vision_config.patch_size)
+        best = select_best_resolution([height, width], processor.image_grid_pinpoints)
+        high, wide = (patches * (each // side) for each in best)
+        if width / height > wide / high:
+            high -= (high - int(round(height * (wide / width), 7))) // 2 * 2
+        else:
+            wide -= (wide - int(round(width * (high / height), 7))) // 2 * 2
+        whole = patches**2 + int(config.vision_feature_select_strategy == "full")
+        return ImageSize(whole + high * (wide + 1), (1, height, width))  # every row of the tiles ends with a token
+
+    def pixels(self, processed: Any) -> Any:
+        return processed.reshape(-1, *processed.shape[2:])
+
+    def tower_inputs(self, config: Any, grids: Sequence[Grid]) -> dict[str, Any]:
+        import torch
+
+        return {"image_sizes": torch.tensor([grid[1:] for grid in grids])}
+
+
+VISION = NextVision(
+    marker="<image>",
+    token="<image>",
+    markers={"ms_swift": "<image>\n"},
+    projector=("model.multi_modal_projector", "model.image_newline"),
+)
