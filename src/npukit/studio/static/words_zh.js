@@ -439,6 +439,7 @@ export const ZH = {
   label_allowed_media_domains: "允许下载图片的域名",
   label_image_max_pixels: "图片最大像素数",
   label_media_dir: "图片目录",
+  label_quantization: "量化",
   label_max_logprobs: "最多对数概率",
   label_timeout: "时限",
   label_drain: "收尾时间",
