@@ -157,6 +157,7 @@ def in_a_shell(commands: list[str]) -> list[tuple[int, str]]:
     *said, state = re.split(rf"{mark} (\d+)\n", printed)
     folder, _, variables = state.partition("\n")
     os.chdir(folder)
+    os.environ.clear()
     os.environ.update(row.split("=", 1) for row in variables.split("\0") if "=" in row)
     return [(int(code), text) for text, code in zip(said[::2], said[1::2], strict=True)]
 
