@@ -16,8 +16,6 @@ import argparse
 import functools
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -26,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.contest import result, result_of
 
 from npukit.facts.models import known_model
 
@@ -58,11 +57,6 @@ def pairs(number: int, words: int) -> list[Pair]:
 
 def tokens_in(some: list[Pair]) -> int:
     return sum(2 * len(question) + len(better) + len(worse) for question, better, worse in some)
-
-
-def result(tokens_per_second: float, **more: float) -> None:
-    peak = torch.cuda.max_memory_allocated() / 2**30 if DEVICE == "cuda" else 0.0
-    print("RESULT", json.dumps({"tokens_per_second": tokens_per_second, "peak_gib": peak, **more}), flush=True)
 
 
 def wait() -> float:
@@ -215,23 +209,20 @@ def main() -> None:
     if options.run:
         runners[options.run]()
         return
-    name = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
-    print(f"{name}, torch {torch.__version__}\n| | tokens/s | with the reference | npukit is | peak GiB |")
+    device = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
+    print(f"{device}, torch {torch.__version__}\n| | tokens/s | with the reference | npukit is | peak GiB |")
     print("|---|---|---|---|---|", flush=True)
     ours = 0.0
-    for each in runners:
-        command = [sys.executable, __file__, "--shape", options.shape, "--run", each]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=QUIET)
-        line = next((text for text in done.stdout.splitlines() if text.startswith("RESULT ")), None)
-        if line is None:
-            print(f"| {each} | failed: {done.stdout[-1500:]} |", flush=True)
+    for name in runners:
+        got = result_of(__file__, "--shape", options.shape, "--run", name, env=QUIET)
+        if "failed" in got:
+            print(f"| {name} | failed: {got['failed']} |", flush=True)
             continue
-        found = json.loads(line.removeprefix("RESULT "))
-        speed = found["tokens_per_second"]
-        whole = found.get("with_reference", speed)
+        speed = got["tokens_per_second"]
+        whole = got.get("with_reference", speed)
         ours = ours or whole
         print(
-            f"| {each} | {speed:,.0f} | {whole:,.0f} | {ours / whole:.2f} times | {found['peak_gib']:.1f} |", flush=True
+            f"| {name} | {speed:,.0f} | {whole:,.0f} | {ours / whole:.2f} times | {got['peak_gib']:.1f} |", flush=True
         )
 
 

@@ -15,6 +15,8 @@ import subprocess
 import sys
 import time
 
+from npukit.facts.models import known_model
+
 TOKENS = 1024
 
 
@@ -24,19 +26,11 @@ def step() -> None:
     import torch.distributed as dist
     from peft import LoraConfig, get_peft_model
     from torch.distributed.fsdp import fully_shard
-    from transformers import AutoModelForCausalLM, Qwen2Config
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     world = int(os.environ.get("WORLD_SIZE", 1))
     torch.npu.set_device(int(os.environ.get("LOCAL_RANK", 0)))
-    config = Qwen2Config(
-        vocab_size=152064,
-        hidden_size=3584,
-        intermediate_size=18944,
-        num_hidden_layers=28,
-        num_attention_heads=28,
-        num_key_value_heads=4,
-        use_cache=False,
-    )
+    config = AutoConfig.for_model(**(known_model("Qwen2-7B") or {}), use_cache=False)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
         model = get_peft_model(model, LoraConfig(r=8, target_modules="all-linear", task_type="CAUSAL_LM"))

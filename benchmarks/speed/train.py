@@ -14,7 +14,6 @@ import argparse
 import functools
 import importlib.util
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.contest import result, result_of
 
 from npukit.facts.models import known_model
 
@@ -77,11 +77,6 @@ def rows_of_random_length(number: int) -> list[np.ndarray[Any, Any]]:
     random = np.random.default_rng(0)
     lengths = random.lognormal(5.5, 1.0, number).clip(16, 4096).astype(int)
     return [random.integers(1, 150000, length).astype(np.int32) for length in lengths]
-
-
-def result(tokens_per_second: float) -> None:
-    peak = torch.cuda.max_memory_allocated() / 2**30
-    print("RESULT", json.dumps({"tokens_per_second": tokens_per_second, "peak_gib": peak}))
 
 
 # npukit
@@ -284,16 +279,13 @@ def run_all(checkout: Path, only: str | None) -> Iterator[str]:
         yield f"\n{job}\n| | tokens/s | npukit is | peak GiB |\n|---|---|---|---|"
         ours = 0.0
         for name in runners:
-            command = [sys.executable, __file__, "--nanogpt", str(checkout), "--run", job, name]
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            line = next((each for each in done.stdout.splitlines() if each.startswith("RESULT ")), None)
-            if line is None:
-                yield f"| {name} | failed: {done.stdout[-1500:]} | | |"
+            got = result_of(__file__, "--nanogpt", str(checkout), "--run", job, name)
+            if "failed" in got:
+                yield f"| {name} | failed: {got['failed']} | | |"
                 continue
-            found = json.loads(line.removeprefix("RESULT "))
-            speed = found["tokens_per_second"]
+            speed = got["tokens_per_second"]
             ours = ours or speed
-            yield f"| {name} | {speed:,.0f} | {ours / speed:.2f} times | {found['peak_gib']:.1f} |"
+            yield f"| {name} | {speed:,.0f} | {ours / speed:.2f} times | {got['peak_gib']:.1f} |"
             if job == "qwen2" and name == "npukit":
                 share = speed * QWEN2_FLOPS / most / 1e12
                 yield f"| (of the ceiling: {share:.0%}) | | | |"

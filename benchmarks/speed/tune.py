@@ -18,25 +18,18 @@ from pathlib import Path
 
 from benchmarks.tiny_server import make_tokenizer
 
+from npukit.facts.models import known_model
+
 EXAMPLE = "examples/train_lora/qwen3_lora_sft.yaml"
 
 
 def make_model(folder: Path, data: Path, layers: int) -> None:
     """The shape of Qwen3-4B, with random weights."""
     import torch
-    from transformers import AutoModelForCausalLM, Qwen3Config
+    from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = Qwen3Config(
-        vocab_size=151936,
-        hidden_size=2560,
-        intermediate_size=9728,
-        num_hidden_layers=layers,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        head_dim=128,
-        tie_word_embeddings=True,
-        eos_token_id=2,
-    )
+    shape = {**(known_model("Qwen3-4B") or {}), "num_hidden_layers": layers}
+    config = AutoConfig.for_model(**shape, eos_token_id=2)
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     model.save_pretrained(folder)
