@@ -22,6 +22,7 @@ def test_every_script_is_in_the_table_and_every_row_has_its_script() -> None:
     assert {file.name for file in (ROOT / "benchmarks").glob("*.py")} == {
         "__init__.py",
         "__main__.py",
+        "contest.py",
         "tiny_server.py",
     }
 
