@@ -1,13 +1,13 @@
 """Kill training and inference again and again, and resume: the end must be that of an undisturbed run.
 
-    python -m benchmarks resume kills [--kills 20] [--ranks 1 2] [--device cpu|sim] [--parallel ddp] [--seed 0]
+    python -m benchmarks resume kills [--kills 20] [--ranks 1 2] [--device cpu|sim] [--parallel ddp] [--task grpo]
     python -m benchmarks resume faults [--runs 50] [--steps 200] [--seed 0]
     python -m benchmarks resume infer [--kills 20]
 
 kills: a rank kills itself with SIGKILL at a random moment, in a step or while a checkpoint is written, in the
 background or not; the job then starts again from its newest checkpoint. The job has all that makes this hard: dropout,
 rows with random noise, gradient accumulation, epochs that do not divide evenly, evaluation, Adam. Weights are compared
-bit by bit.
+bit by bit. With --task grpo it is a run of reinforcement learning, killed while it samples, rewards, learns or saves.
 
 faults: the same job on one or two simulated NPUs. Every attempt has a fault of the simulated NPU at a random moment:
 out of memory, a kernel that fails with an ACL code, a collective that times out, a kill, a flipped bit in the result of
@@ -36,9 +36,11 @@ import tempfile
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.robustness.killing.grpo import prepare_grpo, train_grpo
 from benchmarks.tiny_server import make_example
 
 from npukit.errors import NpukitError
@@ -130,6 +132,7 @@ def attempt(
     kill_seed: int | None = None,
     fault: str | None = None,
     seconds: float = 300,
+    job: Callable[..., None] = train,
 ) -> dict[int, tuple[int, str]]:
     """Run the job once, each rank a fork; the exit code and error of each rank that failed, the first one first."""
     victim, children = random.Random(kill_seed).randrange(ranks), {}
@@ -141,7 +144,7 @@ def attempt(
             become_rank(rank, ranks, port, output, fault)
             killer = Killer(kill_seed if rank == victim else None, rank)
             watched = {"feature_detection": WATCHED} if fault is not None else {}
-            run_and_exit(output.with_suffix(f".error{rank}"), output, steps, killer, parallel, **watched)
+            run_and_exit(output.with_suffix(f".error{rank}"), job, output, steps, killer, parallel, **watched)
         children[child] = rank
     failed: dict[int, tuple[int, str]] = {}
     deadline = time.monotonic() + seconds
@@ -175,11 +178,11 @@ def become_rank(rank: int, ranks: int, port: int, output: Path, fault: str | Non
         ctypes.CDLL("libascendcl.so").npusim_read_faults()
 
 
-def run_and_exit(error: Path, *job: Any, **more: Any) -> None:
+def run_and_exit(error: Path, job: Callable[..., None], *args: Any, **more: Any) -> None:
     """Train in this fork, and end it; what went wrong is in `error`."""
     error.unlink(missing_ok=True)
     try:
-        train(*job, **more)
+        job(*args, **more)
     except NpukitError as refused:
         error.write_text(f"NpukitError: {refused}")
         os._exit(1)
@@ -204,21 +207,22 @@ def equal(first: Path, second: Path) -> bool:
     return expected.keys() == weights.keys() and all(torch.equal(expected[name], weights[name]) for name in expected)
 
 
-def undisturbed(folder: Path, ranks: int, steps: int, parallel: str = "ddp", fault: str | None = None) -> Path:
+def undisturbed(folder: Path, ranks: int, steps: int, **more: Any) -> Path:
     output = folder / f"undisturbed-{ranks}"
-    if failed := attempt(output, ranks, steps, parallel, fault=fault):
+    if failed := attempt(output, ranks, steps, **more):
         sys.exit(f"the undisturbed run failed: {failed}")
     return output
 
 
 def kill_and_resume(folder: Path, ranks: int, arguments: argparse.Namespace) -> bool:
     """Whether a run that is killed so often ends as an undisturbed one."""
-    steps, parallel = arguments.steps, arguments.parallel
-    expected, disturbed = undisturbed(folder, ranks, steps, parallel), folder / f"disturbed-{ranks}"
+    steps, seed = arguments.steps, arguments.seed * 1000
+    more = {"parallel": arguments.parallel, "job": train_grpo if arguments.task == "grpo" else train}
+    expected, disturbed = undisturbed(folder, ranks, steps, **more), folder / f"disturbed-{ranks}"
     began, kills = time.monotonic(), 0
-    while kills < arguments.kills and attempt(disturbed, ranks, steps, parallel, arguments.seed * 1000 + kills):
+    while kills < arguments.kills and attempt(disturbed, ranks, steps, kill_seed=seed + kills, **more):
         kills += 1
-    if failed := attempt(disturbed, ranks, steps, parallel):
+    if failed := attempt(disturbed, ranks, steps, **more):
         sys.exit(f"the resumed run failed: {failed}")
     same = equal(expected, disturbed)
     resumed = disturbed.with_suffix(".log").read_text().count("resuming after step")
@@ -294,6 +298,8 @@ def train_through_faults(
 
 
 def with_kills(folder: Path, arguments: argparse.Namespace) -> bool:
+    if arguments.task == "grpo":
+        prepare_grpo(folder)
     results = [kill_and_resume(folder, ranks, arguments) for ranks in arguments.ranks]
     return all(results)
 
@@ -373,6 +379,7 @@ def main() -> None:
             way.add_argument("--steps", type=int, default=150)
             way.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
             way.add_argument("--device", choices=["cpu", "sim"], default="cpu")
+            way.add_argument("--task", choices=["regression", "grpo"], default="regression")
             way.add_argument("--parallel", default="ddp", help="ddp, or with --device sim: fsdp2, zero2, zero3")
     arguments = parser.parse_args()
     os.environ |= {"OMP_NUM_THREADS": "1", "HCCL_EXEC_TIMEOUT": "20"}
@@ -382,7 +389,7 @@ def main() -> None:
         activate(devices=max(arguments.ranks))
     if arguments.run is not infer_with_kills:
         # Every attempt is a fork that has these already; its optimizer would import dynamo.
-        for module in ("torch._dynamo", "npukit.train.trainer"):
+        for module in ("torch._dynamo", "npukit.train.trainer", "npukit.rl.rollouts", "npukit.llm.finetune.train"):
             importlib.import_module(module)
     with tempfile.TemporaryDirectory() as folder:
         sys.exit(not arguments.run(Path(folder), arguments))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,10 +14,14 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 from tests.rl.conftest import log_of
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from npukit.errors import NpukitError
 from npukit.llm.config.options import Config
+from npukit.llm.finetune.train import train as train_rm
 from npukit.rl.rank import train
+from npukit.rl.rewards.scorer import Scorer
+from npukit.train import checkpoint
 
 Counting = Callable[..., Config]
 
@@ -36,28 +40,78 @@ def test_a_model_learns_what_is_rewarded(counting: Counting, tmp_path: Path) -> 
     assert kept[-1]["rewards"]["low"] == kept[-1]["reward"]
 
 
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(counting: Counting, tmp_path: Path) -> None:
-    """Also in the middle of a generation, with all that was noted of its answers."""
-    grpo = {
-        "num_iterations": 2,
-        "steps_per_generation": 2,
-        "beta": 0.1,
-        "top_entropy_quantile": 0.5,
-        "temperature": 0.8,
-    }
-    training = {"max_steps": 6, "save_every": 3, "batch_size": 16, "learning_rate": 1e-3}
+class Killed(BaseException):
+    """Nothing catches it."""
+
+
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(
+    counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed when the second generation is rewarded, then while a checkpoint is written; both times it goes on in the
+    middle of a generation, with all that was noted of its answers.
+    """
+    grpo = {"num_iterations": 2, "steps_per_generation": 2, "beta": 0.1, "top_entropy_quantile": 0.5}
+    grpo["temperature"] = 0.8
+    training = {"max_steps": 6, "save_every": 3, "batch_size": 16, "learning_rate": 1e-3, "async_save": False}
     config = counting(grpo=grpo, tuning={"method": "lora", "dropout": 0.5}, training=training)
-    run = tmp_path / "run"
+    run, whole = tmp_path / "run", tmp_path / "whole"
     train(config)
-    weights, answers, log = load_file(run / "adapter_model.safetensors"), completions(run), log_of(run)
-    shutil.rmtree(run / "checkpoint-6")
-    assert sorted({answer["step"] for answer in answers}) == [1, 5]
+    run.rename(whole)
+
+    moments: tuple[tuple[Any, str, int], ...] = ((Scorer, "score", 2), (checkpoint, "hash_files", 1))
+    for owner, name, call in moments:
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, name, killing(getattr(owner, name), call))
+            with pytest.raises(Killed):
+                train(config)
+        assert sorted(path.name for path in run.glob("checkpoint-*")) == ["checkpoint-3"]
     train(config)
-    again = load_file(run / "adapter_model.safetensors")
+    weights, again = (load_file(folder / "adapter_model.safetensors") for folder in (whole, run))
     assert all(weights[name].equal(again[name]) for name in weights)
-    assert completions(run) == answers
+    assert completions(run) == completions(whole)
+    log = log_of(whole)
     assert [entry["loss"] for entry in log_of(run)] == [entry["loss"] for entry in log]
+    assert sorted({answer["step"] for answer in completions(run)}) == [1, 5]
     assert log[1]["clip_ratio/low"] + log[1]["clip_ratio/high"] + log[2]["kl"] > 0
+
+
+def killing(called: Callable[..., Any], at: int) -> Callable[..., Any]:
+    """A function that ends the run when it is called for this time, after it has done its work."""
+    calls = itertools.count(1)
+
+    def counted(*args: Any, **more: Any) -> Any:
+        result = called(*args, **more)
+        if next(calls) == at:
+            raise Killed
+        return result
+
+    return counted
+
+
+def test_a_reward_model_that_was_trained_here_rewards(counting: Counting, tiny_qwen2: Path, tmp_path: Path) -> None:
+    pairs = [{"messages": ask("Say 1.", "One."), "rejected_response": "No."}] * 2
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    judge = tmp_path / "judge"
+    train_rm(
+        Config(
+            task="rm",
+            model={"path": str(tiny_qwen2)},
+            tuning={"method": "full"},
+            data={"train": str(tmp_path / "pairs.jsonl"), "cache": False, "preprocessing_workers": 1},
+            training={"output": judge, "max_steps": 2, "batch_size": 2, "plot": False, "save_every": None},
+        )
+    )
+    train(counting(rewards={"plugins": [], "models": [str(judge)]}, training={"max_steps": 1, "batch_size": 8}))
+    model = AutoModelForSequenceClassification.from_pretrained(judge).requires_grad_(False)
+    tokenizer = AutoTokenizer.from_pretrained(judge)
+    for answer in completions(tmp_path / "run"):
+        ids = tokenizer.apply_chat_template(answer["messages"], return_tensors="pt", return_dict=True)
+        assert answer["rewards"] == {"judge": pytest.approx(float(model(**ids).logits[0, 0]), abs=1e-5)}
+    assert log_of(tmp_path / "run")[0]["reward"] != 0
+
+
+def ask(question: str, answer: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
 
 
 def test_two_ranks_do_what_one_does(counting: Counting, tmp_path: Path) -> None:

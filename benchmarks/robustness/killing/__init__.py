@@ -1,0 +1,1 @@
+"""Jobs for `benchmarks resume kills`."""

@@ -1,0 +1,70 @@
+"""A run of reinforcement learning that may be killed while it samples, rewards, learns or saves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Protocol
+
+from benchmarks.tiny_server import make_example
+
+SAVE_EVERY = 2
+REWARDS = "def short(completion_ids, completions, **columns):\n    return [1 / len(ids) for ids in completion_ids]\n"
+
+
+class Killer(Protocol):
+    """What ends this process."""
+
+    async_save: bool
+
+    def batch(self) -> None: ...
+
+    def saving(self) -> None: ...
+
+
+def prepare_grpo(folder: Path) -> None:
+    """The model, the questions and the reward of the run, in the folder beside its output."""
+    make_example(folder)
+    (folder / "rewards.py").write_text(REWARDS)
+    rows = [{"messages": [{"role": "user", "content": f"Question {n}?"}]} for n in range(6)]
+    (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def train_grpo(output: Path, steps: int, killer: Killer, parallel: Any) -> None:
+    """Two updates from every generation, with a distance from the initial weights, dropout and Adam."""
+    from npukit.llm.config.options import Config
+    from npukit.rl import rank, rollouts
+    from npukit.rl.rewards.scorer import Scorer
+    from npukit.rl.sampler import Sampler
+    from npukit.train.checkpoint import Checkpoints
+
+    for owner, name in ((Sampler, "sample"), (Scorer, "score"), (rollouts.GrpoRollouts, "_made")):
+        _count_calls(owner, name, killer)
+    write = Checkpoints._write
+
+    def write_and_die(self: Checkpoints, step: int, part: Path, fill: Any) -> None:
+        write(self, step, part, lambda: (fill(), killer.saving()))
+
+    Checkpoints._write = write_and_die  # type: ignore[method-assign]
+    folder = output.parent
+    config = Config(
+        task="grpo",
+        model={"path": str(folder / "model")},
+        tuning={"method": "full"},
+        data={"train": str(folder / "questions.jsonl"), "cutoff": 64, "cache": False, "preprocessing_workers": 1},
+        grpo={"num_generations": 4, "max_completion_length": 6, "num_iterations": 2, "beta": 0.05},
+        rewards={"plugins": str(folder / "rewards.py")},
+        training={"output": output, "max_steps": steps, "batch_size": 4, "learning_rate": 1e-3, "parallel": parallel}
+        | {"precision": "fp32", "save_every": SAVE_EVERY, "async_save": killer.async_save, "plot": False, "workers": 0},
+    )
+    rank.train(config)
+
+
+def _count_calls(owner: Any, name: str, killer: Killer) -> None:
+    called = getattr(owner, name)
+
+    def counted(*args: Any, **more: Any) -> Any:
+        killer.batch()
+        return called(*args, **more)
+
+    setattr(owner, name, counted)
