@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,16 +37,11 @@ def train_grpo(output: Path, steps: int, killer: Killer, parallel: Any) -> None:
     from npukit.rl import rank, rollouts
     from npukit.rl.rewards.scorer import Scorer
     from npukit.rl.sampler import Sampler
-    from npukit.train.checkpoint import Checkpoints
+    from npukit.train import checkpoint
 
     for owner, name in ((Sampler, "sample"), (Scorer, "score"), (rollouts.GrpoRollouts, "_made")):
-        _count_calls(owner, name, killer)
-    write = Checkpoints._write
-
-    def write_and_die(self: Checkpoints, step: int, part: Path, fill: Any) -> None:
-        write(self, step, part, lambda: (fill(), killer.saving()))
-
-    Checkpoints._write = write_and_die  # type: ignore[method-assign]
+        _before(owner, name, killer.batch)
+    _before(checkpoint, "hash_files", killer.saving)
     folder = output.parent
     config = Config(
         task="grpo",
@@ -60,11 +56,12 @@ def train_grpo(output: Path, steps: int, killer: Killer, parallel: Any) -> None:
     rank.train(config)
 
 
-def _count_calls(owner: Any, name: str, killer: Killer) -> None:
+def _before(owner: Any, name: str, action: Callable[[], None]) -> None:
+    """Do something before every call of a function."""
     called = getattr(owner, name)
 
-    def counted(*args: Any, **more: Any) -> Any:
-        killer.batch()
+    def after(*args: Any, **more: Any) -> Any:
+        action()
         return called(*args, **more)
 
-    setattr(owner, name, counted)
+    setattr(owner, name, after)
