@@ -141,7 +141,7 @@ def main() -> None:
         for parallel in arguments.parallel:
             ranks = RANKS[parallel]
             (Path(folder) / parallel).mkdir()
-            output = job.undisturbed(Path(folder) / parallel, ranks, STEPS, parallel)
+            output = job.undisturbed(Path(folder) / parallel, ranks, STEPS, parallel=parallel)
             files = [path for path in (output / NEWER).rglob("*") if path.is_file()]
             size, began = sum(path.stat().st_size for path in files), time.monotonic()
             told = try_every_damage(output, arguments.every)
