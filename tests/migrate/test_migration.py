@@ -714,3 +714,21 @@ def test_a_report_of_an_unknown_format_is_refused(tmp_path: Path, npukit: Any, n
     (tmp_path / "a.py").write_text(CUDA)
     assert npukit("migrate", tmp_path / "a.py", "--report", tmp_path / name).returncode == 2
     assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("style", list(Style))
+@pytest.mark.parametrize("value", ["'cuda:%d' % x", "f'cuda:{x}'", "'cuda:{}'.format(x)", "'cuda:' + str(x)", "'cuda'"])
+def test_a_value_that_became_a_device_stays_in_a_second_run(tmp_path: Path, style: Style, value: str) -> None:
+    calls = (
+        "torch.cuda.manual_seed_all({})",
+        "torch.cuda.set_device({})",
+        "torch.cuda.manual_seed({})",
+        "model.cuda({})",
+        "torch.load('a', map_location={})",
+    )
+    text = "import torch\n\ndef f(x, model):\n" + "".join(f"    {each.format(value)}\n" for each in calls)
+    (tmp_path / "a.py").write_text(text, encoding="utf-8")
+    first = migrate(tmp_path, Goal(style))
+    (change,) = first.changes
+    (tmp_path / "a.py").write_text(change.after, encoding="utf-8")
+    assert not migrate(tmp_path, Goal(style)).changes
