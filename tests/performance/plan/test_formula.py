@@ -14,7 +14,7 @@ from npukit.llm.config.options import Config, ModelOptions
 from npukit.llm.config.schema import choices
 from npukit.llm.models.outline import look_at
 from npukit.llm.reading.read import read
-from npukit.performance.plan.job import plan
+from npukit.performance.plan.job import Plan, plan
 from npukit.performance.plan.memory import GIB
 from npukit.performance.plan.text import as_text, dry_run, duration
 from npukit.train.options import TrainOptions
@@ -180,6 +180,33 @@ def test_what_is_known_of_the_card_decides(qwen2_7b: str) -> None:
     assert small.time and large.time and small.time.step[0] > large.time.step[0]
     assert plan(config(qwen2_7b), 1, "910A").time is None, "its speed is not known"
     assert plan(config(qwen2_7b), 1).fits is None
+
+
+def test_reinforcement_learning_has_three_phases(qwen2_7b: str, folder: Path) -> None:
+    row = json.dumps({"messages": [{"role": "user", "content": "Hi"}]}) + "\n"
+    (folder / "rows.jsonl").write_text(row * 64)
+
+    def planned(devices: int = 1, parallel: str = "ddp", **grpo: Any) -> Plan:
+        options = {"num_generations": 8, "max_completion_length": 1024, **grpo}
+        chosen = config(qwen2_7b, batch_size=8, accumulation=8, parallel=parallel, data={"cutoff": 512})
+        rewards = {"functions": ["format"], "models": [qwen2_7b]}
+        return plan(
+            Config(**chosen.model_dump() | {"task": "grpo", "grpo": options, "rewards": rewards}), devices, "910B3"
+        )
+
+    found = planned()
+    assert found.steps == 64 * 8 // 64 and found.tokens_per_step == 64 * (512 + 1024)
+    assert found.phases and found.time and list(found.phases) == ["sampling", "rewards", "learning"]
+    # Each of 1,024 engine steps reads 15 GB of weights; a 910B3 reads at most 1.6 TB/s.
+    assert 9.5 < found.phases["sampling"][0] < found.phases["sampling"][1] < 60
+    assert sum(span[1] for span in found.phases.values()) == pytest.approx(found.time.step[1], rel=0.2)
+    longer, again = planned(max_completion_length=2048), planned(num_iterations=2)
+    assert longer.phases and longer.phases["sampling"][0] > 2 * found.phases["sampling"][0]
+    assert again.steps == 16 and again.phases and again.phases["sampling"][0] < found.phases["sampling"][0]
+    shared, kept = planned(8, "fsdp2"), planned(beta=0.1)
+    assert shared.memory and found.memory and kept.memory and kept.memory.total > found.memory.total
+    assert shared.memory.sampling + shared.memory.activations > 2 * (shared.parameters or 0)  # whole, in 16 bits
+    assert "reward functions are not counted" in as_text(found)
 
 
 @pytest.mark.parametrize("method", ["freeze", "oft", "ia3"])

@@ -26,6 +26,7 @@ class GRPO(Task):
     uses: ClassVar[frozenset[str]] = frozenset({"chat", "grpo"})
     columns_tell = True
     counts_tokens = False
+    samples = True
     compiles = False  # layers are called by the sampler and by the learner, with rows of very different lengths
 
     def problems(self, config: Config) -> Iterator[tuple[str, str]]:

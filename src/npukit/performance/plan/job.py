@@ -14,6 +14,7 @@ from npukit.llm.models.outline import look_at
 from npukit.llm.tasks import task as tasks
 from npukit.performance.plan.estimate import estimate
 from npukit.performance.plan.memory import MemoryPlan, batch_tokens, memory, row_length, stage_of, trained_parameters
+from npukit.performance.plan.sampling import phases
 from npukit.performance.plan.walk import walk_config, walk_script
 from npukit.performance.plan.walked import ACCUMULATION, Held, Walked
 from npukit.performance.plan.work import PlannedWork, StepTime, step_time
@@ -59,6 +60,7 @@ class Plan:
     tokens_per_step: int
     time: StepTime | None
     walk: Walk | None = None
+    phases: dict[str, Range] | None = None  # seconds of a step in sampling, rewards by models, and learning
 
     @property
     def fits(self) -> bool | None:
@@ -98,8 +100,14 @@ def plan(config: Config, devices: int, card: str = "", nodes: int = 1) -> Plan:
     rows_per_step = config.training.batch_size * config.training.accumulation * readers
     steps = config.training.max_steps
     if steps is None and batches is not None:
+        if tasks.of(config).samples:  # an answer of each group is a row of the step, as often as it is learnt from
+            batches *= config.grpo.num_generations * config.grpo.num_iterations
         steps = ceil(ceil(batches / rows_per_step) * config.training.epochs)
     speed = speed_of(card) if card else None
+    learning = estimate(config, model, devices) if model else []
+    apart = phases(config, model, devices, learning) if model else {}
+    work = [item for part in apart.values() for item in part] or learning
+    times = {name: step_time(part, speed, nodes > 1) for name, part in apart.items()} if speed else {}
     return Plan(
         config=config.model_dump(mode="json"),
         card=card,
@@ -114,7 +122,8 @@ def plan(config: Config, devices: int, card: str = "", nodes: int = 1) -> Plan:
         batches_per_epoch=batches,
         steps=steps,
         tokens_per_step=batch_tokens(config) * config.training.accumulation * devices,
-        time=step_time(estimate(config, model, devices), speed, nodes > 1) if model and speed else None,
+        time=step_time(work, speed, nodes > 1) if model and speed else None,
+        phases={name: time.step for name, time in times.items() if time} or None,
     )
 
 

@@ -38,6 +38,7 @@ class MemoryPlan:
     update: float  # what the optimizer's step needs beyond what activations and logits had
     loading: float  # what loading the model needs beyond all that
     outside: float  # of torch's allocator
+    sampling: float = 0.0  # what sampling an answer needs beyond all that
 
     @property
     def total(self) -> float:
@@ -57,7 +58,14 @@ class MemoryPlan:
 
 def row_length(config: Config) -> int:
     """Tokens in a row of a batch, if it is as long as it may be."""
+    if tasks.of(config).samples:
+        return config.data.cutoff + config.grpo.max_completion_length
     return (config.data.pack_length or config.data.cutoff) if config.data.packing else config.data.cutoff
+
+
+def token_cache(config: Config, model: Outline) -> float:
+    """Bytes of a token in the key/value cache."""
+    return 2.0 * model.sizes.keys * model.sizes.layers * low_bytes(config)
 
 
 def batch_tokens(config: Config) -> int:
@@ -135,6 +143,8 @@ def memory(config: Config, model: Outline, devices: int) -> MemoryPlan:
         gradients / (devices if stage >= 2 else 1),
         0.0 if training.offload else optimizer / (devices if stage else 1),
     )
+    if tasks.of(config).samples and config.grpo.beta:
+        weights += trained * float(held)  # as they were before training
     batch, logits = activations(config, model, low), _logits(config, model)
     if kept > low and not stage:
         batch += low * sum(map(prod, model.linear().values()))  # autocast keeps copies until the loss is there
@@ -145,6 +155,8 @@ def memory(config: Config, model: Outline, devices: int) -> MemoryPlan:
     communication = _exchanged(config, model, trained, low) if devices > 1 else 0.0
     steady = weights + gradients + optimizer + max(batch + logits, update) + communication
     loading = whole if deepspeed and stage == 3 and devices > 1 else 0.0  # DeepSpeed shares it out from there
+    gathered = model.parameters * low if stage == 3 and devices > 1 else 0
+    sampling = gathered + row_length(config) * token_cache(config, model) if tasks.of(config).samples else 0.0
     return MemoryPlan(
         weights=weights,
         gradients=gradients,
@@ -155,6 +167,7 @@ def memory(config: Config, model: Outline, devices: int) -> MemoryPlan:
         update=max(0.0, update - batch - logits),
         loading=max(0.0, loading - steady),
         outside=planning().outside_mib * 2.0**20,
+        sampling=max(0.0, sampling - max(batch + logits, update)),
     )
 
 

@@ -24,10 +24,16 @@ PARTS = {
     "communication": "buffers for communication",
     "update": "more while the optimizer updates the weights",
     "loading": "more while the model is loaded",
+    "sampling": "more while answers are sampled, at least",
     "outside": "outside of torch's allocator: HCCL, runtime, logs",
 }
 
 
+PHASES = {
+    "sampling": "of it sampling, if every answer is as long as it may be",
+    "rewards": "of it reward models; reward functions are not counted",
+    "learning": "of it learning",
+}
 DAY = 86_400  # seconds
 SMALLEST = 2**20  # bytes that are shown
 ROLES = {
@@ -65,6 +71,7 @@ def as_text(plan: Plan) -> str:
     lines += ["", _steps(plan)]
     if time:
         lines += time_lines(time, plan.tokens_per_step / plan.devices)
+        lines += [f"  {seconds(span):>18}  {PHASES[name]}" for name, span in (plan.phases or {}).items() if span[1]]
         if plan.days:
             steps = f"all {plan.steps:,} steps" if plan.steps != 1 else "the one step"
             lines.append(f"{steps}: {duration(plan.days)}")
