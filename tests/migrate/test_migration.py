@@ -721,6 +721,7 @@ def test_a_report_of_an_unknown_format_is_refused(tmp_path: Path, npukit: Any, n
 def test_a_value_that_became_a_device_stays_in_a_second_run(tmp_path: Path, style: Style, value: str) -> None:
     calls = (
         "torch.cuda.manual_seed_all({})",
+        "torch.manual_seed({})",
         "torch.cuda.set_device({})",
         "torch.cuda.manual_seed({})",
         "model.cuda({})",

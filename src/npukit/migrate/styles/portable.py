@@ -322,7 +322,8 @@ def _is_seeded_anyway(node: ast.AST, file: PythonFile) -> bool:
         return False
     around, seed = file.function(node), _arguments(node, file)
     seeds = (each for each in file.by_name.get("manual_seed", ()) if file.resolve(each) == "torch.manual_seed")
-    return seed != "" and any(file.function(each) is around and _arguments(each, file) == seed for each in seeds)
+    is_plain = seed != "" and "cuda" not in seed  # a name of a device would be another one in the next run
+    return is_plain and any(file.function(each) is around and _arguments(each, file) == seed for each in seeds)
 
 
 def _guards_seeds(node: ast.AST, file: PythonFile) -> bool:
