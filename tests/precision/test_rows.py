@@ -106,3 +106,10 @@ def test_modules_are_renamed_as_told_or_by_class_and_shape() -> None:
     assert told.renames == {}
     for aligned in (guessed, told):
         assert all(one and other and one.path[-1] == other.path[-1] for one, other in aligned.pairs)
+
+
+def test_a_module_that_no_gradient_enters_is_not_where_a_difference_begins() -> None:
+    def rotary(output: Tensor) -> Call:
+        return Call("Module.rotary.backward.0", "module", "Rotary", "rotary", "backward", 0, {}, {"0": value(output)})
+
+    assert compared(rotary(BASE), rotary(off(1e-6))).first is None

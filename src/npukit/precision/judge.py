@@ -74,6 +74,9 @@ def judge(
     dtypes = tuple(_dtypes(left.outputs, right.outputs))
     if shapes_differ:
         return Judged(Outcome.differs, math.inf, allowed, settings, dtypes, shapes_differ[0], bad)
+    if left.kind == "module" and left.phase == "backward" and not left.inputs and not exact:
+        # No gradient comes in, as for tables of angles, so what goes out was made elsewhere, and is judged there.
+        judged = {}
     if not judged:
         outcome = Outcome.differs if bad else Outcome.same if inputs and not left.outputs else Outcome.unknown
         return Judged(outcome, None, allowed, settings, dtypes, "", bad)
