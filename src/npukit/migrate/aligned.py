@@ -17,25 +17,25 @@ def blocks(old: Sequence[str], new: Sequence[str]) -> list[Block]:
     >>> blocks(["a", "b"], ["a", "x", "b"])
     [('equal', 0, 1, 0, 1), ('insert', 1, 1, 1, 2), ('equal', 1, 2, 2, 3)]
     """
-    found: list[Block] = []
+    opcodes: list[Block] = []
     i = j = 0
     while i < len(old) or j < len(new):
         start = i
         while i < len(old) and j < len(new) and old[i] == new[j]:
             i, j = i + 1, j + 1
         if i > start:
-            found.append(("equal", start, i, j - i + start, j))
+            opcodes.append(("equal", start, i, j - i + start, j))
         if i == len(old) or j == len(new):
             gone, come = len(old) - i, len(new) - j
         else:
             gone, come = _until_equal(old[i : i + _AHEAD], new[j : j + _AHEAD])
         if not gone and not come and (i < len(old) or j < len(new)):  # a change that is larger than ours are
             rest = SequenceMatcher(None, old[i:], new[j:]).get_opcodes()
-            return [*found, *((kind, a + i, b + i, c + j, d + j) for kind, a, b, c, d in rest)]
+            return [*opcodes, *((kind, a + i, b + i, c + j, d + j) for kind, a, b, c, d in rest)]
         if gone or come:
-            found.append(("replace" if gone and come else "delete" if gone else "insert", i, i + gone, j, j + come))
+            opcodes.append(("replace" if gone and come else "delete" if gone else "insert", i, i + gone, j, j + come))
         i, j = i + gone, j + come
-    return found
+    return opcodes
 
 
 def _until_equal(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:

@@ -64,7 +64,7 @@ class Analysis:
     @property
     def errors(self) -> list[Finding]:
         """What will not run, and migrate does not fix."""
-        return [each for each in self.by_hand if each.severity is Severity.error]
+        return [finding for finding in self.by_hand if finding.severity is Severity.error]
 
     @property
     def verdict(self) -> Verdict:
@@ -74,7 +74,7 @@ class Analysis:
             return Verdict.needs_work
         if self.unread:
             return Verdict.not_known
-        return Verdict.after_migrate if any(each.fixable for each in self.findings) else Verdict.ready
+        return Verdict.after_migrate if any(finding.fixable for finding in self.findings) else Verdict.ready
 
     @property
     def unread(self) -> int:
@@ -97,7 +97,7 @@ class Analysis:
         return "; ".join(self._parts()) + "."
 
     def _parts(self) -> list[str]:
-        fixable = sum(each.fixable for each in self.findings)
+        fixable = sum(finding.fixable for finding in self.findings)
         warnings = len(self.by_hand) - len(self.errors)
         known = f" ({counted(self.known, 'known finding')} in the baseline)" if self.known else ""
         parts = [f"Verdict{known}: {self.verdict.value}" + self._reason()]
@@ -110,17 +110,17 @@ class Analysis:
 
     def _reason(self) -> str:
         if self.verdict is Verdict.blocked:
-            names = {each.subject for each in self.errors if each.code == _BLOCKING}
+            names = {finding.subject for finding in self.errors if finding.code == _BLOCKING}
             return f" by {', '.join(sorted(names))}"
         if self.verdict is Verdict.needs_work:
-            files = len({each.place.file for each in self.errors if each.place})
-            codes = Counter(each.code for each in self.errors).most_common()
+            files = len({finding.place.file for finding in self.errors if finding.place})
+            codes = Counter(finding.code for finding in self.errors).most_common()
             most = ", ".join(f"{code} x {number}" for code, number in codes[:4]) + (", …" if len(codes) > 4 else "")
             return f" in {counted(len(self.errors), 'place')} of {counted(files, 'file')} ({most})"
         if self.verdict is Verdict.not_known:
             return f", since {counted(self.unread, 'file')} could not be read"
         if self.verdict is Verdict.after_migrate:
-            return f" ({counted(sum(each.fixable for each in self.findings), 'place')})"
+            return f" ({counted(sum(finding.fixable for finding in self.findings), 'place')})"
         return ""
 
     def as_data(self) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def analyze(
     goal = Goal(target=target or installed_target())
     results: list[FileResult] = []
     findings: list[Finding] = []
-    folders = [_existing(each) for each in paths]
+    folders = [_existing(entry) for entry in paths]
     for path in folders:
         selection = Selection.of(path, select, ignore)
         rules = selection.rules(goal.target)
@@ -193,7 +193,7 @@ def analyze(
         findings += traced(trace)
     title = ", ".join(str(path) for path in paths)
     base = folders[0].parent if len(paths) == 1 and not paths[0].exists() else None
-    lines = sum(each.lines for each in results)
+    lines = sum(result.lines for result in results)
     return Analysis(title, goal.target, len(results), lines, tuple(findings), base)
 
 

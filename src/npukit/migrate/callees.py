@@ -17,7 +17,7 @@ def parameter_of(func: ast.expr, position: int, file: PythonFile) -> ast.arg | N
     """
     definition = own_method(func, file) or definition_of(func, file.names, "")
     if isinstance(definition, ast.ClassDef):
-        made = [each for each in definition.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+        made = [node for node in definition.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
         definition, position = (made[0] if made else None), position + 1
     elif definition is not None and definition is own_method(func, file):
         position += 1
@@ -86,22 +86,22 @@ def own_method(func: ast.expr, file: PythonFile) -> ast.AST | None:
     if not isinstance(func, ast.Attribute):
         return None
     if _is_self(func.value):
-        owner = next((each for each in file.ancestors(func) if isinstance(each, ast.ClassDef)), None)
+        owner = next((ancestor for ancestor in file.ancestors(func) if isinstance(ancestor, ast.ClassDef)), None)
     else:
         owner = _class_of(func.value, file)
     methods = owner.body if owner else ()
-    return next((each for each in methods if isinstance(each, ast.FunctionDef) and each.name == func.attr), None)
+    return next((node for node in methods if isinstance(node, ast.FunctionDef) and node.name == func.attr), None)
 
 
 def _class_of(value: ast.expr, file: PythonFile) -> ast.ClassDef | None:
     """groups, where all that is assigned to it is None and Groups(), a class of the file"""
     bindings = file.bindings(value) if isinstance(value, ast.Name) else ()
-    values = [each.value for each in bindings if not isinstance(each.value, ast.Constant)]
-    classes = [each.func.id for each in values if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)]
+    values = [binding.value for binding in bindings if not isinstance(binding.value, ast.Constant)]
+    classes = [node.func.id for node in values if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
     if not classes or len(classes) != len(values):
         return None
-    named = (each for each in file.tree.body if isinstance(each, ast.ClassDef) and each.name == classes[0])
-    return next(named, None)
+    definitions = (node for node in file.tree.body if isinstance(node, ast.ClassDef) and node.name == classes[0])
+    return next(definitions, None)
 
 
 def _is_self(node: ast.expr) -> bool:

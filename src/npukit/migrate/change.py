@@ -56,14 +56,14 @@ class _Matcher(difflib.SequenceMatcher[str]):
         self._before, self._after = before, after
 
     def get_opcodes(self) -> list[Opcode]:
-        return [each for block in blocks(self._before, self._after) for each in self._smallest(*block)]
+        return [opcode for block in blocks(self._before, self._after) for opcode in self._smallest(*block)]
 
     def _smallest(self, kind: Kind, a: int, a_end: int, b: int, b_end: int) -> Iterator[Opcode]:
         if kind != "replace":
             yield kind, a, a_end, b, b_end
             return
         within = difflib.SequenceMatcher(None, self._before[a:a_end], self._after[b:b_end], autojunk=False)
-        yield from ((each, a + i, a + i_end, b + j, b + j_end) for each, i, i_end, j, j_end in within.get_opcodes())
+        yield from ((tag, a + i, a + i_end, b + j, b + j_end) for tag, i, i_end, j, j_end in within.get_opcodes())
 
 
 def _range(start: int, end: int) -> str:

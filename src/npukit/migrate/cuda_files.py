@@ -32,9 +32,9 @@ def of_file(file: PythonFile) -> Evidence | None:
     if library and library.verdict != "adapter" and not _WITHOUT.search(name):
         return Evidence("name", library.name, file.place(file.tree))
     for node in file.tree.body:
-        found = refuses_without(node, file, asks_any=is_of_tests(file)) or _imported(node, file)
-        if found:
-            return Evidence("library", found, file.place(node))
+        library_name = refuses_without(node, file, asks_any=is_of_tests(file)) or _imported(node, file)
+        if library_name:
+            return Evidence("library", library_name, file.place(node))
     if launched := _launched(file) or _compiled_at_import(file):
         return Evidence("kernel", "Triton", file.place(launched))
     return None
@@ -54,14 +54,14 @@ def _imported(node: ast.stmt, file: PythonFile) -> str:
     parts = module.split(".")[1:] if where is None else []
     library = needed(node) or next(filter(None, map(needs_cuda, parts)), None)  # ours.triton, which is made elsewhere
     if library is None and where is not None and is_of_tests(file):
-        found = needed_at_top(where, file.names.root)
-        return found if found != "Triton" else ""  # whose kernels are looked for one by one
+        library_name = needed_at_top(where, file.names.root)
+        return library_name if library_name != "Triton" else ""  # whose kernels are looked for one by one
     return library.name if library else ""
 
 
 def _launched(file: PythonFile) -> ast.AST | None:
     """A kernel of another file, which cannot be imported without Triton, that is launched here: kernel[grid](x)"""
-    own = {each.name for each in file.tree.body if isinstance(each, Definition)}
+    own = {statement.name for statement in file.tree.body if isinstance(statement, Definition)}
     of_kernels = {name for name, library in strong_names(file).items() if library in ("Triton", "TileLang")}
     for name in of_kernels if "](" in file.text else ():
         for use in file.by_name.get(name, ()):
@@ -75,7 +75,7 @@ def _launched(file: PythonFile) -> ast.AST | None:
 def _compiled_at_import(file: PythonFile) -> ast.AST | None:
     """A kernel at the top, whose @triton.jit runs with the import: `if HAVE_TRITON: import triton` does not help it."""
     kernels = compiled(file.tree.body) if "triton" in file.text or "tilelang" in file.text else ()
-    kernel = next((each for each in file.tree.body if getattr(each, "name", "") in kernels), None)
-    others = (each for name in ("triton", "tilelang") for each in file.names.bindings_in(file.tree, name))
-    is_always = all(each.kind == "import" for each in others)
+    kernel = next((statement for statement in file.tree.body if getattr(statement, "name", "") in kernels), None)
+    others = (binding for name in ("triton", "tilelang") for binding in file.names.bindings_in(file.tree, name))
+    is_always = all(binding.kind == "import" for binding in others)
     return kernel if is_always else None

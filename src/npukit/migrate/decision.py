@@ -63,10 +63,10 @@ def for_cuda_only(node: ast.AST, file: PythonFile) -> Evidence | None:
 
 def _around(node: ast.AST, file: PythonFile) -> Evidence | None:
     decided, defined = _decided(file), definitions(file)
-    for each in (node, *file.ancestors(node)):
-        if found := decided.get(each) or defined.get(each):
-            return found
-    return next(filter(None, (_shown(each, file) for each in held_at(node, file))), None)
+    for outer in (node, *file.ancestors(node)):
+        if evidence := decided.get(outer) or defined.get(outer):
+            return evidence
+    return next(filter(None, (_shown(condition, file) for condition in held_at(node, file))), None)
 
 
 def why_left(question: ast.expr, file: PythonFile) -> str:
@@ -117,9 +117,9 @@ def _judged(file: PythonFile) -> dict[ast.expr, Evidence]:
     stay: dict[ast.expr, Evidence] = {}
     for question in questions(file):
         regions = decided_by(question, file)
-        if not any(_is_for_any(each, file) for each in regions):
-            found = (_of_region(each, question, file) for each in regions)
-            if evidence := next(filter(None, found), None):
+        if not any(_is_for_any(region, file) for region in regions):
+            candidates = (_of_region(region, question, file) for region in regions)
+            if evidence := next(filter(None, candidates), None):
                 stay[question] = evidence
     return stay
 
@@ -135,11 +135,11 @@ def _of_region(region: Region, question: ast.expr, file: PythonFile) -> Evidence
 
 def _only_refuses(region: Region, file: PythonFile) -> bool:
     """if device.type == "cuda": raise NotImplementedError"""
-    asks_torch = any("torch.cuda" in file.source(each) for each in region.nodes)  # assert torch.cuda.is_available()
+    asks_torch = any("torch.cuda" in file.source(node) for node in region.nodes)  # assert torch.cuda.is_available()
     return (
         bool(region.nodes)
         and not asks_torch
-        and all(isinstance(each, (ast.Raise, ast.Assert)) for each in region.nodes)
+        and all(isinstance(node, (ast.Raise, ast.Assert)) for node in region.nodes)
     )
 
 
@@ -149,13 +149,13 @@ def _is_for_any(region: Region, file: PythonFile) -> bool:
         return False
     if not region.nodes and not region.texts:
         return True
-    found = [node for each in region.nodes for node in always_run(each)]
-    if first((), region.texts, file) or any(of_node(node, file) for node in found):
+    nodes = [node for part in region.nodes for node in always_run(part)]
+    if first((), region.texts, file) or any(of_node(node, file) for node in nodes):
         return False
     return any(
         (isinstance(node, ast.Attribute) and node.attr in ("cuda", "to") and _moves(node, file))
         or (isinstance(node, ast.Constant) and _is_device(node, file))
-        for node in found
+        for node in nodes
     )
 
 
@@ -169,7 +169,7 @@ def _moves(node: ast.Attribute, file: PythonFile) -> bool:
     call = file.parent(node)
     if not isinstance(call, ast.Call):
         return True
-    sets_layout = not call.args and [each.arg for each in call.keywords] == ["memory_format"]
+    sets_layout = not call.args and [keyword.arg for keyword in call.keywords] == ["memory_format"]
     return not sets_layout and not of_call(call, file)
 
 
@@ -184,7 +184,7 @@ def _decided(file: PythonFile) -> dict[ast.AST, Evidence]:
     }
     known = set(decided) | set(definitions(file))
     while helpers := set(_helpers(known, file)) - known:
-        decided |= {each: Evidence("name", getattr(each, "name", "a constant"), file.place(each)) for each in helpers}
+        decided |= {node: Evidence("name", getattr(node, "name", "a constant"), file.place(node)) for node in helpers}
         known |= helpers
     return decided
 
@@ -196,9 +196,9 @@ def _helpers(known: set[ast.AST], file: PythonFile) -> Iterator[ast.AST]:
         targets = part.targets if isinstance(part, ast.Assign) else ()
         name = part.name if isinstance(part, Definition) else getattr(targets[0], "id", "") if targets else ""
         if name and name.startswith(prefix) and not name.startswith("test"):
-            uses = [each for each in file.by_name.get(name, ()) if isinstance(each, ast.Name)]
-            read = [each for each in uses if isinstance(each.ctx, ast.Load)]
-            if read and all(any(each in known for each in file.ancestors(use)) for use in read):
+            uses = [use for use in file.by_name.get(name, ()) if isinstance(use, ast.Name)]
+            read = [use for use in uses if isinstance(use.ctx, ast.Load)]
+            if read and all(any(ancestor in known for ancestor in file.ancestors(use)) for use in read):
                 yield part
 
 
@@ -209,8 +209,8 @@ def _shown(condition: Condition, file: PythonFile) -> Evidence | None:
     if isinstance(asked, (ast.Import, ast.ImportFrom)):
         library = needed(asked)
         if library is None and isinstance(file.parent(asked), ast.Try):  # class Norm(apex.FusedLayerNorm): ...
-            found = (imported(module) for module in modules(asked))
-            library = next((each for each in found if each and each.names and each.is_missing), None)
+            known = (imported(module) for module in modules(asked))
+            library = next((entry for entry in known if entry and entry.names and entry.is_missing), None)
         return Evidence("library", library.name, file.place(asked)) if library and library.name != "Triton" else None
     if isinstance(asked, ast.Constant) and asked.value == "cuda":
         return Evidence("name", "an entry called cuda", file.place(asked))
@@ -221,7 +221,7 @@ def _shown(condition: Condition, file: PythonFile) -> Evidence | None:
     if isinstance(asked, ast.UnaryOp) and isinstance(asked.op, ast.Not):
         return _shown((asked.operand, not holds), file)
     if isinstance(asked, ast.BoolOp) and isinstance(asked.op, ast.And) == holds:
-        return next(filter(None, (_shown((each, holds), file) for each in asked.values)), None)
+        return next(filter(None, (_shown((operand, holds), file) for operand in asked.values)), None)
     if not isinstance(asked, ast.expr):
         return None
     if _is_older(asked, holds, file):
@@ -255,7 +255,7 @@ def _replaces_cuda(node: ast.AST, file: PythonFile) -> Evidence | None:
     around = file.function(node) if len(_SETS.findall(file.text)) < 3 else file.tree
     parts = (*getattr(around, "decorator_list", ()), around)
     is_whole = around is file.tree and len(_SETS.findall(file.text)) > 2
-    patched = is_whole or (around is not file.tree and any(_PATCHED.search(file.source(each)) for each in parts))
+    patched = is_whole or (around is not file.tree and any(_PATCHED.search(file.source(part)) for part in parts))
     return Evidence("name", "a replacement of torch.cuda", file.place(node)) if patched else None
 
 
@@ -267,23 +267,23 @@ def _patches(file: PythonFile) -> bool:
 @lru_cache(maxsize=4)
 def parts_for_cuda(file: PythonFile) -> dict[ast.AST, Evidence]:
     """The outermost functions, classes and tests of a file that are left and speak of CUDA, for the report."""
-    found = definitions(file)
-    imports = (each for each in file.names.imports if isinstance(each, ast.ImportFrom))
-    torchs = (each for each in imports if (each.module or "").startswith("torch.cuda"))
-    names = (alias.asname or alias.name for each in torchs for alias in each.names)
-    said = re.compile("|".join(["(?i:cuda)", *(rf"\b{re.escape(name)}\b" for name in names)]))
-    chosen = (each for choice in file.tree.body if isinstance(choice, ast.If) for each in choice.body)
-    optional = {each: shown for each in chosen if isinstance(each, Definition) and (shown := for_cuda_only(each, file))}
-    outermost = {each: shown for each, shown in found.items() if file.parent(each) not in found} | optional
-    return {each: shown for each, shown in outermost.items() if said.search(file.source(each))}
+    defined = definitions(file)
+    imports = (statement for statement in file.names.imports if isinstance(statement, ast.ImportFrom))
+    torchs = (statement for statement in imports if (statement.module or "").startswith("torch.cuda"))
+    names = (alias.asname or alias.name for statement in torchs for alias in statement.names)
+    cuda_names = re.compile("|".join(["(?i:cuda)", *(rf"\b{re.escape(name)}\b" for name in names)]))
+    chosen = (statement for choice in file.tree.body if isinstance(choice, ast.If) for statement in choice.body)
+    optional = {part: shown for part in chosen if isinstance(part, Definition) and (shown := for_cuda_only(part, file))}
+    outermost = {part: shown for part, shown in defined.items() if file.parent(part) not in defined} | optional
+    return {part: shown for part, shown in outermost.items() if cuda_names.search(file.source(part))}
 
 
 def is_line_for_cuda(line: int, file: PythonFile) -> bool:
     """Whether what stands on a line runs for CUDA only, though its file does not."""
     if of_file(file):
         return False
-    around = (each for each in conditions(file) if each.lineno <= line <= (each.end_lineno or line))  # type: ignore[attr-defined]
-    inner = max(around, key=lambda each: each.lineno, default=None)  # type: ignore[attr-defined]
+    around = (statement for statement in conditions(file) if statement.lineno <= line <= (statement.end_lineno or line))  # type: ignore[attr-defined]
+    inner = max(around, key=lambda statement: statement.lineno, default=None)  # type: ignore[attr-defined]
     return inner is not None and _around(inner, file) is not None
 
 
@@ -307,6 +307,6 @@ def _serves_npus(node: ast.AST, file: PythonFile) -> bool:
             around = parent
     if file.imports("torch_npu.contrib.transfer_to_npu") or _CHOOSES_NPU.search(file.text):
         return True
-    start = min((file.span(each)[0] for each in getattr(around, "decorator_list", ())), default=file.span(around)[0])
+    start = min((file.span(mark)[0] for mark in getattr(around, "decorator_list", ())), default=file.span(around)[0])
     text = file.text[start : file.span(around)[1]]
     return bool(_NPU.search(text) and _NPU.search(_COMMENTED_OUT.sub("", text)))

@@ -51,14 +51,14 @@ def strong_names(file: PythonFile, hops: int | None = None) -> dict[str, str]:
     """The names at the top of a file that only CUDA machines have, each with the library that it comes from: what is
     imported from one, from a file of the project that needs one, and the file's own kernels."""
     hops = (_HOPS_OF_TESTS if is_of_tests(file) else _HOPS) if hops is None else hops
-    found: dict[str, str] = {}
+    library_of: dict[str, str] = {}
     for node in file.names.imports:
         for alias in node.names:
             name = alias.asname or alias.name.partition(".")[0]
             for inner, library in _needed_by(node, alias, file, hops).items():
                 if _is_always(name, node, file):
-                    found[name if inner == "*" else f"{name}.{inner}"] = library
-    return found | dict.fromkeys(_compiled(file), "Triton")
+                    library_of[name if inner == "*" else f"{name}.{inner}"] = library
+    return library_of | dict.fromkeys(_compiled(file), "Triton")
 
 
 def _compiled(file: PythonFile) -> frozenset[str]:
@@ -91,12 +91,12 @@ def _extension(node: Import, alias: ast.alias, file: PythonFile) -> str:
 
 def _is_always(name: str, node: Import, file: PythonFile) -> bool:
     """Whether nothing else stands for the name where the library is missing: except ImportError: te = None"""
-    bound = (each for each in file.names.bindings_in(file.tree, name) if each.node is not node)
+    bound = (binding for binding in file.names.bindings_in(file.tree, name) if binding.node is not node)
     return all(
-        isinstance(each.value, ast.Constant)
-        or needs_cuda(each.target)
-        or is_extension(each.target, file.path, file.names.root)
-        for each in bound
+        isinstance(binding.value, ast.Constant)
+        or needs_cuda(binding.target)
+        or is_extension(binding.target, file.path, file.names.root)
+        for binding in bound
     )
 
 
@@ -114,14 +114,14 @@ def exports(path: Path, root: Path | None, hops: int) -> dict[str, str]:
     if file is None:
         return {}
     names = strong_names(file, hops)
-    tops = ((each, shown.library) for each, shown in definitions(file, hops).items() if _flows(shown))
-    defined = {each.name: library for each, library in tops if file.parent(each) is file.tree}  # type: ignore[attr-defined]
-    beside = (each for each in file.names.imports if isinstance(each, ast.ImportFrom) and each.level == 1)
-    imported_beside = {alias.asname or alias.name for each in beside for alias in each.names}
+    tops = ((definition, shown.library) for definition, shown in definitions(file, hops).items() if _flows(shown))
+    defined = {definition.name: library for definition, library in tops if file.parent(definition) is file.tree}  # type: ignore[attr-defined]
+    beside = (node for node in file.names.imports if isinstance(node, ast.ImportFrom) and node.level == 1)
+    imported_beside = {alias.asname or alias.name for node in beside for alias in node.names}
     kernels = _compiled(file) | {name for name in imported_beside if names.get(name) == "Triton"}
     launchers = dict.fromkeys(always_using(kernels, file.tree.body), "Triton")
-    found = launchers | names | defined
-    return found | _aliases(found, file)
+    exported = launchers | names | defined
+    return exported | _aliases(exported, file)
 
 
 @lru_cache(maxsize=8)
@@ -130,30 +130,30 @@ def definitions(file: PythonFile, hops: int | None = None) -> dict[ast.AST, Evid
     names = dict(strong_names(file, hops))
     if not names and not _speaks_of_libraries(file):
         return {}
-    tops = [each for each in file.tree.body if isinstance(each, Definition)]
-    parts = [(part, each) for part in tops for each in (part, *_methods(part))]
-    found: dict[ast.AST, Evidence] = {}
+    tops = [statement for statement in file.tree.body if isinstance(statement, Definition)]
+    parts = [(part, inner) for part in tops for inner in (part, *_methods(part))]
+    needing: dict[ast.AST, Evidence] = {}
     needs: Callable[[Definition, dict[str, str], PythonFile], Evidence | None] = _needs_itself
     while True:
-        before = len(found)
+        before = len(needing)
         names |= _aliases(names, file)
-        for part, each in parts:
-            if each not in found and part not in found and (evidence := needs(each, names, file)):
-                found[each] = evidence
+        for part, definition in parts:
+            if definition not in needing and part not in needing and (evidence := needs(definition, names, file)):
+                needing[definition] = evidence
                 if evidence.kind != "name":
-                    own = each is part or _is_fixture(each, file)
-                    names.setdefault(each.name if own else f"self.{each.name}", evidence.library)
+                    own = definition is part or _is_fixture(definition, file)
+                    names.setdefault(definition.name if own else f"self.{definition.name}", evidence.library)
         for part in tops:
-            tests = [each for each in _methods(part) if _is_test(each)]
-            if tests and part not in found and all(each in found for each in tests):
-                found[part] = found[tests[0]]
-        if len(found) == before and needs is _uses:
-            return {each: found[each] for part in tops for each in (part, *_methods(part)) if each in found}
+            tests = [method for method in _methods(part) if _is_test(method)]
+            if tests and part not in needing and all(method in needing for method in tests):
+                needing[part] = needing[tests[0]]
+        if len(needing) == before and needs is _uses:
+            return {inner: needing[inner] for part in tops for inner in (part, *_methods(part)) if inner in needing}
         needs = _uses
 
 
 def _methods(part: Definition) -> list[Definition]:
-    return [each for each in part.body if isinstance(each, Definition)] if isinstance(part, ast.ClassDef) else []
+    return [node for node in part.body if isinstance(node, Definition)] if isinstance(part, ast.ClassDef) else []
 
 
 def _flows(shown: Evidence) -> bool:
@@ -165,14 +165,14 @@ def _flows(shown: Evidence) -> bool:
 
 def _aliases(names: dict[str, str], file: PythonFile) -> dict[str, str]:
     """The variables at the top of a file that are another name for one of these: scan = Scan.apply"""
-    assigned = (each for each in file.tree.body if isinstance(each, ast.Assign) and len(each.targets) == 1)
-    aliases = {getattr(each.targets[0], "id", ""): _named_in(_dotted(each.value), names) for each in assigned}
+    assigned = (node for node in file.tree.body if isinstance(node, ast.Assign) and len(node.targets) == 1)
+    aliases = {getattr(node.targets[0], "id", ""): _named_in(_dotted(node.value), names) for node in assigned}
     return {name: library for name, library in aliases.items() if name and library}
 
 
 def _speaks_of_libraries(file: PythonFile) -> bool:
     """Whether a name that is read or defined is of a library for CUDA: to look at all definitions takes long."""
-    defined = (each.name for kind in _RUN_LATER[:3] for each in file.by_type.get(kind, ()))  # type: ignore[attr-defined]
+    defined = (definition.name for kind in _RUN_LATER[:3] for definition in file.by_type.get(kind, ()))  # type: ignore[attr-defined]
     return (
         any(map(named_for_cuda, (*file.names.read, *defined)))
         or any(map(needed, file.names.imports))
@@ -189,7 +189,7 @@ def _is_test(node: ast.AST) -> bool:
 
 
 def _is_fixture(part: Definition, file: PythonFile) -> bool:
-    return any("fixture" in file.source(each) for each in part.decorator_list)
+    return any("fixture" in file.source(decorator) for decorator in part.decorator_list)
 
 
 def _needs_itself(part: Definition, names: dict[str, str], file: PythonFile) -> Evidence | None:
@@ -201,7 +201,7 @@ def _needs_itself(part: Definition, names: dict[str, str], file: PythonFile) -> 
     if marked := marks(part.decorator_list, file):
         return Evidence("library", marked, place)
     if isinstance(part, ast.ClassDef):
-        made = (_needs_itself(each, names, file) for each in _methods(part) if each.name in _MAKES)
+        made = (_needs_itself(method, names, file) for method in _methods(part) if method.name in _MAKES)
         return next(filter(None, made), None) or _loads_library(part, file) or _class_needs(part, file)
     if part.name == "cuda" and _moves_by_itself(part, file):
         return Evidence("name", "cuda() of its own class", place)
@@ -211,11 +211,11 @@ def _needs_itself(part: Definition, names: dict[str, str], file: PythonFile) -> 
 def _uses(part: Definition, names: dict[str, str], file: PythonFile) -> Evidence | None:
     """Why a function, class or test is for CUDA only by the names that it takes, derives from or always calls."""
     if isinstance(part, ast.ClassDef):
-        if base := next(filter(None, (_named_in(_dotted(each), names) for each in part.bases)), ""):
+        if base := next(filter(None, (_named_in(_dotted(parent), names) for parent in part.bases)), ""):
             return Evidence("library", base, file.place(part))
-        made = (_uses(each, names, file) for each in _methods(part) if each.name in _MAKES)
+        made = (_uses(method, names, file) for method in _methods(part) if method.name in _MAKES)
         return next(filter(None, made), None)
-    if taken := next((names[each.arg] for each in part.args.args if each.arg in names), ""):
+    if taken := next((names[argument.arg] for argument in part.args.args if argument.arg in names), ""):
         return Evidence("library", taken, file.place(part))
     for node, name in _called(part, passed=is_of_tests(file)):
         if needed_there := _named_in(name, names):
@@ -244,24 +244,24 @@ def _refuses(part: _Function, file: PythonFile) -> Evidence | None:
 def _loads_extension(function: _Function, file: PythonFile) -> str:
     """The extension that a function does nothing but load: if BACKEND is None: import _scan; BACKEND = _scan"""
     imports: list[Import] = []
-    for each in inside(function):
-        if isinstance(each, ast.stmt) and each is not function:
-            if not isinstance(each, _LOADS) or isinstance(getattr(each, "value", None), ast.Call):
+    for statement in inside(function):
+        if isinstance(statement, ast.stmt) and statement is not function:
+            if not isinstance(statement, _LOADS) or isinstance(getattr(statement, "value", None), ast.Call):
                 return ""
-            imports += [each] if isinstance(each, Import) else []
-    found = [_needed_by(each, alias, file, hops=1).get("*", "") for each in imports for alias in each.names]
-    return found[0] if found and all(found) else ""
+            imports += [statement] if isinstance(statement, Import) else []
+    libraries = [_needed_by(node, alias, file, hops=1).get("*", "") for node in imports for alias in node.names]
+    return libraries[0] if libraries and all(libraries) else ""
 
 
 def _class_needs(part: ast.ClassDef, file: PythonFile) -> Evidence | None:
-    for module in (file.resolve(each) or "" for each in part.bases):
+    for module in (file.resolve(base) or "" for base in part.bases):
         if (library := imported(module)) and library.own_devices:  # it is told the library's device
             return Evidence("library", library.name, file.place(part))
-    for each in part.body:
-        is_mark = isinstance(each, ast.Assign) and getattr(each.targets[0], "id", "") == "pytestmark"
-        if is_mark and (marked := marks([each.value], file)):  # type: ignore[attr-defined]
-            return Evidence("library", marked, file.place(each))
-    methods = {each.name for each in part.body if isinstance(each, _Function)}
+    for statement in part.body:
+        is_mark = isinstance(statement, ast.Assign) and getattr(statement.targets[0], "id", "") == "pytestmark"
+        if is_mark and (marked := marks([statement.value], file)):  # type: ignore[attr-defined]
+            return Evidence("library", marked, file.place(statement))
+    methods = {member.name for member in part.body if isinstance(member, _Function)}
     asks = any(re.fullmatch(r"is_(?:\w+_)?(?:available|compatible|supported)", name) for name in methods)
     is_named = re.search(r"cuda|nvidia|triton", part.name, re.IGNORECASE)
     is_layer = is_named and (asks or len(methods & _DEVICE_API) > 2 or _is_one_of_several(part, file))
@@ -272,16 +272,16 @@ def _loads_library(part: Definition, file: PythonFile) -> Evidence | None:
     """self.lib = ctypes.CDLL("libcudart.so"): what calls CUDA's own libraries without torch"""
     if not file.has("CDLL"):
         return None
-    strings = (each for each in inside(part) if isinstance(each, ast.Constant) and isinstance(each.value, str))
-    found = ((each, named_for_cuda(str(each.value))) for each in strings)
-    return next((Evidence("library", library.name, file.place(each)) for each, library in found if library), None)
+    strings = (node for node in inside(part) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    candidates = ((text, named_for_cuda(str(text.value))) for text in strings)
+    return next((Evidence("library", library.name, file.place(text)) for text, library in candidates if library), None)
 
 
 def _is_one_of_several(part: ast.ClassDef, file: PythonFile) -> bool:
     """class CudaChecker(BaseChecker): what the project has for CUDA, beside the same for other devices"""
     kind = re.sub(r"^(?:cuda|nvidia)_?", "", part.name, flags=re.IGNORECASE)
-    bases = (each for each in part.bases if re.sub("^(?:Base|Abstract)", "", getattr(each, "id", "")) == kind)
-    return any(definition_of(each, file.names, "class") for each in bases)
+    bases = (base for base in part.bases if re.sub("^(?:Base|Abstract)", "", getattr(base, "id", "")) == kind)
+    return any(definition_of(base, file.names, "class") for base in bases)
 
 
 def _moves_by_itself(method: _Function, file: PythonFile) -> bool:
@@ -289,7 +289,7 @@ def _moves_by_itself(method: _Function, file: PythonFile) -> bool:
     owner = file.parent(method)
     if not isinstance(owner, ast.ClassDef):
         return False
-    has_npu = any(isinstance(each, _Function) and each.name == "npu" for each in owner.body)
+    has_npu = any(isinstance(statement, _Function) and statement.name == "npu" for statement in owner.body)
     is_tensor = any(file.source(base).endswith("Tensor") for base in owner.bases)
     return has_npu or is_tensor or "super().cuda(" in file.source(method)
 
@@ -297,16 +297,16 @@ def _moves_by_itself(method: _Function, file: PythonFile) -> bool:
 def _asks_driver(part: _Function, file: PythonFile) -> Evidence | None:
     """def get_gpu_memory(): ... nvidia-smi ...: what it does beside it is for the same cards"""
     body = part.body[1:] if ast.get_docstring(part) is not None else part.body
-    asks = _CARDS.search(part.name) and any(_DRIVER.search(file.source(each)) for each in body)
+    asks = _CARDS.search(part.name) and any(_DRIVER.search(file.source(statement)) for statement in body)
     return Evidence("library", "NVML", file.place(part)) if asks else None
 
 
 @lru_cache(maxsize=1024)
 def _certain(function: _Function) -> list[ast.stmt]:
     """The statements up to one that may return, but for `if p is None: return`, where there is nothing to do."""
-    for at, each in enumerate(function.body):
-        may_return = isinstance(each, ast.If) and any(isinstance(inner, ast.Return) for inner in inside(each))
-        if may_return and not _has_nothing_to_do(each):  # type: ignore[arg-type]
+    for at, statement in enumerate(function.body):
+        may_return = isinstance(statement, ast.If) and any(isinstance(inner, ast.Return) for inner in inside(statement))
+        if may_return and not _has_nothing_to_do(statement):  # type: ignore[arg-type]
             return function.body[: at + 1]
     return function.body
 
@@ -323,7 +323,7 @@ def _has_nothing_to_do(choice: ast.If) -> bool:
 def _called(function: _Function, passed: bool) -> list[tuple[ast.Call, str]]:
     """What a function calls whatever holds: te.fp8_autocast; kernel, of kernel[grid](x); where `passed`, also functions
     that it passes on: spawn(run, 4)"""
-    found: list[tuple[ast.Call, str]] = []
+    calls: list[tuple[ast.Call, str]] = []
     stack: list[ast.AST] = list(_certain(function))
     while stack:
         now = stack.pop()
@@ -336,10 +336,10 @@ def _called(function: _Function, passed: bool) -> list[tuple[ast.Call, str]]:
             stack.append(now.values[0])  # type: ignore[attr-defined]
         elif kind is not ast.ClassDef and not (kind is ast.Try and may_lack_it(now)):
             if isinstance(now, ast.Call):
-                found.append((now, _dotted(now.func)))
-                found += [(now, each.id) for each in now.args if passed and isinstance(each, ast.Name)]
+                calls.append((now, _dotted(now.func)))
+                calls += [(now, argument.id) for argument in now.args if passed and isinstance(argument, ast.Name)]
             stack += children(now)
-    return found
+    return calls
 
 
 def _dotted(node: ast.AST) -> str:

@@ -80,9 +80,9 @@ def module_with(function: str, node: ast.AST, file: PythonFile, needs_device: Ca
 
 def _has_all(around: ast.AST, file: PythonFile) -> bool:
     """Whether the frameworks have all that a function asks torch.cuda for, which else has two words for one thing."""
-    modules = (each for each in file.by_name.get("cuda", ()) if file.resolve(each) == "torch.cuda")
+    modules = (use for use in file.by_name.get("cuda", ()) if file.resolve(use) == "torch.cuda")
     known = _FUNCTIONS | _RARE | _QUIET
-    return all(getattr(file.parent(each), "attr", "") in known for each in modules if file.function(each) is around)
+    return all(getattr(file.parent(use), "attr", "") in known for use in modules if file.function(use) is around)
 
 
 def _runs_later(node: ast.AST, file: PythonFile) -> bool:

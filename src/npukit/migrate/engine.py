@@ -176,12 +176,12 @@ _CallChecks = Mapping[str, tuple[tuple[Rule, Check], ...]]
 @lru_cache(maxsize=8)
 def _by_name(target: Target) -> _CallChecks:
     """The checks of calls, by the last name of what is called."""
-    found: dict[str, tuple[tuple[Rule, Check], ...]] = defaultdict(tuple)
+    checks: dict[str, tuple[tuple[Rule, Check], ...]] = defaultdict(tuple)
     for rule in all_rules():
         for names, check in rule.call_checks:
             for name in names(target) if callable(names) else names:
-                found[name] += ((rule, check),)
-    return dict(found)
+                checks[name] += ((rule, check),)
+    return dict(checks)
 
 
 def _called(func: ast.expr, by_name: _CallChecks, file: PythonFile) -> Iterable[tuple[Rule, Check]]:
@@ -193,7 +193,7 @@ def _called(func: ast.expr, by_name: _CallChecks, file: PythonFile) -> Iterable[
     if func.id not in file.names.aliases:
         return by_name.get(func.id, ())
     names = (func.id, *sorted(file.names.aliases[func.id]))
-    return dict.fromkeys(each for name in names for each in by_name.get(name, ()))
+    return dict.fromkeys(check for name in names for check in by_name.get(name, ()))
 
 
 def _without_superseded(findings: Sequence[Finding], rules: Sequence[Rule]) -> Iterator[Finding]:

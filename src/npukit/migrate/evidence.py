@@ -24,7 +24,7 @@ from npukit.source.names import definition_of
 
 # Of get_device_properties: torch_npu has these names, and None for each.
 ABOUT_THE_CARD = {"major", "minor", "multi_processor_count", "max_threads_per_multi_processor"}
-ABOUT_THE_CARD |= {f"shared_memory_per_{each}" for each in ("block", "block_optin", "multiprocessor")}
+ABOUT_THE_CARD |= {f"shared_memory_per_{unit}" for unit in ("block", "block_optin", "multiprocessor")}
 ABOUT_THE_CARD |= {"regs_per_multiprocessor", "warp_size", "gcnArchName"}
 _CUDNN_SWITCHES = {"allow_tf32", "benchmark", "deterministic", "enabled"}
 _CALLED_CUDA = re.compile(r"(?:^|_)cuda(?:_|$)|^cuda|cuda$", re.IGNORECASE)
@@ -95,8 +95,8 @@ def of_call(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
     is_named = bool(_CALLED_CUDA.search(name)) and not FOR_ANY.search(name)
     definition = definition_of(func, file.names, "" if is_named else "get_device_")
     if definition is not None:
-        parts = (each for statement in definition.body for each in always_run(statement))
-        asks = (isinstance(each, ast.Attribute) and each.attr == "get_device_capability" for each in parts)
+        parts = (inner for statement in definition.body for inner in always_run(statement))
+        asks = (isinstance(inner, ast.Attribute) and inner.attr == "get_device_capability" for inner in parts)
         makes_kernel = is_named and "autograd.Function" in ast.unparse(definition)  # def _bias_act_cuda(): class ...
         return ("card", name) if makes_kernel or (is_named and _always_says(definition.body)) or any(asks) else None
     if (file.resolve(func) or "").startswith("torch."):
@@ -110,12 +110,12 @@ def _is_kernel_function(node: ast.expr, file: PythonFile) -> bool:
     """A torch.autograd.Function of the project whose forward calls a compiled extension: return _C.forward(x)"""
     definition = definition_of(node, file.names, "Function")
     methods = definition.body if isinstance(definition, ast.ClassDef) else ()
-    return any(_always_says(each.body) for each in methods if getattr(each, "name", "") == "forward")  # type: ignore[attr-defined]
+    return any(_always_says(method.body) for method in methods if getattr(method, "name", "") == "forward")  # type: ignore[attr-defined]
 
 
 def _always_says(body: Iterable[ast.stmt]) -> bool:
-    found = (node for statement in body for node in always_run(statement))
-    return any(of_attribute(node) if isinstance(node, ast.Attribute) else _named_by(node) for node in found)
+    nodes = (node for statement in body for node in always_run(statement))
+    return any(of_attribute(node) if isinstance(node, ast.Attribute) else _named_by(node) for node in nodes)
 
 
 def _named_by(node: ast.AST) -> tuple[str, str] | None:

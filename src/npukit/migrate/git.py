@@ -45,7 +45,7 @@ def top_of(folder: Path) -> Path | None:
     PosixPath('/home/me/nanoGPT')
     """
     here = folder.resolve()
-    return next((each for each in (here, *here.parents) if (each / ".git").exists()), None)
+    return next((candidate for candidate in (here, *here.parents) if (candidate / ".git").exists()), None)
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -61,8 +61,8 @@ def git(folder: Path, *arguments: str) -> str:
     names = os.fsdecode(filters.stdout).split("\0")
     done = _run(top, {name: "false" if name.endswith(".required") else "" for name in names if name}, *arguments)
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason was given"]
-        raise NpukitError(f"git failed in {top}: {said[-1]}")
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason was given"]
+        raise NpukitError(f"git failed in {top}: {lines[-1]}")
     return os.fsdecode(done.stdout)
 
 

@@ -70,7 +70,7 @@ class Goal:
 
     def for_project(self, root: Path) -> Goal:
         """The goal for a project, whose requirements may allow or want an older torch."""
-        oldest, newest = (each if key(each) < key(self.target.torch) else "" for each in allowed_torch(root))
+        oldest, newest = (release if key(release) < key(self.target.torch) else "" for release in allowed_torch(root))
         return replace(self, oldest_torch=oldest, newest_torch=newest)
 
     @property

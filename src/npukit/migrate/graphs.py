@@ -25,8 +25,8 @@ def graph_around(node: ast.AST, file: PythonFile) -> ast.AST | None:
         return None
     if _GRAPH.search(file.path.stem):
         return file.tree
-    around = [each for each in (node, *file.ancestors(node)) if isinstance(each, Definition)]
-    return next((each for each in reversed(around) if each in graph_parts(file)), None)
+    around = [ancestor for ancestor in (node, *file.ancestors(node)) if isinstance(ancestor, Definition)]
+    return next((definition for definition in reversed(around) if definition in graph_parts(file)), None)
 
 
 @lru_cache(maxsize=8)
@@ -38,8 +38,8 @@ def _mentions_graphs(file: PythonFile) -> bool:
 @lru_cache(maxsize=8)
 def graph_parts(file: PythonFile) -> frozenset[ast.AST]:
     """The functions and classes of a file that are named after CUDA graphs, or capture one."""
-    named_so = (each for kind in _DEFINITIONS for each in file.by_type.get(kind, ()) if _GRAPH.search(each.name))  # type: ignore[attr-defined]
+    named_so = (node for kind in _DEFINITIONS for node in file.by_type.get(kind, ()) if _GRAPH.search(node.name))  # type: ignore[attr-defined]
     captures = [node for name in _CAPTURES for node in file.by_name.get(name, ())]
     made = (node for node in captures if getattr(getattr(file.parent(node), "func", None), "id", "") != "hasattr")
     functions = (file.function(node) for node in made if (file.resolve(node) or "").startswith("torch.cuda."))
-    return frozenset([*named_so, *(each for each in functions if isinstance(each, Definition))])
+    return frozenset([*named_so, *(function for function in functions if isinstance(function, Definition))])

@@ -46,10 +46,10 @@ def _imports(node: ast.stmt, file: PythonFile) -> bool:
     """Whether a condition or an attempt does little but import."""
     if not isinstance(node, (ast.Try, ast.If)) or (isinstance(node, ast.If) and _may_change(node.test, file)):
         return False
-    parts = [each for field in ("body", "orelse", "finalbody") for each in getattr(node, field, ())]
-    parts += [each for handler in getattr(node, "handlers", ()) for each in handler.body]
-    found = any(isinstance(each, _IMPORT) for each in ast.walk(node))
-    return found and all(_imports(each, file) or _is_quiet(each, file) for each in parts)
+    parts = [statement for field in ("body", "orelse", "finalbody") for statement in getattr(node, field, ())]
+    parts += [statement for handler in getattr(node, "handlers", ()) for statement in handler.body]
+    has_import = any(isinstance(inner, _IMPORT) for inner in ast.walk(node))
+    return has_import and all(_imports(part, file) or _is_quiet(part, file) for part in parts)
 
 
 def _is_quiet(node: ast.stmt, file: PythonFile) -> bool:
@@ -60,7 +60,7 @@ def _is_quiet(node: ast.stmt, file: PythonFile) -> bool:
 
 def _defines(node: ast.stmt) -> bool:
     """Whether it defines what stands in for a missing name, from which a constant below would have to keep away."""
-    return any(isinstance(each, _DEFINITION) for each in ast.walk(node))
+    return any(isinstance(inner, _DEFINITION) for inner in ast.walk(node))
 
 
 def _prepares(node: ast.stmt, file: PythonFile) -> bool:
@@ -72,7 +72,7 @@ def _prepares(node: ast.stmt, file: PythonFile) -> bool:
 
 def _names_torch(value: ast.expr, file: PythonFile) -> bool:
     """scaler = GradScaler(), which gets a device"""
-    names = (file.resolve(each) for each in ast.walk(value) if isinstance(each, (ast.Name, ast.Attribute)))
+    names = (file.resolve(node) for node in ast.walk(value) if isinstance(node, (ast.Name, ast.Attribute)))
     return any(name and name.split(".")[0] in ("torch", "apex") for name in names)
 
 

@@ -20,10 +20,10 @@ def imported_libraries(node: ast.Import | ast.ImportFrom, file: PythonFile) -> l
         modules = [f"{node.module}.{alias.name}" for alias in node.names]
     else:
         modules = []
-    found = {module: library for module in modules if (library := imported(module))}
+    known = {module: library for module in modules if (library := imported(module))}
     return list(
         dict.fromkeys(
-            found[module] for module in found if not _is_own(module.split(".")[0], file.path.parent, file.names.root)
+            known[module] for module in known if not _is_own(module.split(".")[0], file.path.parent, file.names.root)
         )
     )
 
@@ -32,7 +32,7 @@ def imported_libraries(node: ast.Import | ast.ImportFrom, file: PythonFile) -> l
 def _is_own(module: str, folder: Path, root: Path | None) -> bool:
     if module in folder.absolute().parts:
         return True
-    return any((each / module).is_dir() or (each / f"{module}.py").is_file() for each in (folder, root) if each)
+    return any((base / module).is_dir() or (base / f"{module}.py").is_file() for base in (folder, root) if base)
 
 
 def needed_when(node: ast.AST, file: PythonFile) -> tuple[str, Severity]:

@@ -43,8 +43,8 @@ def modules(node: Import) -> list[str]:
 
 def needed(node: Import) -> libraries.Library | None:
     """The library for CUDA alone that a statement imports."""
-    found = (libraries.needs_cuda(module) for module in modules(node))
-    return next(filter(None, found), None)
+    candidates = (libraries.needs_cuda(module) for module in modules(node))
+    return next(filter(None, candidates), None)
 
 
 @lru_cache(maxsize=4096)
@@ -59,7 +59,7 @@ def is_extension(module: str, path: Path, root: Path | None) -> bool:
         return False
     if name.endswith("_cuda") or name == "_ext":
         return name not in _text(path.with_name("__init__.py")) if module == f".{name}" else True
-    folders = (each for each in path.parents if root and each.is_relative_to(root))
+    folders = (folder for folder in path.parents if root and folder.is_relative_to(root))
     return any(re.search(rf"[\"'.]{name}[\"']", _builders(folder)) for folder in folders)
 
 
@@ -112,17 +112,17 @@ def only_asks(module: str, names: str, text: str) -> bool:
 
 def at_top(body: list[ast.stmt]) -> list[ast.stmt]:
     """The statements of a file, also those that it runs where a library is there: if HAVE_TRITON: @triton.jit ..."""
-    inner = (each.body for each in body if isinstance(each, (ast.If, ast.Try)))
+    inner = (statement.body for statement in body if isinstance(statement, (ast.If, ast.Try)))
     return [*body, *(statement for statements in inner for statement in statements)]
 
 
 def compiled(body: list[ast.stmt]) -> frozenset[str]:
     """The functions among some statements that are kernels: @triton.jit def scale(x): ..."""
-    functions = (each for each in body if isinstance(each, ast.FunctionDef))
+    functions = (statement for statement in body if isinstance(statement, ast.FunctionDef))
     return frozenset(
-        each.name
-        for each in functions
-        if any(_COMPILED.match(f"\n@{ast.unparse(mark)}") for mark in each.decorator_list)
+        function.name
+        for function in functions
+        if any(_COMPILED.match(f"\n@{ast.unparse(mark)}") for mark in function.decorator_list)
     )
 
 
@@ -130,7 +130,7 @@ def always_using(names: frozenset[str], body: list[ast.stmt]) -> frozenset[str]:
     """These names, and the functions and classes of a file that use one of them whatever the device."""
     if not names:
         return names
-    runs = {each.name: set(_used(each)) for each in body if isinstance(each, Definition)}
+    runs = {statement.name: set(_used(statement)) for statement in body if isinstance(statement, Definition)}
     while more := {name for name, used in runs.items() if name not in names and not used.isdisjoint(names)}:
         names |= more
     return names
@@ -141,7 +141,7 @@ def _used(definition: Definition) -> Iterator[str]:
     `forward` does."""
     stack: list[ast.AST] = list(definition.body)
     if isinstance(definition, ast.ClassDef):
-        stack = [part for each in definition.body if getattr(each, "name", "") == "forward" for part in each.body]  # type: ignore[attr-defined]
+        stack = [part for method in definition.body if getattr(method, "name", "") == "forward" for part in method.body]  # type: ignore[attr-defined]
     while stack:
         now = stack.pop()
         if isinstance(now, ast.Name):
@@ -155,7 +155,7 @@ def _used(definition: Definition) -> Iterator[str]:
 def may_lack_it(node: ast.AST) -> bool:
     """Whether what fails in a `try` is let pass, as where something is not installed."""
     handlers = node.handlers if isinstance(node, ast.Try) else ()
-    return any(each.type is None or _MISSING.search(ast.unparse(each.type)) for each in handlers)
+    return any(handler.type is None or _MISSING.search(ast.unparse(handler.type)) for handler in handlers)
 
 
 def always_run(node: ast.AST) -> Iterator[ast.AST]:
@@ -173,9 +173,9 @@ def always_run(node: ast.AST) -> Iterator[ast.AST]:
 @lru_cache(maxsize=1024)
 def top_imports(path: Path | None) -> tuple[tuple[str, str], ...]:
     """The modules that a file of the project imports whatever holds, each with what it takes from it."""
-    found = _TOP_IMPORT.findall(_text(path))
+    imports = _TOP_IMPORT.findall(_text(path))
     numba = [("numba.cuda", "")] if "from numba import cuda" in _text(path) else []
-    return (*numba, *((module or whole, names) for module, names, whole in found))
+    return (*numba, *((module or whole, names) for module, names, whole in imports))
 
 
 @lru_cache(maxsize=4)

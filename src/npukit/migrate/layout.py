@@ -85,8 +85,8 @@ class Formatter:
 def _ruff() -> str | None:
     """The program that is installed beside Python, else the one on the path."""
     beside = Path(sys.executable).with_name("ruff")
-    found = str(beside) if beside.exists() else shutil.which("ruff")
-    return found if found and Path(found).is_absolute() else None
+    executable = str(beside) if beside.exists() else shutil.which("ruff")
+    return executable if executable and Path(executable).is_absolute() else None
 
 
 def laid_out(before: Document, after: Document) -> Document:
@@ -96,9 +96,9 @@ def laid_out(before: Document, after: Document) -> Document:
     """
     if after.kind != "python" or "\r" in after.text:
         return after
-    told = configured(before.path.parent.absolute(), before.root and before.root.absolute())
-    formatted = _by_formatter(before, after, told) if told and told.name else None
-    return formatted or _by_width(before, after, told.width if told else _own_width(before.text.split("\n")))
+    formatter = configured(before.path.parent.absolute(), before.root and before.root.absolute())
+    formatted = _by_formatter(before, after, formatter) if formatter and formatter.name else None
+    return formatted or _by_width(before, after, formatter.width if formatter else _own_width(before.text.split("\n")))
 
 
 @lru_cache(maxsize=256)
@@ -119,12 +119,12 @@ def _configured_in(folder: Path) -> Formatter | None:
     black = tools.get("black", {} if "black" in hooks else None)
     yapf = tools.get("yapf") or _section(folder / ".style.yapf", "style") or _section(folder / "setup.cfg", "yapf")
     linted = [_LENGTH.search(_read(folder / name)) for name in ("setup.cfg", ".flake8", "tox.ini")]
-    width = next((int(each[1]) for each in linted if each), 0)
+    width = next((int(match[1]) for match in linted if match), 0)
     arguments = _ARGUMENT.search(hooks.get("black", ""))
     if black is not None:
-        told = black.get("line-length", black.get("line_length", arguments and int(arguments[1] or arguments[2])))
+        length = black.get("line-length", black.get("line_length", arguments and int(arguments[1] or arguments[2])))
         skips = bool(black.get("skip-magic-trailing-comma")) or "skip-magic" in hooks.get("black", "")
-        return Formatter("black", told or _USUAL["black"], not skips)
+        return Formatter("black", length or _USUAL["black"], not skips)
     if yapf or "yapf" in hooks:
         style = {str(key).lower(): str(value) for key, value in (yapf or {"based_on_style": "pep8"}).items()}
         limit = int(style.get("column_limit", 0)) or (80 if style.get("based_on_style") == "google" else 79)
@@ -159,7 +159,7 @@ def _read(path: Path) -> str:
 
 @lru_cache(maxsize=64)
 def _in_git(folder: Path) -> bool:
-    return any((each / ".git").exists() for each in folder.parents)
+    return any((parent / ".git").exists() for parent in folder.parents)
 
 
 def _by_formatter(before: Document, after: Document, formatter: Formatter) -> Document | None:
@@ -177,9 +177,9 @@ def _by_formatter(before: Document, after: Document, formatter: Formatter) -> Do
     if formatted is None:
         return None
     done = list(new.lines)
-    for lines, were in sorted(changed.items(), key=lambda each: -each[0].start):
+    for lines, were in sorted(changed.items(), key=lambda item: -item[0].start):
         piece = new.alone(lines)
-        was_formatted = all(formatted[old.alone(each)] == old.alone(each) for each in were)
+        was_formatted = all(formatted[old.alone(old_lines)] == old.alone(old_lines) for old_lines in were)
         if was_formatted and formatted[piece] != piece and _same(piece, formatted[piece]):
             done[lines.start : lines.stop] = _inner(formatted[piece]).split("\n")
     return replace(after, text="\n".join(done))
@@ -189,8 +189,8 @@ def _formatted(pieces: list[str], formatter: Formatter) -> dict[str, str] | None
     """Each piece of code as the formatter has it, from one run of it."""
     text = "".join(f"{_MARK}\n{piece}\n" for piece in pieces)
     laid = formatter.run(text) if pieces else ""
-    found = [each.strip("\n") for each in (laid or "").split(_MARK)[1:]]
-    return dict(zip(pieces, found, strict=True)) if laid is not None and len(found) == len(pieces) else None
+    texts = [piece.strip("\n") for piece in (laid or "").split(_MARK)[1:]]
+    return dict(zip(pieces, texts, strict=True)) if laid is not None and len(texts) == len(pieces) else None
 
 
 def _inner(piece: str) -> str:
@@ -236,7 +236,7 @@ class _Statements:
         """A statement as a program of its own, as far to the right as it is in the file."""
         text = "\n".join(self.lines[lines.start : lines.stop])
         depth = (len(text) - len(text.lstrip())) // 4
-        around = "".join(f"{'    ' * each}{_AROUND}\n" for each in range(depth))
+        around = "".join(f"{'    ' * level}{_AROUND}\n" for level in range(depth))
         indent = "    " * depth
         if text.lstrip().startswith("elif "):
             around += f"{indent}{_ELSE}\n{indent}    {_BODY}\n"
@@ -257,7 +257,7 @@ def _overlapping(parent: ast.AST, first: int, last: int) -> Iterator[ast.stmt]:
 
 
 def _first_line(node: ast.stmt) -> int:
-    return min((each.lineno for each in getattr(node, "decorator_list", ())), default=node.lineno)
+    return min((decorator.lineno for decorator in getattr(node, "decorator_list", ())), default=node.lineno)
 
 
 def _cut(line: str, column: int) -> tuple[str, str]:
@@ -274,7 +274,7 @@ def _own_width(lines: list[str]) -> int:
         return code[-3]
     if len(lines) < _SHORT:
         return _WIDEST
-    return max(_NARROWEST, max((each for each in code if each <= _WIDEST), default=0))
+    return max(_NARROWEST, max((length for length in code if length <= _WIDEST), default=0))
 
 
 def _by_width(before: Document, after: Document, width: int) -> Document:
@@ -292,8 +292,8 @@ def _by_width(before: Document, after: Document, width: int) -> Document:
 def _is_text(tree: ast.Module, at: int) -> bool:
     """Whether a line is in a string of several lines, which may look like code."""
     *_, statement = (tree, *_overlapping(tree, at, at + 1))
-    texts = (each for each in ast.walk(statement) if isinstance(each, (ast.Constant, ast.JoinedStr)))
-    return any(each.lineno <= at + 1 <= (each.end_lineno or 0) != each.lineno for each in texts)
+    texts = (node for node in ast.walk(statement) if isinstance(node, (ast.Constant, ast.JoinedStr)))
+    return any(text.lineno <= at + 1 <= (text.end_lineno or 0) != text.lineno for text in texts)
 
 
 def _broken(line: str, width: int) -> list[str]:
@@ -301,7 +301,7 @@ def _broken(line: str, width: int) -> list[str]:
     indent = line[: len(line) - len(line.lstrip())]
     body = "\n    pass" if line.endswith(":") else ""
     broken = _in_parts(line, indent, width) if "#" not in line else [line]
-    is_same = _same(line.strip() + body, "\n".join(each.removeprefix(indent) for each in broken) + body)
+    is_same = _same(line.strip() + body, "\n".join(piece.removeprefix(indent) for piece in broken) + body)
     return broken if is_same else [line]
 
 
@@ -318,7 +318,7 @@ def _in_parts(line: str, indent: str, width: int) -> list[str]:
 def _alternatives(line: str, width: int) -> list[str]:
     """A line that is still too long with each part of a choice on a line of its own: a if b / else c if d / else e"""
     pairs = list(_outermost(line))
-    marks = [each.start() for each in re.finditer(" else |, ", line) if not any(a < each.start() < b for a, b in pairs)]
+    marks = [m.start() for m in re.finditer(" else |, ", line) if not any(a < m.start() < b for a, b in pairs)]
     if len(line) <= width or not marks or any(line[at] == "," for at in marks):
         return [line]
     indent = line[: len(line) - len(line.lstrip())]

@@ -44,10 +44,10 @@ def loaded_once(
         if change.path in package_of or not packages.isdisjoint(_IMPORTED.findall(above)):
             now[change.path] = replace(change, after=change.after.replace(_lines(change.before), "", 1))
     for change in changes:
-        if change.path.suffix == ".ipynb" and (found := _LINES_IN_BOOK.search(change.after)):
-            above = change.after[: found.start()]
+        if change.path.suffix == ".ipynb" and (match := _LINES_IN_BOOK.search(change.after)):
+            above = change.after[: match.start()]
             if not packages.isdisjoint(_IN_BOOK.findall(above)):
-                now[change.path] = replace(change, after=above + change.after[found.end() :])
+                now[change.path] = replace(change, after=above + change.after[match.end() :])
     for package in dict.fromkeys(package_of.values()):
         if start := _starting(package / "__init__.py", now):
             now[start.path] = start
@@ -85,8 +85,8 @@ def _starting(path: Path, changes: Mapping[Path, Change]) -> Change | None:
         return None
     start = _above_imports(file)
     lines = file.newline.join((*LOAD_TORCH_NPU, *(["", ""] if change.after[start:] else [""])))
-    found = rule.finding(Place(path), "torch_npu is not loaded with torch")
-    return replace(change, after=f"{change.after[:start]}{lines}{change.after[start:]}", fixed=(*change.fixed, found))
+    finding = rule.finding(Place(path), "torch_npu is not loaded with torch")
+    return replace(change, after=f"{change.after[:start]}{lines}{change.after[start:]}", fixed=(*change.fixed, finding))
 
 
 def _above_imports(file: PythonFile) -> int:
@@ -99,12 +99,12 @@ def _above_imports(file: PythonFile) -> int:
 
 
 def _moved(left: Sequence[Finding], before: Mapping[Path, Change], after: Mapping[Path, Change]) -> tuple[Finding, ...]:
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for finding in left:
         old = before.get(finding.place.file) if finding.place else None
         new = after[old.path] if old else None
         if old and new and old.after != new.after:
-            found += moved([finding], *(read(each.path, each.after.encode(each.encoding)) for each in (old, new)))
+            findings += moved([finding], *(read(side.path, side.after.encode(side.encoding)) for side in (old, new)))
         else:
-            found.append(finding)
-    return tuple(found)
+            findings.append(finding)
+    return tuple(findings)

@@ -17,9 +17,9 @@ def cuda_names(file: PythonFile) -> tuple[tuple[ast.Attribute | ast.Name, str], 
     What an alias stands for (tc = torch.cuda) is rewritten where it is made. Only chains that have `cuda` in them, or
     come from an import that has, are followed.
     """
-    found = chains(file, frozenset({"cuda"}), names_from_cuda(file))
-    named = ((node, name) for node in found if (name := _cuda_name(node, file)))
-    return tuple(sorted(named, key=lambda each: (each[0].lineno, each[0].col_offset)))
+    nodes = chains(file, frozenset({"cuda"}), names_from_cuda(file))
+    uses = ((node, name) for node in nodes if (name := _cuda_name(node, file)))
+    return tuple(sorted(uses, key=lambda use: (use[0].lineno, use[0].col_offset)))
 
 
 def chains(file: PythonFile, attributes: frozenset[str], names: frozenset[str]) -> Iterator[ast.Attribute | ast.Name]:
@@ -91,11 +91,11 @@ def names_from_cuda(file: PythonFile) -> frozenset[str]:
 @lru_cache(maxsize=4)
 def used_apis(file: PythonFile) -> tuple[tuple[ast.Attribute | ast.Name, CudaApi], ...]:
     """Every whole dotted name in the file that there is a fact about."""
-    found = []
+    apis = []
     names = last_names() | aliases(file, last_names()) | names_from_cuda(file)  # from torch.cuda.nvtx import mark
     for node in chains(file, last_names(), names):
         is_switch = isinstance(node.ctx, ast.Store) and isinstance(node, ast.Attribute)
         name = file.resolve(node) if isinstance(node.ctx, ast.Load) or is_switch else None
         if name and name.startswith(("torch.", "mmengine.")) and (api := cuda_api(name)):
-            found.append((node, api))
-    return tuple(found)
+            apis.append((node, api))
+    return tuple(apis)

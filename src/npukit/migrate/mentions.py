@@ -50,14 +50,14 @@ def _of_pair(node: ast.Attribute, file: PythonFile) -> tuple[str, str] | None:
 def first(nodes: Iterable[ast.AST], texts: Iterable[str], file: PythonFile, calls: bool = True) -> Evidence | None:
     """The first evidence in what always runs of some code, or in texts that say what it is about."""
     nodes = list(nodes)
-    where = file.place(next((each for each in nodes if hasattr(each, "lineno")), file.tree))
+    where = file.place(next((candidate for candidate in nodes if hasattr(candidate, "lineno")), file.tree))
     for text in texts:
         if library := named(text):
             return Evidence("name", library.name, where)
-    for each in nodes:
-        for node in always_run(each):
-            if found := of_node(node, file) or (of_call(node, file) if calls else None) or _layout(node):
-                return Evidence(*found, file.place(node))
+    for part in nodes:
+        for node in always_run(part):
+            if mention := of_node(node, file) or (of_call(node, file) if calls else None) or _layout(node):
+                return Evidence(*mention, file.place(node))
     return None
 
 
@@ -71,23 +71,23 @@ def _layout(node: ast.AST) -> tuple[str, str] | None:
 def weak_names(file: PythonFile) -> dict[str, str]:
     """The names that show, beside a question for CUDA, what the answer is for: the strong ones, the file's functions
     that always use them, short names of libraries, and what depends on whether one could be imported."""
-    found = dict(strong_names(file))
+    library_of = dict(strong_names(file))
     for node in file.names.imports:
         for alias in node.names:
             asname = alias.asname if isinstance(node, ast.Import) else alias.asname or alias.name
             is_short = isinstance(node, ast.Import) or (node.module or "").endswith("transformer_engine")
             library = libraries.named(alias.name if isinstance(node, ast.Import) else node.module or "")
             if is_short and asname and library:
-                found[asname] = library.name
+                library_of[asname] = library.name
     for part in file.tree.body:
-        names = [each for statement in part.body for each in inside(statement)] if isinstance(part, ast.Try) else []
-        imported = (each for node in names if isinstance(node, Import) for each in modules(node))
+        names = [inner for statement in part.body for inner in inside(statement)] if isinstance(part, ast.Try) else []
+        imported = (module for inner in names if isinstance(inner, Import) for module in modules(inner))
         needed_there = next(filter(None, map(_for_cuda, imported)), "")
         if needed_there:
-            stored = (each.id for each in names if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
-            found |= dict.fromkeys(stored, needed_there)
+            stored = (inner.id for inner in names if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store))
+            library_of |= dict.fromkeys(stored, needed_there)
     always = always_using(frozenset(strong_names(file)), file.tree.body)
-    return found | {name: "kernels" for name in always if name not in found and not name.startswith("test")}
+    return library_of | {name: "kernels" for name in always if name not in library_of and not name.startswith("test")}
 
 
 def _for_cuda(module: str) -> str:
@@ -106,6 +106,6 @@ def imports_kernels(file: PythonFile) -> bool:
             if is_kernel and not module.startswith("apex") and not module.endswith("_to_cuda"):
                 return True
             where = file_of(module, file.path, file.names.root) if isinstance(node, ast.ImportFrom) else None
-            if any(kernel.search(each) or libraries.needs_cuda(each) for each, _ in top_imports(where)):
+            if any(kernel.search(imported) or libraries.needs_cuda(imported) for imported, _ in top_imports(where)):
                 return True
     return False

@@ -30,11 +30,11 @@ def is_told(node: ast.expr, file: PythonFile) -> bool:
     parent = file.parent(node)
     text = file.parent(parent) if isinstance(parent, ast.FormattedValue) else parent
     if isinstance(text, ast.Call) and node in text.args:
-        said: list[ast.expr] = text.args[: text.args.index(node)]
+        parts: list[ast.expr] = text.args[: text.args.index(node)]
     else:
-        said = text.values if isinstance(text, ast.JoinedStr) else []
-    texts = [str(each.value).lower() for each in said if isinstance(each, ast.Constant)]
-    return any("cuda" in each and re.search(r"[\s:]", each) for each in texts)  # a label, and no key such as "use_cuda"
+        parts = text.values if isinstance(text, ast.JoinedStr) else []
+    texts = [str(part.value).lower() for part in parts if isinstance(part, ast.Constant)]
+    return any("cuda" in label and re.search(r"[\s:]", label) for label in texts)  # a label, not a key like "use_cuda"
 
 
 def retold(condition: ast.expr, file: PythonFile, goal: Goal) -> Iterator[Edit]:
@@ -62,4 +62,4 @@ def _reasons(condition: ast.expr, file: PythonFile) -> list[ast.Constant]:
     if not isinstance(call, ast.Call) or getattr(call.func, "attr", "") not in _SKIPS:
         return []
     given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "reason")]
-    return [each for each in given if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return [argument for argument in given if isinstance(argument, ast.Constant) and isinstance(argument.value, str)]

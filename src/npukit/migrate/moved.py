@@ -26,7 +26,7 @@ def moved(findings: Sequence[Finding], before: Document, after: Document) -> tup
         kind, i, _, j, end = next((block for block in changed if block[1] <= line < block[2]), ("equal", 0, 0, 0, 0))
         if kind != "replace":
             return min(j + line - i, len(new) - 1)
-        return max(range(j, end), key=lambda each: SequenceMatcher(None, old[line], new[each]).ratio())
+        return max(range(j, end), key=lambda candidate: SequenceMatcher(None, old[line], new[candidate]).ratio())
 
     def place_of(place: Place) -> Place:
         in_cell = before.book and after.book and place.cell is not None
@@ -36,4 +36,4 @@ def moved(findings: Sequence[Finding], before: Document, after: Document) -> tup
         end = place.end_line and line + place.end_line - place.line
         return replace(place, line=line, end_line=end)
 
-    return tuple(replace(each, place=place_of(each.place)) if each.place else each for each in findings)
+    return tuple(replace(finding, place=place_of(finding.place)) if finding.place else finding for finding in findings)

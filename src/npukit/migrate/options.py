@@ -28,7 +28,7 @@ class Options:
     def excludes(self, file: Path) -> bool:
         file = file.absolute()
         path = (file.relative_to(self.folder) if file.is_relative_to(self.folder) else file).as_posix()
-        return any(fnmatch(path, each) or fnmatch(path, f"{each.rstrip('/')}/*") for each in self.exclude)
+        return any(fnmatch(path, pattern) or fnmatch(path, f"{pattern.rstrip('/')}/*") for pattern in self.exclude)
 
 
 def project_options(start: Path) -> Options:
@@ -52,6 +52,6 @@ def _read(path: Path) -> Options:
     for key, value in table.items():
         if key not in ("select", "ignore", "exclude"):
             raise NpukitError(f"{path}: [tool.npukit] has no option {key!r}: use select, ignore or exclude.")
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
             raise NpukitError(f"{path}: [tool.npukit] {key} must be a list of strings.")
     return Options(**{key: tuple(value) for key, value in table.items()}, folder=path.parent)

@@ -24,8 +24,8 @@ def own_cuda(receiver: ast.expr, file: PythonFile) -> ast.FunctionDef | None:
     >>> own_cuda(boxes, file)  # boxes = Boxes(...); boxes.cuda()
     <ast.FunctionDef object>
     """
-    found = (method for kind, names in _classes(receiver, file) for method in _inherited(kind, names))
-    return next(found, None)
+    methods = (method for kind, names in _classes(receiver, file) for method in _inherited(kind, names))
+    return next(methods, None)
 
 
 def needs_cuda(method: ast.FunctionDef) -> bool:
@@ -39,13 +39,13 @@ def needs_cuda(method: ast.FunctionDef) -> bool:
 
 
 def _inherited(kind: ast.ClassDef, names: Names, depth: int = _DEPTH) -> Iterator[ast.FunctionDef]:
-    own = [each for each in kind.body if isinstance(each, ast.FunctionDef) and each.name == "cuda"]
+    own = [statement for statement in kind.body if isinstance(statement, ast.FunctionDef) and statement.name == "cuda"]
     is_torchs = any("Module" in (name := ast.unparse(base)) or name.endswith("Tensor") for base in kind.bases)
-    yield from (each for each in own if not is_torchs or _does_more(each))
+    yield from (method for method in own if not is_torchs or _does_more(method))
     for base in kind.bases if depth and not own else ():
-        found = where_defined(base, names, "def cuda(")
-        if found and isinstance(found[0], ast.ClassDef):
-            yield from _inherited(found[0], found[1], depth - 1)
+        origin = where_defined(base, names, "def cuda(")
+        if origin and isinstance(origin[0], ast.ClassDef):
+            yield from _inherited(origin[0], origin[1], depth - 1)
 
 
 def _does_more(method: ast.FunctionDef) -> bool:
@@ -56,9 +56,9 @@ def _does_more(method: ast.FunctionDef) -> bool:
 
 def _classes(value: ast.expr, file: PythonFile, depth: int = _DEPTH) -> Iterator[tuple[ast.ClassDef, Names]]:
     """The classes of the project of which a value may be, as far as assignments and annotations tell."""
-    named: list[ast.expr] = []
+    class_names: list[ast.expr] = []
     if isinstance(value, ast.Call):  # Kind(), Kind.from_array()
-        named = [value.func, value.func.value] if isinstance(value.func, ast.Attribute) else [value.func]
+        class_names = [value.func, value.func.value] if isinstance(value.func, ast.Attribute) else [value.func]
     elif isinstance(value, ast.Attribute) and depth:
         for assigned in _attributes(value, file):
             yield from _classes(assigned, file, depth - 1)
@@ -66,16 +66,16 @@ def _classes(value: ast.expr, file: PythonFile, depth: int = _DEPTH) -> Iterator
         if binding.value is not None:
             yield from _classes(binding.value, file, depth - 1)
         if isinstance(binding.node, ast.arg) and binding.node.annotation is not None:
-            named += [each for each in ast.walk(binding.node.annotation) if isinstance(each, ast.Name)]
-    for name in named:
-        found = where_defined(name, file.names, "")
-        if found and isinstance(found[0], ast.ClassDef):
-            yield found[0], found[1]
+            class_names += [node for node in ast.walk(binding.node.annotation) if isinstance(node, ast.Name)]
+    for name in class_names:
+        origin = where_defined(name, file.names, "")
+        if origin and isinstance(origin[0], ast.ClassDef):
+            yield origin[0], origin[1]
 
 
 def _attributes(value: ast.Attribute, file: PythonFile) -> list[ast.expr]:
     """What the class gives to an attribute of its `self`."""
-    owner = next((each for each in file.ancestors(value) if isinstance(each, ast.ClassDef)), None)
+    owner = next((ancestor for ancestor in file.ancestors(value) if isinstance(ancestor, ast.ClassDef)), None)
     if owner is None or not isinstance(value.value, ast.Name) or value.value.id != "self":
         return []
     return _given_to_self(owner).get(value.attr, [])
@@ -84,7 +84,7 @@ def _attributes(value: ast.Attribute, file: PythonFile) -> list[ast.expr]:
 @lru_cache(maxsize=4)
 def _given_to_self(owner: ast.ClassDef) -> dict[str, list[ast.expr]]:
     given: dict[str, list[ast.expr]] = defaultdict(list)
-    for node in (each for each in ast.walk(owner) if isinstance(each, ast.Assign)):
+    for node in (statement for statement in ast.walk(owner) if isinstance(statement, ast.Assign)):
         for target in node.targets:
             if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
                 given[target.attr].append(node.value)

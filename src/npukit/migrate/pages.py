@@ -46,8 +46,8 @@ def rule_page(code: str) -> str | None:
 
 def pages() -> dict[str, str]:
     """Every page by its file name."""
-    found = {f"{rule.code}.md": page(rule).replace("\n\n", f"\n\n{_AS_WRITTEN}\n\n", 1) for rule in all_rules()}
-    return found | {"README.md": "\n".join(_index()) + "\n"}
+    texts = {f"{rule.code}.md": page(rule).replace("\n\n", f"\n\n{_AS_WRITTEN}\n\n", 1) for rule in all_rules()}
+    return texts | {"README.md": "\n".join(_index()) + "\n"}
 
 
 def page(rule: Rule) -> str:

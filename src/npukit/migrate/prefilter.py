@@ -112,25 +112,25 @@ def _prepared(codes: tuple[str, ...], kinds: tuple[str, ...], target: Target) ->
             only_calls = not (as_text or rule.checks or rule.modules)
             calls = _calls(rule, target) if only_calls else {}
             rules.append(_Wanted(rule, _lowered(words), _lowered(rule.needs) if python else frozenset(), calls))
-    wanted = sorted({word for each in rules for word in (*each.words, *each.needs)}, key=len)
+    wanted = sorted({word for wanted_rule in rules for word in (*wanted_rule.words, *wanted_rule.needs)}, key=len)
     if kinds == ("python",):  # looked for in the file's words, which have no signs: all parts of ".item(" are "item"
         return _Prepared(tuple(rules), tuple((word, tuple(_PART.findall(word))) for word in wanted))
-    inside = ((word, [each for each in wanted if each != word and each in word]) for word in wanted)
+    inside = ((word, [other for other in wanted if other != word and other in word]) for word in wanted)
     return _Prepared(tuple(rules), tuple((word, (*shorter, word)) for word, shorter in inside))
 
 
 def _calls(rule: Rule, target: Target) -> Mapping[bytes, frozenset[bytes]]:
     """The names that a rule wants to see called."""
-    found = {}
+    calls = {}
     for names, _ in rule.call_checks:
         for name, more in (names(target) if callable(names) else dict.fromkeys(names, ())).items():
-            found[name.encode()] = frozenset(word.encode() for word in more)
-    return found
+            calls[name.encode()] = frozenset(word.encode() for word in more)
+    return calls
 
 
 def _present(prepared: _Prepared, text: bytes) -> set[bytes]:
     """The words that a text has, each part looked for once."""
-    found: set[bytes] = set()
+    present: set[bytes] = set()
     seen: dict[bytes, bool] = {}
     for word, parts in prepared.words:
         for part in parts:
@@ -139,8 +139,8 @@ def _present(prepared: _Prepared, text: bytes) -> set[bytes]:
             if not seen[part]:
                 break
         else:
-            found.add(word)
-    return found
+            present.add(word)
+    return present
 
 
 def _lowered(words: tuple[str, ...]) -> frozenset[bytes]:
@@ -156,5 +156,5 @@ def _imported(data: bytes) -> frozenset[str]:
 @lru_cache(maxsize=8)
 def _own_modules(root: Path | None) -> frozenset[str]:
     """The modules and packages at the top of a project: Megatron-LM's own megatron is no library that it uses."""
-    found = root.iterdir() if root else ()
-    return frozenset(path.stem for path in found if path.suffix == ".py" or path.is_dir())
+    paths = root.iterdir() if root else ()
+    return frozenset(path.stem for path in paths if path.suffix == ".py" or path.is_dir())

@@ -39,9 +39,9 @@ def _asked(condition: ast.expr, names: Names, there: bool) -> str:
     if isinstance(condition, ast.UnaryOp) and isinstance(condition.op, ast.Not):
         return _asked(condition.operand, names, not there)
     if isinstance(condition, ast.BoolOp):
-        found = [_asked(each, names, there) for each in condition.values]
-        suffices = any(found) if isinstance(condition.op, ast.And) == there else all(found)
-        return next(filter(None, found), "") if suffices else ""
+        libraries = [_asked(operand, names, there) for operand in condition.values]
+        suffices = any(libraries) if isinstance(condition.op, ast.And) == there else all(libraries)
+        return next(filter(None, libraries), "") if suffices else ""
     if isinstance(condition, ast.Compare):
         asks = isinstance(condition.ops[0], _THERE if there else _MISSING)
         return _library(condition.left, names) if asks else ""
@@ -50,13 +50,13 @@ def _asked(condition: ast.expr, names: Names, there: bool) -> str:
 
 def _library(asked: ast.expr, names: Names, depth: int = _DEPTH) -> str:
     """The library for CUDA that an expression names, or that a name in it stands for in the project."""
-    found = [each for each in inside(asked) if isinstance(each, (ast.Name, ast.Attribute))]
-    for each in found:
-        library = named(each.id if isinstance(each, ast.Name) else each.attr)
+    nodes = [inner for inner in inside(asked) if isinstance(inner, (ast.Name, ast.Attribute))]
+    for node in nodes:
+        library = named(node.id if isinstance(node, ast.Name) else node.attr)
         if library and library.is_missing:
             return library.name
-    looked_up = (each for each in found if depth and isinstance(each, ast.Name))
-    libraries = (_stands_for(each.id, names.lookup(each)[0], names, depth) for each in looked_up)
+    looked_up = (name for name in nodes if depth and isinstance(name, ast.Name))
+    libraries = (_stands_for(name.id, names.lookup(name)[0], names, depth) for name in looked_up)
     return next(filter(None, libraries), "")
 
 
@@ -77,17 +77,17 @@ def _stands_for(name: str, scope: ast.AST | None, names: Names, depth: int) -> s
             is_class = inner[:1].isupper() and not inner.isupper()
             where = file_of(module, names.path, names.root) if module and not is_class else None
             others = names_of(where, names.root) if where and depth else None
-            if others and (found := _stands_for(inner, others.tree, others, depth - 1)):
-                return found
+            if others and (library_name := _stands_for(inner, others.tree, others, depth - 1)):
+                return library_name
             continue
         around = names.parents.get(binding.node)
         while around is not None and not isinstance(around, (ast.Try, ast.Module)):
             around = names.parents.get(around)
         made_by = around if isinstance(around, ast.Try) else binding.node
-        if isinstance(made_by, (ast.Try, ast.FunctionDef)) and (found := imported_in(made_by)):
-            return found
-        if binding.value is not None and depth and (found := _library(binding.value, names, depth - 1)):
-            return found
+        if isinstance(made_by, (ast.Try, ast.FunctionDef)) and (library_name := imported_in(made_by)):
+            return library_name
+        if binding.value is not None and depth and (library_name := _library(binding.value, names, depth - 1)):
+            return library_name
     return ""
 
 
@@ -122,10 +122,10 @@ def refuses_without(statement: ast.stmt, file: PythonFile, asks_any: bool = Fals
         if isinstance(statement.body[-1], ast.Return) and not asks_any:
             return ""
         asks_more = isinstance(statement.test, ast.BoolOp) and isinstance(statement.test.op, ast.And)
-        said = said_needed(statement.body[-1]) if asks_any and not asks_more else ""
-        return missing(statement.test, file.names) or said
+        mentioned = said_needed(statement.body[-1]) if asks_any and not asks_more else ""
+        return missing(statement.test, file.names) or mentioned
     if isinstance(statement, ast.Try):
-        return imported_in(statement) if all(leaves(each.body[-1]) for each in statement.handlers) else ""
+        return imported_in(statement) if all(leaves(handler.body[-1]) for handler in statement.handlers) else ""
     if isinstance(statement, (ast.Import, ast.ImportFrom)):
         library = needed(statement)
         return library.name if library and library.name != "Triton" else ""
@@ -143,14 +143,14 @@ def refuses_without(statement: ast.stmt, file: PythonFile, asks_any: bool = Fals
 
 def asks_what_there_is(condition: ast.expr, file: PythonFile) -> bool:
     """HAVE_TE, te is None, is_te_min_version("2.0"): not args.fp8 or isinstance(x, Y), which ask for what is wanted"""
-    for each in inside(condition):
-        if isinstance(each, ast.Name) and file.names.lookup(each)[0] not in (None, file.tree):
+    for node in inside(condition):
+        if isinstance(node, ast.Name) and file.names.lookup(node)[0] not in (None, file.tree):
             return False
-        if isinstance(each, ast.Compare) and not isinstance(each.ops[0], (ast.Is, ast.IsNot)):
+        if isinstance(node, ast.Compare) and not isinstance(node.ops[0], (ast.Is, ast.IsNot)):
             return False
-        if isinstance(each, ast.Call) and not all(isinstance(argument, ast.Constant) for argument in each.args):
+        if isinstance(node, ast.Call) and not all(isinstance(argument, ast.Constant) for argument in node.args):
             return False
-        if isinstance(each, ast.Attribute):
+        if isinstance(node, ast.Attribute):
             return False
     return True
 
@@ -167,21 +167,21 @@ def said_needed(part: ast.AST) -> str:
 def marks(decorators: Sequence[ast.expr], file: PythonFile, depth: int = 2) -> str:
     """The library for CUDA without which a test is skipped: @pytest.mark.skipif(not HAVE_TE, ...), @requires_te"""
     for mark in decorators:
-        if isinstance(mark, (ast.List, ast.Tuple)) and (found := marks(mark.elts, file, depth)):
-            return found
+        if isinstance(mark, (ast.List, ast.Tuple)) and (library_name := marks(mark.elts, file, depth)):
+            return library_name
         if isinstance(mark, ast.Name) and depth:
-            values = [each.value for each in file.names.lookup(mark)[1] if each.value is not None]
-            if found := marks(values, file, depth - 1):
-                return found
+            values = [binding.value for binding in file.names.lookup(mark)[1] if binding.value is not None]
+            if library_name := marks(values, file, depth - 1):
+                return library_name
         name = getattr(mark, "id", getattr(mark, "attr", ""))
         if _REQUIRES.match(name) and (library := named_for_cuda(name)):
             return library.name
         if isinstance(mark, ast.Call) and (kind := getattr(mark.func, "attr", "")) in SKIPS:
             asks = present if kind == "skipUnless" else missing
-            given = [*mark.args[1:], *(each.value for each in mark.keywords)]
-            found = next(filter(None, (asks(each, file.names) for each in mark.args[:1])), "")
-            if found := found or next(filter(None, map(said_needed, given)), ""):
-                return found
+            given = [*mark.args[1:], *(keyword.value for keyword in mark.keywords)]
+            library_name = next(filter(None, (asks(argument, file.names) for argument in mark.args[:1])), "")
+            if library_name := library_name or next(filter(None, map(said_needed, given)), ""):
+                return library_name
     return ""
 
 

@@ -16,7 +16,7 @@ def questions(file: PythonFile) -> Iterator[ast.expr]:
         call = file.parent(func)
         if isinstance(call, ast.Call) and call.func is func:
             asks = (file.resolve(func) or "").startswith("torch.cuda.")
-            starts = getattr(func, "attr", "") == "startswith" and any(_is_word(each) for each in call.args)
+            starts = getattr(func, "attr", "") == "startswith" and any(_is_word(argument) for argument in call.args)
             if asks or starts:
                 yield call
     for func in file.by_name.get("device_count", ()):
@@ -25,9 +25,9 @@ def questions(file: PythonFile) -> Iterator[ast.expr]:
             yield asked
     for compare in file.by_type.get(ast.Compare, ()):
         sides = (compare.left, *compare.comparators)  # type: ignore[attr-defined]
-        if any(_is_word(each) for side in sides for each in getattr(side, "elts", (side,))):
+        if any(_is_word(operand) for side in sides for operand in getattr(side, "elts", (side,))):
             yield compare  # type: ignore[misc]
-    yield from (each for each in file.by_name.get("is_cuda", ()) if isinstance(each, ast.Attribute))
+    yield from (node for node in file.by_name.get("is_cuda", ()) if isinstance(node, ast.Attribute))
 
 
 def _is_word(node: ast.expr) -> bool:

@@ -50,20 +50,20 @@ class Region:
 @lru_cache(maxsize=4)
 def conditions(file: PythonFile) -> dict[ast.AST, tuple[Condition, ...]]:
     """The conditions that hold at each statement of a file."""
-    found: dict[ast.AST, tuple[Condition, ...]] = {}
-    _forward(file.tree.body, (), found)
-    return found
+    by_statement: dict[ast.AST, tuple[Condition, ...]] = {}
+    _forward(file.tree.body, (), by_statement)
+    return by_statement
 
 
 def _forward(
-    block: Sequence[ast.stmt], held: tuple[Condition, ...], found: dict[ast.AST, tuple[Condition, ...]]
+    block: Sequence[ast.stmt], held: tuple[Condition, ...], by_statement: dict[ast.AST, tuple[Condition, ...]]
 ) -> tuple[Condition, ...]:
     """Note what holds at each statement of a block; what holds behind it."""
     for statement in block:
-        found[statement] = held
+        by_statement[statement] = held
         if isinstance(statement, (ast.If, ast.While)):
-            _forward(statement.body, (*held, (statement.test, True)), found)
-            _forward(statement.orelse, (*held, (statement.test, False)), found)
+            _forward(statement.body, (*held, (statement.test, True)), by_statement)
+            _forward(statement.orelse, (*held, (statement.test, False)), by_statement)
             if isinstance(statement, ast.If) and leaves(statement.body[-1]) and not statement.orelse:
                 held = (*held, (statement.test, False))
             elif isinstance(statement, ast.If) and statement.orelse and leaves(statement.orelse[-1]):
@@ -71,22 +71,22 @@ def _forward(
         elif isinstance(statement, ast.Assert):
             held = (*held, (statement.test, True))
         elif isinstance(statement, ast.Try):
-            behind = _forward(statement.body, held, found)
+            behind = _forward(statement.body, held, by_statement)
             for handler in statement.handlers:
-                _forward(handler.body, held, found)
-            _forward(statement.orelse, behind, found)
-            _forward(statement.finalbody, held, found)
-            held = behind if all(leaves(each.body[-1]) for each in statement.handlers) else held
+                _forward(handler.body, held, by_statement)
+            _forward(statement.orelse, behind, by_statement)
+            _forward(statement.finalbody, held, by_statement)
+            held = behind if all(leaves(clause.body[-1]) for clause in statement.handlers) else held
         elif isinstance(statement, _Test):
-            _forward(statement.body, (*held, *_marks(statement)), found)
+            _forward(statement.body, (*held, *_marks(statement)), by_statement)
         elif isinstance(statement, ast.Match):
             for case in statement.cases:
-                _forward(case.body, (*held, (case.pattern, True)), found)
+                _forward(case.body, (*held, (case.pattern, True)), by_statement)
         elif isinstance(statement, (ast.Import, ast.ImportFrom)):
             held = (*held, (statement, True))
         else:
             for name in ("body", "orelse"):
-                _forward(getattr(statement, name, ()), held, found)
+                _forward(getattr(statement, name, ()), held, by_statement)
     return held
 
 
@@ -108,7 +108,7 @@ def held_at(node: ast.AST, file: PythonFile) -> Iterator[Condition]:
             yield parent.test, child is parent.body
         elif isinstance(parent, ast.BoolOp) and child in parent.values:
             before = parent.values[: parent.values.index(child)]
-            yield from ((each, isinstance(parent.op, ast.And)) for each in before)
+            yield from ((operand, isinstance(parent.op, ast.And)) for operand in before)
         elif isinstance(parent, ast.Dict) and child in parent.values and "is_available" in file.source(child)[-16:]:
             key = parent.keys[parent.values.index(child)]
             if isinstance(key, ast.Constant) and key.value == "cuda":  # {"cuda": torch.cuda.is_available()}
@@ -121,42 +121,42 @@ def held_at(node: ast.AST, file: PythonFile) -> Iterator[Condition]:
 def is_guarded(node: ast.AST, file: PythonFile) -> bool:
     """Whether a node runs only where a question about the device was answered."""
     return any(
-        holds and not isinstance(each, ast.stmt) and _DEVICE.search(file.source(each))
-        for each, holds in held_at(node, file)
+        holds and not isinstance(condition, ast.stmt) and _DEVICE.search(file.source(condition))
+        for condition, holds in held_at(node, file)
     )
 
 
 def is_behind_a_refusal(node: ast.AST, file: PythonFile) -> bool:
     """Whether code above has left where there is no card, or the same function asks a card for what the CPU has not."""
-    for each, holds in held_at(node, file):
+    for condition, holds in held_at(node, file):
         if (
             not holds
-            and isinstance(each, ast.UnaryOp)
-            and isinstance(each.op, ast.Not)
-            and "is_available" in file.source(each)
+            and isinstance(condition, ast.UnaryOp)
+            and isinstance(condition.op, ast.Not)
+            and "is_available" in file.source(condition)
         ):
             return True
-    chosen = [each for each in file.ancestors(node) if isinstance(each, ast.With)]
-    if any("cuda.device(" in file.source(item.context_expr) for each in chosen for item in each.items):
+    chosen = [ancestor for ancestor in file.ancestors(node) if isinstance(ancestor, ast.With)]
+    if any("cuda.device(" in file.source(item.context_expr) for block in chosen for item in block.items):
         return True
     around = file.function(node)
     return around is not file.tree and any(
-        file.function(each) is around and file.resolve(each) == f"torch.cuda.{name}" and not is_guarded(each, file)
+        file.function(use) is around and file.resolve(use) == f"torch.cuda.{name}" and not is_guarded(use, file)
         for name in _NEED_A_CARD
-        for each in file.by_name.get(name, ())
+        for use in file.by_name.get(name, ())
     )
 
 
 def _is_cpu(condition: ast.AST) -> bool:
     """device.type == "cpu" """
     sides = (condition.left, *condition.comparators) if isinstance(condition, ast.Compare) else ()
-    return any(getattr(each, "value", None) == "cpu" for each in sides) and not is_negated(condition)
+    return any(getattr(side, "value", None) == "cpu" for side in sides) and not is_negated(condition)
 
 
 def decided_by(question: ast.expr, file: PythonFile, depth: int = 2) -> list[Region]:
     """Everything that runs only where a question is answered with yes: one region for each place that asks."""
     node, negated, beside = _whole(question, file)
-    if any(_is_cpu(each) for each in beside):
+    if any(_is_cpu(condition) for condition in beside):
         return [Region(on_cpu=True)]
     parent = file.parent(node)
     if isinstance(parent, ast.If) and parent.test is node and _is_answer(parent, file):
@@ -165,9 +165,9 @@ def decided_by(question: ast.expr, file: PythonFile, depth: int = 2) -> list[Reg
     if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node:
         return [_branch(parent, negated, beside, kernels, file)]
     if isinstance(parent, ast.Call) and (tests := _skipped(parent, file)):
-        need_cuda = [each for each in tests if first((*beside, *each.nodes), each.texts, file)]
-        nodes = [node for each in tests for node in each.nodes]
-        texts = [text for each in tests for text in each.texts]  # one mark for all: as most of them need it
+        need_cuda = [region for region in tests if first((*beside, *region.nodes), region.texts, file)]
+        nodes = [part for region in tests for part in region.nodes]
+        texts = [text for region in tests for text in region.texts]  # one mark for all: as most of them need it
         return [Region((*beside, *nodes), tuple(texts)) if 2 * len(need_cuda) > len(tests) else Region()]
     if isinstance(parent, ast.Assert):
         return [Region((*beside, *after(parent, file)), has_kernels=kernels)]
@@ -190,7 +190,7 @@ def _whole(question: ast.expr, file: PythonFile) -> tuple[ast.AST, bool, list[as
         if isinstance(parent, ast.UnaryOp):
             negated = negated != isinstance(parent.op, ast.Not)
         elif isinstance(parent, ast.BoolOp):
-            beside += [each for each in parent.values if each is not node and isinstance(parent.op, ast.And) != negated]
+            beside += [part for part in parent.values if part is not node and isinstance(parent.op, ast.And) != negated]
         elif not _asks_the_same(node, parent):
             break
         elif isinstance(parent, ast.Compare):  # torch.cuda.is_available() is False
@@ -204,7 +204,7 @@ def _asks_the_same(node: ast.AST, parent: ast.AST) -> bool:
     if isinstance(parent, ast.GeneratorExp):
         return parent.elt is node
     if isinstance(parent, ast.IfExp):  # True if ... else False
-        values = [getattr(each, "value", None) for each in (parent.body, parent.orelse)]
+        values = [getattr(branch, "value", None) for branch in (parent.body, parent.orelse)]
         return parent.test is node and values == [True, False]
     if isinstance(parent, ast.Call):
         return isinstance(node, ast.GeneratorExp) and getattr(parent.func, "id", "") in ("all", "any")
@@ -225,19 +225,19 @@ def _is_about_kernels(question: ast.expr, parent: ast.AST | None, file: PythonFi
 def _only_places(choice: ast.AST | None) -> bool:
     """if not x.is_cuda: x = x.cuda(); if x.is_cuda: x = x.cpu()"""
     body: Sequence[ast.AST] = choice.body if isinstance(choice, ast.If) and not choice.orelse else []
-    values = [each.value if isinstance(each, ast.Assign) else None for each in body]
+    values = [statement.value if isinstance(statement, ast.Assign) else None for statement in body]
     if isinstance(choice, ast.IfExp):  # x.to("cpu") if x.is_cuda else x
         body = values = [choice.body]  # type: ignore[assignment]
     return bool(body) and all(
-        isinstance(each, ast.Call) and getattr(each.func, "attr", "") in ("cuda", "cpu", "to") for each in values
+        isinstance(value, ast.Call) and getattr(value.func, "attr", "") in ("cuda", "cpu", "to") for value in values
     )
 
 
 def _is_answer(choice: ast.If, file: PythonFile) -> bool:
     """Whether a function returns nothing but the answer: if x.device.type != "cuda": return False; return True"""
     rest = choice.orelse or after(choice, file)
-    returned = [each.value for each in (choice.body[0], *rest[:1]) if isinstance(each, ast.Return)]
-    return {getattr(each, "value", None) for each in returned} == {True, False}
+    returned = [statement.value for statement in (choice.body[0], *rest[:1]) if isinstance(statement, ast.Return)]
+    return {getattr(value, "value", None) for value in returned} == {True, False}
 
 
 def _branch(
@@ -268,7 +268,7 @@ def _refuses_for_kernels(body: list[ast.stmt] | list[ast.expr]) -> bool:
     """if not x.is_cuda: raise ValueError("Only CUDA tensors are supported")"""
     last = body[-1]
     texts = (
-        (each.value for each in ast.walk(last) if isinstance(each, ast.Constant))
+        (node.value for node in ast.walk(last) if isinstance(node, ast.Constant))
         if isinstance(last, (ast.Raise, ast.Expr))
         else ()
     )
@@ -277,8 +277,8 @@ def _refuses_for_kernels(body: list[ast.stmt] | list[ast.expr]) -> bool:
 
 def behind_an_exit(choice: ast.If, file: PythonFile) -> tuple[list[ast.AST], list[str]]:
     """What runs only where an early exit was passed, with what must hold to come so far; and what it is about."""
-    exits = (each for each, holds in conditions(file).get(choice, ()) if not holds)
-    required = [part for each in exits for part in _required(each)]
+    exits = (condition for condition, holds in conditions(file).get(choice, ()) if not holds)
+    required = [part for condition in exits for part in _required(condition)]
     about = [getattr(file.function(choice), "name", "")]
     stem = file.path.stem
     if stem.startswith("test_") or stem.endswith("_test"):  # test_fp8.py, triton/test_norm.py
@@ -288,11 +288,11 @@ def behind_an_exit(choice: ast.If, file: PythonFile) -> tuple[list[ast.AST], lis
 
 def _required(exit_test: ast.AST) -> Iterator[ast.AST]:
     """What holds behind an early exit: enabled and HAVE_TE, behind `if not enabled or not HAVE_TE: return`"""
-    for each in (
+    for condition in (
         exit_test.values if isinstance(exit_test, ast.BoolOp) and isinstance(exit_test.op, ast.Or) else [exit_test]
     ):
-        if isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not):
-            yield each.operand
+        if isinstance(condition, ast.UnaryOp) and isinstance(condition.op, ast.Not):
+            yield condition.operand
 
 
 def after(statement: ast.stmt, file: PythonFile) -> list[ast.AST]:
@@ -310,7 +310,7 @@ def _skipped(call: ast.Call, file: PythonFile) -> list[Region]:
     if getattr(call.func, "attr", "") not in SKIPS:
         return []
     given = (*call.args[1:], *(keyword.value for keyword in call.keywords))
-    about = [str(each.value) for each in given if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    about = [str(node.value) for node in given if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     if file.path.stem.startswith("test_") or file.path.stem.endswith("_test"):
         about += [file.path.stem, file.path.parent.name]
     return [region for test in _tests(call, file) for region in _methods(test, about, file)]
@@ -328,8 +328,8 @@ def _tests(call: ast.Call, file: PythonFile) -> Iterator[_Test]:
         return
     if target.id == "pytestmark":
         scope = file.parent(around) if around else None
-        tests = (each for each in getattr(scope, "body", ()) if isinstance(each, _Test))
-        yield from (each for each in tests if each.name.lower().startswith("test"))
+        tests = (statement for statement in getattr(scope, "body", ()) if isinstance(statement, _Test))
+        yield from (definition for definition in tests if definition.name.lower().startswith("test"))
     for use in file.uses(target):
         test = file.parent(use)
         if isinstance(test, _Test) and use in test.decorator_list:
@@ -338,14 +338,14 @@ def _tests(call: ast.Call, file: PythonFile) -> Iterator[_Test]:
 
 def _methods(test: _Test, about: list[str], file: PythonFile) -> Iterator[Region]:
     owner = test if isinstance(test, ast.ClassDef) else file.parent(test)
-    methods = [each for each in owner.body if isinstance(each, _Function)] if isinstance(owner, ast.ClassDef) else []
-    setups = [part for each in methods if each.name in _SETUPS for part in each.body]
-    tests = [each for each in methods if each.name.startswith("test")] if isinstance(test, ast.ClassDef) else [test]
-    for each in tests:
-        called = {getattr(node.func, "attr", "") for node in ast.walk(each) if isinstance(node, ast.Call)}
+    methods = [node for node in owner.body if isinstance(node, _Function)] if isinstance(owner, ast.ClassDef) else []
+    setups = [part for node in methods if node.name in _SETUPS for part in node.body]
+    tests = [node for node in methods if node.name.startswith("test")] if isinstance(test, ast.ClassDef) else [test]
+    for case in tests:
+        called = {getattr(node.func, "attr", "") for node in ast.walk(case) if isinstance(node, ast.Call)}
         helpers = [part for method in methods if method.name in called for part in method.body]
         marks = [mark for mark, _ in _marks(test)]
-        yield Region((*marks, *setups, *each.body, *helpers), (*about, test.name, each.name))
+        yield Region((*marks, *setups, *case.body, *helpers), (*about, test.name, case.name))
 
 
 def _by_callers(function: ast.AST, beside: list[ast.AST], file: PythonFile, depth: int) -> list[Region]:
@@ -355,10 +355,10 @@ def _by_callers(function: ast.AST, beside: list[ast.AST], file: PythonFile, dept
     if about.has_kernels or first(about.nodes, about.texts, file):
         return [about]
     is_method = isinstance(file.parent(function), ast.ClassDef)
-    calls = [file.parent(each) for each in file.by_name.get(name, ()) if isinstance(each, ast.Name)]
-    asked = [each for each in calls if isinstance(each, ast.Call)] if depth and not is_method else []
-    found = [decided_by(call, file, depth - 1) for call in asked]
-    return [region for regions in found for region in regions] if found and all(found) else [about]
+    calls = [file.parent(use) for use in file.by_name.get(name, ()) if isinstance(use, ast.Name)]
+    asked = [call for call in calls if isinstance(call, ast.Call)] if depth and not is_method else []
+    by_call = [decided_by(call, file, depth - 1) for call in asked]
+    return [region for regions in by_call for region in regions] if by_call and all(by_call) else [about]
 
 
 def _by_variable(
@@ -369,14 +369,14 @@ def _by_variable(
     if first(beside, (name,), file):
         return [Region(tuple(beside), (name,))]
     uses = file.uses(target) if isinstance(target, ast.Name) else _uses_of_attribute(target, file)
-    found = [decided_by(use, file, depth - 1) for use in uses]
-    return [region for regions in found for region in regions] if found and all(found) else [Region()]
+    by_use = [decided_by(use, file, depth - 1) for use in uses]
+    return [region for regions in by_use for region in regions] if by_use and all(by_use) else [Region()]
 
 
 def _uses_of_attribute(target: ast.expr, file: PythonFile) -> list[ast.expr]:
     """self.use_flash, wherever its class reads it"""
     if not isinstance(target, ast.Attribute) or getattr(target.value, "id", "") != "self":
         return []
-    owner = next((each for each in file.ancestors(target) if isinstance(each, ast.ClassDef)), None)
-    named = [each for each in file.by_name[target.attr] if isinstance(each.ctx, ast.Load)]
-    return [each for each in named if file.source(each) == file.source(target) and owner in set(file.ancestors(each))]
+    owner = next((ancestor for ancestor in file.ancestors(target) if isinstance(ancestor, ast.ClassDef)), None)
+    reads = [read for read in file.by_name[target.attr] if isinstance(read.ctx, ast.Load)]
+    return [read for read in reads if file.source(read) == file.source(target) and owner in set(file.ancestors(read))]

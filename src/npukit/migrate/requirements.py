@@ -131,7 +131,7 @@ def allowed_torch(root: Path) -> tuple[str, str]:
     ('1.12', '1.13')
     """
     oldest = newest = ""
-    for file in (each for pattern in _HELD_BY for each in sorted(root.glob(pattern))):
+    for file in (path for pattern in _HELD_BY for path in sorted(root.glob(pattern))):
         if file.is_file() and not _DOCS.search(file.stem):  # no folder, no pipe
             text = _COMMENT.sub("", file.read_text(encoding="utf-8", errors="replace"))
             for match in _TORCH.finditer(text):
@@ -142,18 +142,18 @@ def allowed_torch(root: Path) -> tuple[str, str]:
 
 def _mentioned(root: Path) -> str:
     """The oldest torch that a project's documents, environments, images and CI files name."""
-    about = (each for each in _files(root, _DOCUMENTS) if _is_about_installation(each, root))
-    documents = (_text(each) for each in islice(about, _MAX_FILES))
-    machines = (_text(each) for each in islice(_files(root, _MACHINES), _MAX_FILES))
-    found = [release for text in documents for release in _SPEAKS_OF_TORCH.findall(text)]
+    about = (path for path in _files(root, _DOCUMENTS) if _is_about_installation(path, root))
+    documents = (_text(path) for path in islice(about, _MAX_FILES))
+    machines = (_text(path) for path in islice(_files(root, _MACHINES), _MAX_FILES))
+    releases = [release for text in documents for release in _SPEAKS_OF_TORCH.findall(text)]
     values = [value for text in machines for value in _SETS_TORCH.findall(_COMMENT.sub("", text))]
-    found += [release for value in values for release in _RELEASE.findall(value)]
-    return min(found, key=key, default="")
+    releases += [release for value in values for release in _RELEASE.findall(value)]
+    return min(releases, key=key, default="")
 
 
 def _files(root: Path, patterns: Iterable[str]) -> Iterator[Path]:
     """The files of these names; no folder, no pipe."""
-    return (each for pattern in patterns for each in sorted(root.glob(pattern)) if each.is_file())
+    return (path for pattern in patterns for path in sorted(root.glob(pattern)) if path.is_file())
 
 
 def _text(file: Path) -> str:

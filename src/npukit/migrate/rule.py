@@ -62,7 +62,7 @@ class Rule:
         """
 
         def register(check: _C) -> _C:
-            self.checks += [(each, frozenset(says), check) for each in types]
+            self.checks += [(node_type, frozenset(says), check) for node_type in types]
             return check
 
         return register
@@ -87,7 +87,7 @@ class Rule:
         """
 
         def register(check: _C) -> _C:
-            self.text_checks += [(each, check) for each in kinds]
+            self.text_checks += [(kind, check) for kind in kinds]
             return check
 
         return register

@@ -84,7 +84,7 @@ def reaches(node: ast.AST, sink: Sink, file: PythonFile, depth: int = _DEPTH) ->
     if isinstance(parent, ast.Return):
         return sink.named(getattr(file.function(node), "name", None))
     if isinstance(parent, ast.Compare) and _is_whole_device(node):  # d.type == ("cuda" if ... else "cpu")
-        return any(_compared(each, sink) for each in (parent.left, *parent.comparators))
+        return any(_compared(side, sink) for side in (parent.left, *parent.comparators))
     if isinstance(parent, (ast.For, ast.comprehension)):
         return parent.iter is node and _target(parent.target, sink, file, depth)
     return False
@@ -147,15 +147,15 @@ def _expanded(call: ast.Call, file: PythonFile) -> list[str]:
     """The parameters of the test below parameterized.expand(...)"""
     test = file.parent(call)
     given = test.args.args if isinstance(test, ast.FunctionDef) and call in test.decorator_list else []
-    return [each.arg for each in given if each.arg != "self"]
+    return [parameter.arg for parameter in given if parameter.arg != "self"]
 
 
 def _names_of_parameters(call: ast.Call) -> list[str]:
     if getattr(call.func, "attr", "") != "parametrize" or not call.args:
         return []
     first = call.args[0]
-    each = first.elts if isinstance(first, (ast.List, ast.Tuple)) else [first]
-    return ",".join(str(name.value) for name in each if isinstance(name, ast.Constant)).split(",")
+    elements = first.elts if isinstance(first, (ast.List, ast.Tuple)) else [first]
+    return ",".join(str(name.value) for name in elements if isinstance(name, ast.Constant)).split(",")
 
 
 def is_choice(node: ast.AST, file: PythonFile) -> bool:
@@ -190,8 +190,8 @@ def chosen_by_device(test: ast.AST | None, file: PythonFile) -> ast.IfExp | None
     choice = file.parent(test)
     if not isinstance(choice, ast.IfExp) or choice.test is not test:
         return None
-    said = [getattr(each, "value", None) for each in (test.comparators[0], choice.body, choice.orelse)]
-    return choice if said == ["cuda", "nccl", "gloo"] else None
+    words = [getattr(node, "value", None) for node in (test.comparators[0], choice.body, choice.orelse)]
+    return choice if words == ["cuda", "nccl", "gloo"] else None
 
 
 def _is_literal(node: ast.Subscript) -> bool:
@@ -281,7 +281,7 @@ def _keyword(keyword: ast.keyword, sink: Sink, file: PythonFile, depth: int) -> 
 
 def _option(call: ast.Call, sink: Sink, file: PythonFile) -> bool:
     """Whether a command-line option is such a thing by its name, or by where `args.NAME` is used."""
-    names = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    names = [node.value for node in call.args if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     names += [str(k.value.value) for k in call.keywords if k.arg == "dest" and isinstance(k.value, ast.Constant)]
     if any(sink.named(name) for name in names):
         return True
@@ -304,7 +304,7 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
         return sink.calls[name] == position
     if sink is DEVICE and (name or "").startswith(("torch.cuda.", "torch.npu.")):
         return True
-    if isinstance(func, ast.Name) and any(_chosen(each.value, sink, file) for each in file.bindings(func)):
+    if isinstance(func, ast.Name) and any(_chosen(binding.value, sink, file) for binding in file.bindings(func)):
         return position == 0
     method = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
     if name == "str" or (method in ("format", "join") and isinstance(func, ast.Attribute)):
@@ -328,7 +328,7 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
 def _chosen(value: ast.expr | None, sink: Sink, file: PythonFile) -> bool:
     """scope = torch.autocast if half else nullcontext; scope("cuda")"""
     return isinstance(value, ast.IfExp) and any(
-        sink.calls.get(file.resolve(each) or "") == 0 for each in (value.body, value.orelse)
+        sink.calls.get(file.resolve(branch) or "") == 0 for branch in (value.body, value.orelse)
     )
 
 

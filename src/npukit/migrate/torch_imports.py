@@ -220,8 +220,8 @@ def nearest(node: ast.AST, file: PythonFile) -> tuple[str | None, ast.AST | None
     """The name of torch at a node, and the import that gives it."""
     for scope in (*_scopes(node, file), file.tree):
         for name in ("torch", "th"):
-            found = [binding.node for binding in file.names.bindings_in(scope, name) if binding.target == "torch"]
-            if done := [each for each in found if not _is_for_types(each, file)]:
+            imports = [binding.node for binding in file.names.bindings_in(scope, name) if binding.target == "torch"]
+            if done := [statement for statement in imports if not _is_for_types(statement, file)]:
                 return name, done[0]
     return None, None
 

@@ -26,7 +26,7 @@ def traced(path: Path) -> list[Finding]:
 def _read(path: Path) -> list[dict[str, Any]]:
     try:
         operators = json.loads(path.read_text(encoding="utf-8"))["ops"]
-        if all({"op", "support", "line", "inputs", "count"} <= set(each) for each in operators):
+        if all({"op", "support", "line", "inputs", "count"} <= set(record) for record in operators):
             return list(operators)
     except OSError as error:
         raise NpukitError(f"The trace {path} cannot be read: {error.strerror}.") from error
@@ -42,9 +42,9 @@ def _place(line: str) -> Place | None:
 
 def _fallbacks(operators: list[dict[str, Any]]) -> Iterator[Finding]:
     counts: dict[tuple[str, str], int] = defaultdict(int)
-    for each in operators:
-        if each["support"] == "cpu_fallback":
-            counts[each["op"].removeprefix("aten::").split(".")[0], each["line"]] += each["count"]
+    for record in operators:
+        if record["support"] == "cpu_fallback":
+            counts[record["op"].removeprefix("aten::").split(".")[0], record["line"]] += record["count"]
     for (op, line), count in counts.items():
         yield npk511_ran_on_the_cpu.rule.finding(
             _place(line) or Place(Path("unknown")),
@@ -55,13 +55,13 @@ def _fallbacks(operators: list[dict[str, Any]]) -> Iterator[Finding]:
 
 def _changing_shapes(operators: list[dict[str, Any]]) -> Iterator[Finding]:
     """Lines with many shapes that did not come in every step: a line that serves several layers has them in each."""
-    steps = max((each["count"] for each in operators if each["op"] == "aten::ones_like"), default=0)  # backward() calls
+    steps = max((row["count"] for row in operators if row["op"] == "aten::ones_like"), default=0)  # backward() calls
     enough = _MANY if steps >= _MANY else _MANY_UNSEEN
     shapes: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for each in operators:
-        copies = each["support"] != "npu" or "copy" in each["op"]
-        if not copies and not each.get("backward") and each["count"] < max(steps, 2):
-            shapes[each["line"]][each["op"]].add(json.dumps([given.get("shape") for given in each["inputs"]]))
+    for record in operators:
+        copies = record["support"] != "npu" or "copy" in record["op"]
+        if not copies and not record.get("backward") and record["count"] < max(steps, 2):
+            shapes[record["line"]][record["op"]].add(json.dumps([given.get("shape") for given in record["inputs"]]))
     for line, by_op in shapes.items():
         op, seen = max(by_op.items(), key=lambda item: len(item[1]))
         place = _place(line)

@@ -42,38 +42,38 @@ def calls(file: PythonFile) -> tuple[ast.Call, ...]:
 @lru_cache(maxsize=4)
 def step_loops(file: PythonFile) -> dict[Loop, ast.Call]:
     """The innermost loops that call backward(), with that call: one turn is one training step."""
-    found: dict[Loop, ast.Call] = {}
+    loops: dict[Loop, ast.Call] = {}
     for call in calls(file):
         if method(call) == "backward" and (loop := enclosing_loop(call, file)):
-            found.setdefault(loop, call)
-    return found
+            loops.setdefault(loop, call)
+    return loops
 
 
 def enclosing_loop(node: ast.AST, file: PythonFile) -> Loop | None:
     """The innermost loop around the node in the same function."""
-    for each in file.ancestors(node):
-        if isinstance(each, LOOPS):
-            return each
-        if isinstance(each, _FUNCTIONS):
+    for ancestor in file.ancestors(node):
+        if isinstance(ancestor, LOOPS):
+            return ancestor
+        if isinstance(ancestor, _FUNCTIONS):
             return None
     return None
 
 
 def enclosing_loops(node: ast.AST, file: PythonFile) -> Iterator[Loop]:
     """The loops around the node in the same function, the innermost first."""
-    for each in file.ancestors(node):
-        if isinstance(each, LOOPS):
-            yield each
-        if isinstance(each, _FUNCTIONS):
+    for ancestor in file.ancestors(node):
+        if isinstance(ancestor, LOOPS):
+            yield ancestor
+        if isinstance(ancestor, _FUNCTIONS):
             return
 
 
 def runs_every_turn(node: ast.AST, loop: Loop, file: PythonFile) -> bool:
     """Whether the node is reached in every turn of the loop: no if, no except, no inner loop between them."""
-    for each in file.ancestors(node):
-        if each is loop:
+    for ancestor in file.ancestors(node):
+        if ancestor is loop:
             return True
-        if isinstance(each, (ast.If, ast.IfExp, ast.ExceptHandler, ast.BoolOp, *LOOPS, *_FUNCTIONS)):
+        if isinstance(ancestor, (ast.If, ast.IfExp, ast.ExceptHandler, ast.BoolOp, *LOOPS, *_FUNCTIONS)):
             return False
     return False
 
@@ -82,19 +82,19 @@ def blocks_around(node: ast.AST, file: PythonFile) -> set[ast.AST]:
     """The statements that stand beside the node or beside what it is in: other branches of an `if` do not."""
     beside: set[ast.AST] = set()
     child: ast.AST = node
-    for each in file.ancestors(node):
+    for ancestor in file.ancestors(node):
         for block in ("body", "orelse", "finalbody"):
-            statements = getattr(each, block, None)
+            statements = getattr(ancestor, block, None)
             if isinstance(statements, list) and child in statements:
                 beside.update(statements)
-        child = each
+        child = ancestor
     return beside
 
 
 def assigned_from(file: PythonFile, callees: Iterable[str]) -> dict[str, ast.Call]:
     """The variables (as written, `self.scaler` too) that hold the result of calling one of these dotted names."""
     wanted = tuple(callees)
-    found = {}
+    assigned = {}
     for call in calls(file):
         name = file.resolve(call.func) or ""
         statement = file.parent(call)
@@ -102,8 +102,8 @@ def assigned_from(file: PythonFile, callees: Iterable[str]) -> dict[str, ast.Cal
             statement = file.parent(statement)
         if name in wanted and isinstance(statement, (ast.Assign, ast.AnnAssign)):
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            found.update({file.source(target): call for target in targets})
-    return found
+            assigned.update({file.source(target): call for target in targets})
+    return assigned
 
 
 def is_true(node: ast.expr | None) -> bool:
@@ -118,12 +118,12 @@ def has_double_star(call: ast.Call) -> bool:
 def tolerates_failure(node: ast.AST, file: PythonFile) -> bool:
     """Whether the code copes when the node raises: it is in a `try`, or under an `if` about availability."""
     child = node
-    for each in file.ancestors(node):
-        if isinstance(each, ast.Try) and each.handlers and child in each.body:
+    for parent in file.ancestors(node):
+        if isinstance(parent, ast.Try) and parent.handlers and child in parent.body:
             return True
-        if isinstance(each, ast.If) and child in each.body and "available" in file.source(each.test).lower():
+        if isinstance(parent, ast.If) and child in parent.body and "available" in file.source(parent.test).lower():
             return True
-        child = each
+        child = parent
     return False
 
 

@@ -26,11 +26,11 @@ def loader_of(loop: Loop, file: PythonFile) -> tuple[ast.Call, list[Edit]]:
             "Give its loader a DistributedSampler.",
         )
     edits = _set_epoch(loop, name, file)
-    found = list(_values_of(name, file))
-    loaders = [value for value, _ in found if isinstance(value, ast.Call) and _is_loader(value, file)]
-    if len(loaders) != 1 or len(found) != 1:
+    values = list(_values_of(name, file))
+    loaders = [value for value, _ in values if isinstance(value, ast.Call) and _is_loader(value, file)]
+    if len(loaders) != 1 or len(values) != 1:
         raise Unseen(loop, "loader", f"it is unclear what {name.id} is", "Give its loader a DistributedSampler.")
-    for _, at in found:
+    for _, at in values:
         edits += _set_epoch_at_call(at, name, file) if not edits else []
     return loaders[0], edits
 
@@ -46,7 +46,7 @@ def _values_of(name: ast.Name, file: PythonFile, depth: int = 4) -> Iterator[tup
             yield binding.value, None
         elif binding.kind == "parameter" and isinstance(binding.node, ast.arg) and depth:
             for argument in _arguments_for(binding.node, file):
-                call = next(each for each in file.ancestors(argument) if isinstance(each, ast.Call))
+                call = next(ancestor for ancestor in file.ancestors(argument) if isinstance(ancestor, ast.Call))
                 if isinstance(argument, ast.Name):
                     yield from ((value, call) for value, _ in _values_of(argument, file, depth - 1))
 
@@ -60,7 +60,7 @@ def _arguments_for(parameter: ast.arg, file: PythonFile) -> Iterator[ast.expr]:
 
 def _set_epoch(loop: Loop, loader: ast.Name, file: PythonFile) -> list[Edit]:
     """set_epoch in the loop around a loop."""
-    around = [each for each in enclosing_loops(loop, file) if each is not loop]
+    around = [outer for outer in enclosing_loops(loop, file) if outer is not loop]
     return [_epoch_line(around[0], loader.id, file)] if around else []
 
 
@@ -68,18 +68,18 @@ def _set_epoch_at_call(call: ast.Call | None, loader: ast.Name, file: PythonFile
     """set_epoch in the loop around the call of the function that trains an epoch."""
     if call is None:  # a variable of the module: the function that reads it may be called in a loop
         function = file.function(loader)
-        users = (each for each in calls(file) if isinstance(each.func, ast.Name))
-        within = [each for each in users if any(b.node is function for b in file.bindings(each.func))]  # type: ignore[arg-type]
+        users = (use for use in calls(file) if isinstance(use.func, ast.Name))
+        within = [use for use in users if any(b.node is function for b in file.bindings(use.func))]  # type: ignore[arg-type]
         name = loader.id
     else:
         within = [call]
         name = next(
-            (each.id for each in [*call.args, *(k.value for k in call.keywords)]
-             if isinstance(each, ast.Name) and getattr(parameter_for(each, file), "arg", "") == loader.id),
+            (argument.id for argument in [*call.args, *(k.value for k in call.keywords)]
+             if isinstance(argument, ast.Name) and getattr(parameter_for(argument, file), "arg", "") == loader.id),
             loader.id,
         )  # fmt: skip
-    loops = [next(enclosing_loops(each, file), None) for each in within]
-    return [_epoch_line(each, name, file) for each in loops if each is not None]
+    loops = [next(enclosing_loops(use, file), None) for use in within]
+    return [_epoch_line(loop, name, file) for loop in loops if loop is not None]
 
 
 def _epoch_line(loop: Loop, loader: str, file: PythonFile) -> Edit:
@@ -115,7 +115,7 @@ def sampled(loader: ast.Call, file: PythonFile) -> Iterator[Edit]:
     shuffle = file.argument(loader, 2, "shuffle")
     order = "" if is_true(shuffle) else f", shuffle={file.source(shuffle) if shuffle else False}"
     sampler = f"sampler={torch_name(file).text}.utils.data.DistributedSampler({name}{order})"
-    keyword = next((each for each in loader.keywords if each.arg == "shuffle"), None)
+    keyword = next((candidate for candidate in loader.keywords if candidate.arg == "shuffle"), None)
     if keyword or shuffle:
         yield file.replace(keyword or shuffle, sampler)  # type: ignore[arg-type]
     else:

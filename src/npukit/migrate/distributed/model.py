@@ -22,7 +22,7 @@ _OWN = frozenset((  # what a wrapped model still answers to, with the same resul
 
 def trained_model(file: PythonFile) -> ast.Name:
     """The one variable whose parameters are trained."""
-    found: dict[str, ast.Name] = {}
+    models: dict[str, ast.Name] = {}
     optimizers = [call for call in calls(file) if (file.resolve(call.func) or "").startswith("torch.optim.")]
     optimizers = [call for call in optimizers if ".lr_scheduler" not in (file.resolve(call.func) or "")]
     for call in optimizers:
@@ -31,20 +31,20 @@ def trained_model(file: PythonFile) -> ast.Name:
         owner = argument.func.value if is_plain else None  # type: ignore[union-attr]
         if not isinstance(owner, ast.Name):
             raise Unseen(call, "model", "it is unclear which model is trained", "Wrap that model by hand.")
-        found[owner.id] = owner
+        models[owner.id] = owner
     loop = next(iter(step_loops(file)))
-    if not found:
+    if not models:
         raise Unseen(
             loop, "optimizer", "the optimizer is created in another file or by a function", "Wrap the model by hand."
         )
-    if len(found) > 1:
+    if len(models) > 1:
         raise Unseen(optimizers[1], "models", "more than one model is trained", "Wrap each model by hand.")
-    return next(iter(found.values()))
+    return next(iter(models.values()))
 
 
 def wrapped(model: ast.Name, file: PythonFile) -> Iterator[Edit]:
     """The wrap below the last statement that makes or moves the model, and `.module` where its own names are used."""
-    bindings = [each.node for each in file.bindings(model) if each.kind == "assign"]
+    bindings = [binding.node for binding in file.bindings(model) if binding.kind == "assign"]
     moved = [call for call in calls(file) if _is_move(call, model, file)]
     if not bindings or not moved:
         raise Unseen(
@@ -56,7 +56,7 @@ def wrapped(model: ast.Name, file: PythonFile) -> Iterator[Edit]:
     block = _block_of(file.statement(bindings[0]), file)
     last: ast.stmt | None = None
     for node in (*bindings, *moved):
-        around = [each for each in (node, *file.ancestors(node)) if each in block]
+        around = [ancestor for ancestor in (node, *file.ancestors(node)) if ancestor in block]
         if not around:
             raise Unseen(node, "device", f"{model.id} is created in one place and moved in another", "Wrap it by hand.")
         statement = around[0]

@@ -43,5 +43,5 @@ def parameter_for(argument: ast.AST, file: PythonFile) -> ast.arg | None:
             parameters = [*binding.node.args.posonlyargs, *binding.node.args.args]
             if name is None and argument in call.args and call.args.index(argument) < len(parameters):
                 return parameters[call.args.index(argument)]
-            return next((each for each in parameters if each.arg == name), None)
+            return next((parameter for parameter in parameters if parameter.arg == name), None)
     return None

@@ -22,14 +22,14 @@ _IMPORTS = (ast.Import, ast.ImportFrom)
 def saved_once(call: ast.Call, file: PythonFile) -> Iterator[Edit]:
     """The statement, or the `with open(...)` around it, under a condition that one process meets."""
     statement = file.statement(call)
-    for each in file.ancestors(call):
-        if isinstance(each, ast.With):
-            statement = each
-        elif isinstance(each, (ast.FunctionDef, *LOOPS, ast.If)):
+    for ancestor in file.ancestors(call):
+        if isinstance(ancestor, ast.With):
+            statement = ancestor
+        elif isinstance(ancestor, (ast.FunctionDef, *LOOPS, ast.If)):
             break
     start, end = file.span(statement)
-    inner = [each for each in ast.walk(statement) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-    if not file.alone_on_lines(statement) or any(each.lineno != each.end_lineno for each in inner):
+    inner = [node for node in ast.walk(statement) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    if not file.alone_on_lines(statement) or any(string.lineno != string.end_lineno for string in inner):
         raise Unseen(statement, "statement", "this statement cannot be indented", "Run it only where get_rank() is 0.")
     indent = indent_of(statement, file)
     yield line_before(statement, f"if {torch_name(file).text}.distributed.get_rank() == 0:", file)
@@ -50,9 +50,9 @@ def process_group(file: PythonFile, goal: Goal) -> Iterator[Edit]:
         f"{torch}.distributed.init_process_group({backend.text})",
     )
     leave = f"{torch}.distributed.destroy_process_group()"
-    if not any(isinstance(each, ast.Import) and any(a.name == "os" and not a.asname for a in each.names)
-               for each in file.tree.body):  # fmt: skip
-        first = next(each for each in file.tree.body if isinstance(each, _IMPORTS) and not _is_future(each))
+    if not any(isinstance(node, ast.Import) and any(a.name == "os" and not a.asname for a in node.names)
+               for node in file.tree.body):  # fmt: skip
+        first = next(node for node in file.tree.body if isinstance(node, _IMPORTS) and not _is_future(node))
         yield line_before(first, "import os", file)
     guard = _main_guard(file)
     if guard is not None:
@@ -68,7 +68,7 @@ def _is_future(node: ast.stmt) -> bool:
 
 
 def _main_guard(file: PythonFile) -> ast.If | None:
-    guards = (each for each in file.tree.body if isinstance(each, ast.If) and "__name__" in file.source(each.test))
+    guards = (node for node in file.tree.body if isinstance(node, ast.If) and "__name__" in file.source(node.test))
     return next(guards, None)
 
 

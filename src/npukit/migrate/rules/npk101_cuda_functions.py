@@ -133,7 +133,7 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
     condition = call_of(node, file) if function == "is_available" else None
     if function == "device_count":
         condition = asked_for_cards(node, file)
-    if any(each in parts_for_cuda(file) for each in file.ancestors(node)):
+    if any(ancestor in parts_for_cuda(file) for ancestor in file.ancestors(node)):
         return
     if condition is not None and (reason := why_left(condition, file)):
         if is_test(file.path) and parts_for_cuda(file):  # which the note about these tests tells
@@ -246,7 +246,7 @@ def _empty_property(node: ast.expr, function: str, file: PythonFile) -> str:
 def _unknown_argument(node: ast.expr, function: str, file: PythonFile) -> str:
     """torch.cuda.Event(external=True)"""
     call = call_of(node, file)
-    given = [each.arg for each in call.keywords] if isinstance(call, ast.Call) else []
+    given = [keyword.arg for keyword in call.keywords] if isinstance(call, ast.Call) else []
     lacks = _LACKS.get(function)
     return f"torch.npu.{function} has no argument {lacks}." if lacks and lacks in given else ""
 

@@ -73,10 +73,10 @@ def use(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
 def default(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """What means CUDA because no device is named."""
     new, arguments = _MEAN_CUDA.get(file.resolve(call.func) or "", ("", 0))
-    named = any(keyword.arg in ("device", None) for keyword in call.keywords)
+    names_device = any(keyword.arg in ("device", None) for keyword in call.keywords)
     if _is_for_older_torch(call, file):
         return
-    if not new or len(call.args) != arguments or named or stays(call, file, goal):
+    if not new or len(call.args) != arguments or names_device or stays(call, file, goal):
         return
     if not _is_in_torch_amp(new, goal):
         yield from _in_older_torch(call, file)
@@ -109,7 +109,7 @@ def _in_older_torch(call: ast.Call, file: PythonFile) -> Iterator[Finding]:
 
 def _is_for_older_torch(node: ast.AST, file: PythonFile) -> bool:
     """except ImportError: from torch.cuda.amp import GradScaler"""
-    return any(isinstance(each, ast.ExceptHandler) for each in file.ancestors(node))
+    return any(isinstance(ancestor, ast.ExceptHandler) for ancestor in file.ancestors(node))
 
 
 def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goal) -> tuple[Edit, ...] | None:
@@ -125,13 +125,13 @@ def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Go
     if name.startswith("custom_"):
         if isinstance(call, ast.Call) and is_called:
             given = f"device_type={kind.text}"
-            last = [file.insert(file.span(each)[1], f", {given}") for each in call.args[-1:]]  # custom_fwd(forward)
+            last = [file.insert(file.span(value)[1], f", {given}") for value in call.args[-1:]]  # custom_fwd(forward)
             return (*kind.edits, *head, *(last or _first_argument(call, given, file)))
         end = file.span(node)[1]
         return (*kind.edits, *head, file.insert(end, f"(device_type={kind.text})"))
     if isinstance(call, ast.Call) and is_called:
-        named = _named(call, file) if name == "autocast" else ()
-        return (*kind.edits, *head, *_first_argument(call, kind.text, file), *named)
+        keywords = _named(call, file) if name == "autocast" else ()
+        return (*kind.edits, *head, *_first_argument(call, kind.text, file), *keywords)
     if _in_partial(node, file):
         return (*kind.edits, *head, file.insert(file.span(node)[1], f", {kind.text}"))
     callee = getattr(call.func, "id", getattr(call.func, "attr", "")) if isinstance(call, ast.Call) else "isinstance"
@@ -223,7 +223,7 @@ def _first_argument(call: ast.Call, text: str, file: PythonFile) -> tuple[Edit, 
     has_arguments = bool(call.args or call.keywords)
     ends_line = file.text[open_bracket + 1] in "\r\n"
     if has_arguments and ends_line:
-        spans = sorted(file.span(each) for each in (*call.args, *call.keywords))
+        spans = sorted(file.span(argument) for argument in (*call.args, *call.keywords))
         first = spans[0][0]
         one_a_line = len(spans) > 1 and "\n" in file.text[spans[0][1] : spans[1][0]]
         line = file.text.rfind("\n", 0, first) + 1
@@ -234,9 +234,9 @@ def _first_argument(call: ast.Call, text: str, file: PythonFile) -> tuple[Edit, 
 
 def _named(call: ast.Call, file: PythonFile) -> tuple[Edit, ...]:
     """The names of what torch.cuda.amp.autocast(True, dtype) was given, which is in another order in torch.amp."""
-    if any(isinstance(each, ast.Starred) for each in call.args):
+    if any(isinstance(argument, ast.Starred) for argument in call.args):
         return ()
     return tuple(
-        file.insert(file.span(each)[0], f"{name}=")
-        for each, name in zip(call.args, ("enabled", "dtype", "cache_enabled"), strict=False)
+        file.insert(file.span(argument)[0], f"{name}=")
+        for argument, name in zip(call.args, ("enabled", "dtype", "cache_enabled"), strict=False)
     )

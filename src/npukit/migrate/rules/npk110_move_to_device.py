@@ -103,5 +103,5 @@ def _own_method(func: ast.Attribute, file: PythonFile) -> bool:
     on_super = isinstance(receiver, ast.Call) and isinstance(receiver.func, ast.Name) and receiver.func.id == "super"
     if not (on_self or on_super):
         return False
-    owner = next((each for each in file.ancestors(func) if isinstance(each, ast.ClassDef)), None)
-    return owner is not None and any(isinstance(each, ast.FunctionDef) and each.name == "cuda" for each in owner.body)
+    owner = next((ancestor for ancestor in file.ancestors(func) if isinstance(ancestor, ast.ClassDef)), None)
+    return owner is not None and any(isinstance(node, ast.FunctionDef) and node.name == "cuda" for node in owner.body)

@@ -56,7 +56,7 @@ def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> I
         return
     pair = _pair_of_map_location(node, file)
     if pair is not None:
-        twin = ": ".join(_CUDA.sub("npu", file.source(each)) for each in pair)
+        twin = ": ".join(_CUDA.sub("npu", file.source(part)) for part in pair)
         yield rule.finding(
             (file, node),
             f"{file.source(node)[:40]} is a device that a checkpoint was saved on",

@@ -129,7 +129,7 @@ def entry(key: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
 def case(node: ast.MatchValue, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """match device.type: case "cuda" """
     word = _word(node.value, file)
-    match = next((each for each in file.ancestors(node) if isinstance(each, ast.Match)), None)
+    match = next((ancestor for ancestor in file.ancestors(node) if isinstance(ancestor, ast.Match)), None)
     branch = file.parent(node)
     if isinstance(branch, ast.match_case) and first(branch.body, (), file):
         return
@@ -177,7 +177,7 @@ def _names(node: ast.AST, word: str, file: PythonFile) -> bool:
     if isinstance(node, ast.Attribute):
         return sink.named(node.attr) or (node.attr == "type" and _names(node.value, word, file))
     if isinstance(node, ast.Name):
-        return sink.named(node.id) or any(_names(each, word, file) for each in _looped_over(node, file))
+        return sink.named(node.id) or any(_names(value, word, file) for value in _looped_over(node, file))
     if isinstance(node, ast.Subscript):
         return isinstance(node.slice, ast.Constant) and sink.named(str(node.slice.value))
     if isinstance(node, ast.Call):
@@ -190,7 +190,7 @@ def _names(node: ast.AST, word: str, file: PythonFile) -> bool:
         method = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if method in ("lower", "get_device") and isinstance(node.func, ast.Attribute):
             return _names(node.func.value, word, file)
-        return sink.named(method) and not any(isinstance(each, ast.Constant) for each in node.args)
+        return sink.named(method) and not any(isinstance(argument, ast.Constant) for argument in node.args)
     return False
 
 
@@ -299,8 +299,8 @@ def _report(
 def _npu(node: ast.expr, word: str, file: PythonFile) -> tuple[Edit, ...]:
     start, source = file.span(node)[0], file.source(node)
     return tuple(
-        Edit(start + found.start(1), start + found.end(1), _like(found[1], _WORDS[word][0]))
-        for found in re.finditer(rf"(?:[\"'.]|\bBackend\.)({word}|{word.upper()})(?![\w-])", source)
+        Edit(start + match.start(1), start + match.end(1), _like(match[1], _WORDS[word][0]))
+        for match in re.finditer(rf"(?:[\"'.]|\bBackend\.)({word}|{word.upper()})(?![\w-])", source)
     )
 
 

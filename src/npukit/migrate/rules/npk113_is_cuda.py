@@ -59,7 +59,7 @@ def _is_imported(node: ast.expr, file: PythonFile) -> bool:
     """current_platform.is_cuda"""
     while isinstance(node, ast.Attribute):
         node = node.value
-    return isinstance(node, ast.Name) and any(each.kind == "import" for each in file.bindings(node))
+    return isinstance(node, ast.Name) and any(binding.kind == "import" for binding in file.bindings(node))
 
 
 def _chooses_cuda(node: ast.Attribute, file: PythonFile) -> bool:
@@ -94,8 +94,8 @@ def _compared_beside(node: ast.Attribute, file: PythonFile) -> ast.Compare | Non
     parent = file.parent(node)
     values = parent.values if isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.Or) else []
     follows = values[values.index(node) + 1 : values.index(node) + 2] if node in values else []
-    for each in follows:
-        if isinstance(each, ast.Compare) and isinstance(each.ops[0], ast.Eq):
-            same = file.source(each.left) == f"{file.source(node.value)}.device.type"
-            return each if same and isinstance(each.comparators[0], ast.Constant) else None
+    for operand in follows:
+        if isinstance(operand, ast.Compare) and isinstance(operand.ops[0], ast.Eq):
+            same = file.source(operand.left) == f"{file.source(node.value)}.device.type"
+            return operand if same and isinstance(operand.comparators[0], ast.Constant) else None
     return None

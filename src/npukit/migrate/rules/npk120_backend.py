@@ -93,7 +93,7 @@ def _is_name_of_the_project(node: ast.AST, file: PythonFile) -> bool:
     if not isinstance(call, ast.Call) or (file.resolve(call.func) or "") in BACKEND.calls:
         return False
     around = file.function(node)
-    keys = (key for each in file.by_type.get(ast.Dict, ()) for key in each.keys)  # type: ignore[attr-defined]
+    keys = (key for mapping in file.by_type.get(ast.Dict, ()) for key in mapping.keys)  # type: ignore[attr-defined]
     return any(getattr(key, "value", "") == "nccl" and file.function(key) is around for key in keys if key)
 
 

@@ -41,7 +41,7 @@ _ASSERTIONS = ("assert_called", "assert_called_once", "assert_called_with", "ass
 
 @rule.on_call(("patch", "object", "setattr"))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    given = [_name(each, file) for each in call.args[:2]]
+    given = [_name(argument, file) for argument in call.args[:2]]
     by_name = given and isinstance(call.args[0], ast.Constant)
     name = given[0] if by_name else ".".join(given)
     if _CUDA.fullmatch(name) and re.search(r"mock|patch", file.source(call.func)) and not of_file(file):

@@ -64,7 +64,7 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]
 
 def _is_told(node: ast.Constant, file: PythonFile) -> bool:
     """f"CUDA_VISIBLE_DEVICES: {os.getenv('CUDA_VISIBLE_DEVICES')}": what is told stays."""
-    texts = (each for each in file.ancestors(node) if isinstance(each, ast.JoinedStr))
+    texts = (ancestor for ancestor in file.ancestors(node) if isinstance(ancestor, ast.JoinedStr))
     return any(str(node.value) in str(getattr(part, "value", "")) for text in texts for part in text.values)
 
 
@@ -74,7 +74,7 @@ def keyword(node: ast.keyword, file: PythonFile, goal: Goal) -> Iterator[Finding
     call = file.parent(node)
     if node.arg not in _VARIABLES or not isinstance(call, ast.Call) or stays(node, file, goal):
         return
-    if file.resolve(call.func) != "os.environ.update" and not any(_is_environment(each, file) for each in call.args):
+    if file.resolve(call.func) != "os.environ.update" and not any(_is_environment(value, file) for value in call.args):
         return
     new = _VARIABLES[node.arg]
     if goal.portable and new in file.text:
@@ -119,14 +119,16 @@ def _is_environment(node: ast.AST | None, file: PythonFile) -> bool:
     if isinstance(node, ast.Call):
         name = file.resolve(node.func)
         return name in ("os.environ.copy", "os.environ.keys") or (
-            name == "dict" and any(_is_environment(each, file) for each in node.args)
+            name == "dict" and any(_is_environment(argument, file) for argument in node.args)
         )
     if isinstance(node, ast.Dict):
         return any(_is_environment(value, file) for key, value in zip(node.keys, node.values, strict=True) if not key)
     if file.resolve(node) == "os.environ":
         return True
-    found = file.bindings(node) if isinstance(node, ast.Name) else []
-    return any(isinstance(each.value, (ast.Call, ast.Dict)) and _is_environment(each.value, file) for each in found)
+    bindings = file.bindings(node) if isinstance(node, ast.Name) else []
+    return any(
+        isinstance(binding.value, (ast.Call, ast.Dict)) and _is_environment(binding.value, file) for binding in bindings
+    )
 
 
 def _becomes_environment(table: ast.Dict, file: PythonFile) -> bool:

@@ -84,7 +84,7 @@ def variables(document: Document, goal: Goal) -> Iterator[Finding]:
         yield from _found(document, ((m.span(), m[0], Edit(*m.span(), _VARIABLES[m[0]])) for m in words))
         return
     patterns = _LINES.get(document.kind, ())
-    lines = [m for each in patterns for m in re.finditer(each, text, re.MULTILINE) if not is_refused(m[4])]
+    lines = [m for pattern in patterns for m in re.finditer(pattern, text, re.MULTILINE) if not is_refused(m[4])]
     gpus = _RECIPE.search(text) or _RECIPE.search(document.path.parent.name)
     yield from _found(document, ((m.span(2), m[2], None if gpus else _line_below(m, text)) for m in lines))
     inside = [

@@ -90,5 +90,5 @@ def _beside(call: ast.Call, kind: str, file: PythonFile) -> tuple[Edit, ...]:
     of_npu = [f'{torch.text}.set_default_device("npu")']
     if kind != "Float":
         of_npu.append(f"{torch.text}.set_default_dtype({torch.text}.{dtype})")
-    lines = [f'if hasattr({torch.text}, "npu"):', *(f"{inner}{each}" for each in of_npu), f"{indent}else:", inner]
+    lines = [f'if hasattr({torch.text}, "npu"):', *(f"{inner}{line}" for line in of_npu), f"{indent}else:", inner]
     return (*torch.edits, file.insert(file.span(call)[0], file.newline.join(lines)))

@@ -42,14 +42,14 @@ _FLOAT64 = ("torch.float64", "torch.double")
 
 @rule.on_call(_NAMES)
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    found = list(_doubles(call, file))
-    if not found or stays(call, file, goal):
+    reductions = list(_doubles(call, file))
+    if not reductions or stays(call, file, goal):
         return
     function = file.function(call)
-    beside = (each for each in file.by_type.get(ast.Call, ()) if file.function(each) is function)
-    can_all = all(can for each in beside for _, can in _doubles(each, file))  # type: ignore[arg-type]
-    for doubles, _ in found:  # one of two in float32 would help nobody
-        edits = [edit for each in doubles for edit in _in_float32(each, file, goal)] if can_all else ()
+    beside = (other for other in file.by_type.get(ast.Call, ()) if file.function(other) is function)
+    can_all = all(can for other in beside for _, can in _doubles(other, file))  # type: ignore[arg-type]
+    for doubles, _ in reductions:  # one of two in float32 would help nobody
+        edits = [edit for dtype in doubles for edit in _in_float32(dtype, file, goal)] if can_all else ()
         yield rule.finding((file, doubles[0]), "HCCL does not reduce float64", edits=edits)
 
 
@@ -61,16 +61,16 @@ def _doubles(call: ast.Call, file: PythonFile) -> Iterator[tuple[list[ast.expr],
     for binding in file.bindings(name) if file.resolve(call.func) in _REDUCE else ():
         made = binding.value
         either = [made.body, made.orelse] if isinstance(made, ast.IfExp) else [made]
-        types = [file.argument(each, None, "dtype") if isinstance(each, ast.Call) else None for each in either]
-        doubles = [each for each in types if each is not None and file.resolve(each) in _FLOAT64]
+        types = [file.argument(value, None, "dtype") if isinstance(value, ast.Call) else None for value in either]
+        doubles = [dtype for dtype in types if dtype is not None and file.resolve(dtype) in _FLOAT64]
         if doubles:
             yield doubles, len(doubles) == len(either) and not _is_exact(name.id, doubles, call, file)
 
 
 def _is_exact(name: str, doubles: list[ast.expr], call: ast.Call, file: PythonFile) -> bool:
     """Whether a tensor has its precision for a reason: it collects values (sigma += x.T @ x), or holds times."""
-    made = [file.parent(file.parent(each) or each) or each for each in doubles]
-    return any(_TIMES.search(file.source(each)) for each in made) or any(
+    made = [file.parent(file.parent(dtype) or dtype) or dtype for dtype in doubles]
+    return any(_TIMES.search(file.source(node)) for node in made) or any(
         isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name
         for node in ast.walk(file.function(call))
     )

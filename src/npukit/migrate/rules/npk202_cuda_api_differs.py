@@ -53,7 +53,7 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]
 @rule.on_call(("_record_memory_history",))
 def old_arguments(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """torch.cuda.memory._record_memory_history(True, trace_alloc_max_entries=100000)"""
-    if any((each.arg or "").startswith("trace_alloc_") for each in call.keywords):
+    if any((keyword.arg or "").startswith("trace_alloc_") for keyword in call.keywords):
         yield rule.finding(
             (file, call.func),
             "torch_npu's _record_memory_history does not take the arguments of torch 2.0",

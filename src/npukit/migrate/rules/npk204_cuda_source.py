@@ -35,13 +35,13 @@ _INCLUDE = re.compile(r'#\s*include\s*[<"]([^>"]*(?:cuda|cublas|cudnn|nccl|thrus
 @rule.on_text("cuda")
 def check_cuda(document: Document, goal: Goal) -> Iterator[Finding]:
     kernels = [match[1] for match in _KERNEL.finditer(document.text)]
-    named = f", kernels {', '.join(kernels[:4])}{', …' if len(kernels) > 4 else ''}" if kernels else ""
+    kernel_list = f", kernels {', '.join(kernels[:4])}{', …' if len(kernels) > 4 else ''}" if kernels else ""
     known = kernel_named([document.path.stem, *kernels])
     yield rule.finding(
         Place(document.path),
         "CUDA source",
         remedy=known.remedy(goal.target) if known else "",
-        evidence=f"{len(document.text.splitlines())} lines{named}",
+        evidence=f"{len(document.text.splitlines())} lines{kernel_list}",
         subject=known.name if known else "",
     )
 

@@ -40,10 +40,10 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     last = name.rpartition(".")[2]
     given = file.source(call)
     if last == "CUDAExtension" or (last in ("load", "load_inline") and ("cuda" in given.lower() or ".cu" in given)):
-        named = [
-            each.value for each in ast.walk(call) if isinstance(each, ast.Constant) and isinstance(each.value, str)
+        strings = [
+            node.value for node in ast.walk(call) if isinstance(node, ast.Constant) and isinstance(node.value, str)
         ]
-        known = kernel_named(named)
+        known = kernel_named(strings)
         yield rule.finding(
             (file, call),
             f"{last} compiles CUDA code",

@@ -33,14 +33,14 @@ rule = Rule(
 
 @rule.on_call(unsupported_names)
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    found = called_api(call, file, goal)
-    if found and found.status == "no":
+    fact = called_api(call, file, goal)
+    if fact and fact.status == "no":
         yield rule.finding(
             (file, call),
-            f"{found.api} {'has no kernel' if found.certain else 'is documented as unsupported'} on {goal.target.card}",
-            why=f"Source: {found.source}.",
+            f"{fact.api} {'has no kernel' if fact.certain else 'is documented as unsupported'} on {goal.target.card}",
+            why=f"Source: {fact.source}.",
             remedy=""
-            if found.certain
+            if fact.certain
             else "Try it before you replace it: functions composed of other operators often work.",
-            severity=Severity.error if found.certain else Severity.note,
+            severity=Severity.error if fact.certain else Severity.note,
         )

@@ -33,12 +33,12 @@ rule = Rule(
 
 @rule.on_call(unsupported_names)
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    found = called_api(call, file, goal)
-    if found and found.status == "cpu_fallback":
+    fact = called_api(call, file, goal)
+    if fact and fact.status == "cpu_fallback":
         yield rule.finding(
             (file, call),
-            f"{found.api} {'runs' if found.certain else 'may run'} on the CPU",
-            why=f"{'torch_npu has no kernel for it' if found.certain else 'torch_npu lacks a kernel for some cases'},"
-            f" so tensors are copied to the host and back. Source: {found.source}.",
-            severity=Severity.warning if found.certain else Severity.note,
+            f"{fact.api} {'runs' if fact.certain else 'may run'} on the CPU",
+            why=f"{'torch_npu has no kernel for it' if fact.certain else 'torch_npu lacks a kernel for some cases'},"
+            f" so tensors are copied to the host and back. Source: {fact.source}.",
+            severity=Severity.warning if fact.certain else Severity.note,
         )

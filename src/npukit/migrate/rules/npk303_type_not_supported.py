@@ -62,11 +62,11 @@ def _limited_names(target: Target) -> Mapping[str, frozenset[str]]:
 @rule.on_call(_limited_names)
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     wanted = _SHORT.get(file.resolve(file.argument(call, None, "dtype")) or "")
-    found = called_api(call, file, goal) if wanted else None
-    taken = found.types().get("dtype") if found else None
-    if found and taken and wanted not in taken:
+    fact = called_api(call, file, goal) if wanted else None
+    taken = fact.types().get("dtype") if fact else None
+    if fact and taken and wanted not in taken:
         yield rule.finding(
             (file, call),
-            f"{found.api} does not accept {wanted} on NPUs",
-            why=f"It accepts {', '.join(sorted(taken))}. Source: {found.source}.",
+            f"{fact.api} does not accept {wanted} on NPUs",
+            why=f"It accepts {', '.join(sorted(taken))}. Source: {fact.source}.",
         )

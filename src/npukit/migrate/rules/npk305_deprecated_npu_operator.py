@@ -35,11 +35,11 @@ rule = Rule(
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     name = file.resolve(call.func) or ""
     op = name.removeprefix("torch_npu.")
-    found = own_ops().get(op)
-    if name == op or found is None or has_own_op(op, goal.target.torch_npu):
+    own_op = own_ops().get(op)
+    if name == op or own_op is None or has_own_op(op, goal.target.torch_npu):
         return
     yield rule.finding(
         (file, call),
-        f"{op} is deprecated" if found.instead else f"{op} is missing in torch_npu {goal.target.torch_npu}",
-        remedy=f"Use {found.instead}." if found.instead not in ("", "-") else "Use plain torch operators.",
+        f"{op} is deprecated" if own_op.instead else f"{op} is missing in torch_npu {goal.target.torch_npu}",
+        remedy=f"Use {own_op.instead}." if own_op.instead not in ("", "-") else "Use plain torch operators.",
     )

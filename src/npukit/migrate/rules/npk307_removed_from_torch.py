@@ -48,7 +48,7 @@ def check_import(node: ast.ImportFrom | ast.Import, file: PythonFile, goal: Goal
     prefix = f"{node.module}." if isinstance(node, ast.ImportFrom) and not node.level else ""
     if not prefix and isinstance(node, ast.ImportFrom):
         return  # a module of the project
-    names = [prefix + each.name for each in node.names]
+    names = [prefix + alias.name for alias in node.names]
     yield from _findings(next((name for name in names if removed_name(name, goal.target.torch)), ""), node, file, goal)
 
 
@@ -74,5 +74,5 @@ def _findings(name: str, node: ast.AST, file: PythonFile, goal: Goal) -> Iterato
 
 def _is_for_another_release(node: ast.AST, file: PythonFile) -> bool:
     """if TORCH_MAJOR < 2: from torch._six import inf"""
-    tests = (each.test for each in file.ancestors(node) if isinstance(each, (ast.If, ast.IfExp)))
+    tests = (ancestor.test for ancestor in file.ancestors(node) if isinstance(ancestor, (ast.If, ast.IfExp)))
     return any(_ASKS_FOR_RELEASE.search(file.source(test)) for test in tests)

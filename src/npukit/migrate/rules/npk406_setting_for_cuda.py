@@ -32,8 +32,8 @@ from npukit.migrate.sinks import imports_own_devices, library_without_npus
 from npukit.report import Finding, Severity
 from npukit.source import Document, Place, PythonFile
 
-_CODE = {name: each for name, each in cuda_settings().items() if not each.data_only}
-_DATA = {name: each for name, each in cuda_settings().items() if not each.imports}
+_CODE = {name: setting for name, setting in cuda_settings().items() if not setting.data_only}
+_DATA = {name: setting for name, setting in cuda_settings().items() if not setting.imports}
 rule = Rule(
     "NPK406",
     "setting-for-cuda",

@@ -41,7 +41,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not isinstance(assign, ast.Assign) or not call.args or file.resolve(call.func) not in _JOINS:
         return
     joined = call.args[0]
-    names = {file.source(each) for each in getattr(joined, "elts", ())}
+    names = {file.source(element) for element in getattr(joined, "elts", ())}
     name, loop = file.source(assign.targets[0]), enclosing_loop(assign, file)
     if name in names and loop is not None and not _set_anew(name, assign, loop, file):
         yield rule.finding((file, assign), "a tensor grows in every iteration of a loop")
@@ -55,4 +55,4 @@ def _set_anew(name: str, grows: ast.Assign, loop: ast.AST, file: PythonFile) -> 
             targets += node.targets
         elif isinstance(node, ast.For):
             targets.append(node.target)
-    return any(name == file.source(each) for target in targets for each in ast.walk(target) if hasattr(each, "lineno"))
+    return any(name == file.source(part) for target in targets for part in ast.walk(target) if hasattr(part, "lineno"))

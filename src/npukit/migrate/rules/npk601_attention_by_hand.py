@@ -44,8 +44,8 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if name != "softmax" or "scaled_dot_product_attention" in file.source(file.function(call)):
         return
     products = [node for node in inside(file.function(call)) if _is_matmul(node)]
-    before = [each for each in products if each.lineno <= call.lineno and _turns_keys(each, file)]  # type: ignore[attr-defined]
-    after = [each for each in products if each.end_lineno >= call.lineno and each not in before]  # type: ignore[attr-defined]
+    before = [product for product in products if product.lineno <= call.lineno and _turns_keys(product, file)]  # type: ignore[attr-defined]
+    after = [product for product in products if product.end_lineno >= call.lineno and product not in before]  # type: ignore[attr-defined]
     if before and after and (instead := fused("attention", goal.target)):
         yield rule.finding((file, call), "attention is written out", remedy=instead.advice)
 

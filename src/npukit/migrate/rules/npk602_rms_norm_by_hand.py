@@ -59,7 +59,7 @@ def _mean_of_squares(node: ast.AST) -> bool:
 
 def _over_the_last(mean: ast.Call) -> bool:
     dims = [*mean.args, *(keyword.value for keyword in mean.keywords if keyword.arg == "dim")]
-    return any(isinstance(each, ast.UnaryOp) and ast.unparse(each) == "-1" for each in dims)
+    return any(isinstance(dim, ast.UnaryOp) and ast.unparse(dim) == "-1" for dim in dims)
 
 
 def _is_two(node: ast.AST | None) -> bool:

@@ -36,7 +36,7 @@ rule = Rule(
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if file.resolve(call.func) != "torch.nn.Sequential":
         return
-    names = [file.resolve(each.func) if isinstance(each, ast.Call) else None for each in call.args]
+    names = [file.resolve(argument.func) if isinstance(argument, ast.Call) else None for argument in call.args]
     for norm, activation in pairwise(names):
         instead = fused("group_norm_silu", goal.target)
         if norm == "torch.nn.GroupNorm" and activation == "torch.nn.SiLU" and instead:

@@ -69,12 +69,12 @@ def check_helper(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Findi
         return
     if receiver(call, file) not in {argument.arg for argument in function.args.args}:
         return
-    if any(method(each) == "train" for each in calls(file)):
+    if any(method(other) == "train" for other in calls(file)):
         return
     loops = {loop for step in step_loops(file) for loop in [step, *enclosing_loops(step, file)]}
-    for each in calls(file):
-        called = isinstance(each.func, ast.Name) and each.func.id == function.name
-        if called and any(loop in loops for loop in enclosing_loops(each, file)):
+    for call_site in calls(file):
+        called = isinstance(call_site.func, ast.Name) and call_site.func.id == function.name
+        if called and any(loop in loops for loop in enclosing_loops(call_site, file)):
             yield rule.finding(
                 (file, call),
                 f"the model stays in evaluation mode after {function.name}()",

@@ -52,14 +52,14 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if saved is None or not _is_for_resuming(saved, file):
         return
     schedulers = {
-        file.resolve(each.func) or ""
-        for each in calls(file)
-        if (file.resolve(each.func) or "").startswith("torch.optim.lr_scheduler.")
+        file.resolve(other.func) or ""
+        for other in calls(file)
+        if (file.resolve(other.func) or "").startswith("torch.optim.lr_scheduler.")
     }
     stateful = {"scaler": assigned_from(file, GRAD_SCALERS), "scheduler": assigned_from(file, schedulers - _STATELESS)}
-    kept = {receiver(each, file) for each in calls(file) if method(each) == "state_dict"}
+    kept = {receiver(other, file) for other in calls(file) if method(other) == "state_dict"}
     missing = [kind for kind, names in stateful.items() if names and not kept & set(names)]
-    keeps_random = any(method(each) in _RANDOM for each in calls(file))
+    keeps_random = any(method(other) in _RANDOM for other in calls(file))
     if missing or not keeps_random:
         parts = [f"the state of the {' and the '.join(missing)}"] if missing else []
         parts += [] if keeps_random else ["the random number generators"]

@@ -52,7 +52,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         for node in inside(loop)
         if isinstance(node, ast.Call) and method(node) == "step" and "opt" in receiver(node, file).lower()
     ]
-    in_order = sorted(optimizers, key=lambda each: each.lineno)
+    in_order = sorted(optimizers, key=lambda optimizer: optimizer.lineno)
     if in_order and call.lineno < in_order[0].lineno and _is_plain(call, loop, file):
         yield rule.finding(
             (file, call),

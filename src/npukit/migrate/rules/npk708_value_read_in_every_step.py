@@ -48,7 +48,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     loop = enclosing_loop(call, file)
     if loop is None or loop not in step_loops(file) or not runs_every_turn(call, loop, file):
         return
-    reads = [each for each in ast.walk(file.statement(call)) if method(each) == "item"]
+    reads = [node for node in ast.walk(file.statement(call)) if method(node) == "item"]
     if reads[0] is call:  # once a statement
         yield rule.finding(
             (file, call),

@@ -90,11 +90,11 @@ def _is_elsewhere(name: ast.Attribute, file: PythonFile) -> bool:
 def _is_made_on_host(node: ast.expr, file: PythonFile, depth: int = 4) -> bool:
     """Whether a tensor is made on the CPU, and what follows leaves it there: torch.ones(3).double()"""
     if isinstance(node, ast.Name) and depth:
-        values = [each.value for each in file.bindings(node)]
+        values = [binding.value for binding in file.bindings(node)]
         return bool(values) and all(isinstance(v, ast.expr) and _is_made_on_host(v, file, depth - 1) for v in values)
     if isinstance(node, ast.Subscript):
         return _is_made_on_host(node.value, file, depth)
-    if not isinstance(node, ast.Call) or any(each.arg in ("device", None) for each in node.keywords):
+    if not isinstance(node, ast.Call) or any(keyword.arg in ("device", None) for keyword in node.keywords):
         return False
     name = file.resolve(node.func) or ""
     if name in _READERS:
@@ -102,7 +102,7 @@ def _is_made_on_host(node: ast.expr, file: PythonFile, depth: int = 4) -> bool:
     if name.startswith("torch."):
         return name in _FACTORIES and "set_default_device" not in file.text
     stays = isinstance(node.func, ast.Attribute) and node.func.attr not in ("cuda", "npu")
-    types = all((file.resolve(each) or "").startswith("torch.") for each in node.args) or method(node) != "to"
+    types = all((file.resolve(argument) or "").startswith("torch.") for argument in node.args) or method(node) != "to"
     return stays and types and _is_made_on_host(node.func.value, file, depth)  # type: ignore[attr-defined]
 
 

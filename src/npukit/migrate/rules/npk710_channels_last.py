@@ -43,7 +43,7 @@ def check(name: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding
     if not name.attr.startswith("channels_last") or file.resolve(name) not in _FORMATS or tolerates_failure(name, file):
         return
     if isinstance(file.parent(name), (ast.keyword, ast.Call)):
-        conditional = any(isinstance(each, ast.If) for each in file.ancestors(name))
+        conditional = any(isinstance(ancestor, ast.If) for ancestor in file.ancestors(name))
         yield rule.finding(
             (file, name), "channels_last is rejected on NPUs", severity=Severity.warning if conditional else None
         )

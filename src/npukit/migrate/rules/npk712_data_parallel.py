@@ -44,7 +44,7 @@ _NAMES = {
 @rule.on_call(("DataParallel", "data_parallel"))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if file.resolve(call.func) in _NAMES:
-        conditional = any(isinstance(each, (ast.If, ast.IfExp)) for each in file.ancestors(call))
+        conditional = any(isinstance(ancestor, (ast.If, ast.IfExp)) for ancestor in file.ancestors(call))
         yield rule.finding(
             (file, call), "DataParallel does not run on NPUs", severity=Severity.warning if conditional else None
         )

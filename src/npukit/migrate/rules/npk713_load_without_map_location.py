@@ -52,12 +52,12 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
 
 def _class(node: ast.AST, file: PythonFile) -> str:
     """The name of the class that the node is in, or ""."""
-    return next((each.name for each in file.ancestors(node) if isinstance(each, ast.ClassDef)), "")
+    return next((outer.name for outer in file.ancestors(node) if isinstance(outer, ast.ClassDef)), "")
 
 
 def _is_saved_beside(path: str, call: ast.Call, file: PythonFile) -> bool:
     """Whether the same function saves what it loads: the tensors are of a device that the machine has."""
-    scope = next((each for each in file.ancestors(call) if isinstance(each, (ast.FunctionDef, ast.Module))), None)
+    scope = next((outer for outer in file.ancestors(call) if isinstance(outer, (ast.FunctionDef, ast.Module))), None)
     return any(
         isinstance(node, ast.Call)
         and file.resolve(node.func) == "torch.save"

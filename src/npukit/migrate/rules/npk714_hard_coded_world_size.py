@@ -61,7 +61,7 @@ def _uses_cards(call: ast.Call, file: PythonFile) -> bool:
     first = file.argument(call, 0, "backend") or file.argument(call, 0, "fn")
     if isinstance(first, ast.Constant):
         return first.value not in ("gloo", "mpi")
-    functions = {each.name: each for each in file.by_type.get(ast.FunctionDef, ()) if isinstance(each, ast.FunctionDef)}
+    functions = {node.name: node for node in file.by_type.get(ast.FunctionDef, ()) if isinstance(node, ast.FunctionDef)}
     names = [first.id] if isinstance(first, ast.Name) and first.id in functions else []
     texts = [] if names else [file.text]
     while names:

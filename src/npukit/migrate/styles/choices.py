@@ -30,7 +30,7 @@ def own_device(node: ast.AST, file: PythonFile) -> str:
     'device'
     """
     around = list(file.ancestors(node))
-    scopes = [each for each in around if isinstance(each, _SCOPES)]
+    scopes = [ancestor for ancestor in around if isinstance(ancestor, _SCOPES)]
     for at, scope in enumerate(scopes):
         for name, statement in _devices(file).get(scope, ()):
             hidden = any(file.names.bindings_in(inner, name) for inner in scopes[:at])
@@ -43,7 +43,7 @@ def own_device(node: ast.AST, file: PythonFile) -> str:
 @lru_cache(maxsize=4)
 def _devices(file: PythonFile) -> dict[ast.AST, list[tuple[str, ast.Assign]]]:
     """The variables that are set once, to a device, by the scope that they belong to."""
-    found: dict[ast.AST, list[tuple[str, ast.Assign]]] = {}
+    devices: dict[ast.AST, list[tuple[str, ast.Assign]]] = {}
     for node in file.by_type.get(ast.Assign, ()):
         assert isinstance(node, ast.Assign)
         target = node.targets[0]
@@ -51,8 +51,8 @@ def _devices(file: PythonFile) -> dict[ast.AST, list[tuple[str, ast.Assign]]]:
             continue
         scope = file.names.scope_of(target)
         if _is_device(node.value, file) and len(file.names.bindings_in(scope, target.id)) == 1:
-            found.setdefault(scope, []).append((target.id, node))
-    return found
+            devices.setdefault(scope, []).append((target.id, node))
+    return devices
 
 
 def _is_device(value: ast.expr, file: PythonFile) -> bool:
@@ -71,7 +71,7 @@ def _means_the_same(value: ast.expr, node: ast.AST, file: PythonFile) -> bool:
     if not isinstance(value, ast.IfExp) or is_asked(value.test, file):
         return True
     test = file.source(value.test)
-    return any(file.source(each.test) == test for each in _conditions(node, file))
+    return any(file.source(condition.test) == test for condition in _conditions(node, file))
 
 
 def is_asked(test: ast.expr, file: PythonFile) -> bool:
@@ -97,7 +97,7 @@ def is_where_available(node: ast.AST, file: PythonFile) -> bool:
     for choice in _conditions(node, file):
         if isinstance(choice, ast.IfExp) and "cpu" in file.source(choice.orelse):
             return True
-        if any(_leads_to_asking(each, file) for each in ast.walk(choice.test)):
+        if any(_leads_to_asking(part, file) for part in ast.walk(choice.test)):
             return not (isinstance(choice.test, ast.UnaryOp) and isinstance(choice.test.op, ast.Not))
     return False
 
@@ -120,30 +120,30 @@ def _leads_to_asking(node: ast.AST, file: PythonFile) -> bool:
     if isinstance(node, ast.Call):
         return is_asked(node, file)
     if isinstance(node, ast.Name):
-        values = [each.value for each in file.bindings(node) if each.value is not None]
+        values = [binding.value for binding in file.bindings(node) if binding.value is not None]
     elif isinstance(node, ast.Attribute):
         values = _set_to(file).get(file.source(node), [])
     else:
         return False
-    return any(is_asked(each, file) for value in values for each in ast.walk(value) if isinstance(each, ast.Call))
+    return any(is_asked(inner, file) for value in values for inner in ast.walk(value) if isinstance(inner, ast.Call))
 
 
 @lru_cache(maxsize=4)
 def _set_to(file: PythonFile) -> dict[str, list[ast.expr]]:
     """What a file assigns to attributes, by their names."""
-    found: dict[str, list[ast.expr]] = {}
+    values: dict[str, list[ast.expr]] = {}
     for node in file.by_type.get(ast.Assign, ()):
         for target in node.targets:  # type: ignore[attr-defined]
             if isinstance(target, ast.Attribute):
-                found.setdefault(file.source(target), []).append(node.value)  # type: ignore[attr-defined]
-    return found
+                values.setdefault(file.source(target), []).append(node.value)  # type: ignore[attr-defined]
+    return values
 
 
 def compared(choice: ast.AST | None, file: PythonFile) -> bool:
     """ "cuda" if "cuda" in device else "cpu": the name of a device that is asked for by its name"""
     if not isinstance(choice, ast.IfExp) or not isinstance(choice.test, (ast.Compare, ast.Call)):
         return False
-    words = [each.value for each in ast.walk(choice.test) if isinstance(each, ast.Constant)]
+    words = [node.value for node in ast.walk(choice.test) if isinstance(node, ast.Constant)]
     is_literal = isinstance(choice.body, ast.Constant) and choice.body.value == "cuda" and is_from_cpu(choice, file)
     return is_literal and words == ["cuda"] and not _is_negative(choice.test) and not is_asked(choice.test, file)
 
@@ -188,7 +188,7 @@ def asked_in(choice: ast.AST | None, file: PythonFile) -> ast.Call | None:
     """torch.cuda.is_available() in the test of a choice, alone or beside what costs nothing to ask again."""
     test = choice.test if isinstance(choice, ast.IfExp) else None
     parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-    asked = [each for each in parts if isinstance(each, ast.Call) and is_asked(each, file)]
+    asked = [part for part in parts if isinstance(part, ast.Call) and is_asked(part, file)]
     calls = [node for part in parts if part for node in ast.walk(part) if isinstance(node, ast.Call)]
     return asked[0] if len(asked) == len(calls) == 1 else None
 
@@ -207,13 +207,13 @@ def branch(node: ast.AST, file: PythonFile, goal: Goal) -> ast.If | None:
 
 
 def _only_chooses(choice: ast.If, file: PythonFile, goal: Goal) -> bool:
-    if any(not isinstance(each, (ast.Assign, ast.AnnAssign, ast.Return)) for each in choice.body):
+    if any(not isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Return)) for statement in choice.body):
         return False
-    if not all(file.alone_on_lines(each) for each in choice.body) or choice.body[0].lineno == choice.lineno:
+    if not all(file.alone_on_lines(statement) for statement in choice.body) or choice.body[0].lineno == choice.lineno:
         return False
-    inside = [node for each in choice.body for node in ast.walk(each)]
-    strings = [str(each.value) for each in inside if isinstance(each, ast.Constant) and "cuda" in str(each.value)]
-    names = [file.resolve(each) or "" for each in inside if isinstance(each, ast.Attribute)]
+    inside = [node for statement in choice.body for node in ast.walk(statement)]
+    strings = [str(node.value) for node in inside if isinstance(node, ast.Constant) and "cuda" in str(node.value)]
+    names = [file.resolve(node) or "" for node in inside if isinstance(node, ast.Attribute)]
     functions = [name.split(".")[2] for name in names if name.startswith("torch.cuda.")]
     known = names_of("npu", goal.target.torch_npu)
-    return bool(strings) and all(map(_DEVICE.fullmatch, strings)) and all(each in known for each in functions)
+    return bool(strings) and all(map(_DEVICE.fullmatch, strings)) and all(function in known for function in functions)

@@ -47,7 +47,7 @@ class _Helper:
     once: str
 
     def in_torch(self, torch: str, mark: str = '"') -> _Helper:
-        return _Helper(self.name, *(each.format(torch).replace('"', mark) for each in (self.value, self.once)))
+        return _Helper(self.name, *(template.format(torch).replace('"', mark) for template in (self.value, self.once)))
 
 
 _KIND = '"npu" if hasattr({0}, "npu") else "cuda"'
@@ -109,13 +109,13 @@ def spelled_out(text: str) -> str:
 
 def _uses(file: PythonFile, helpers: dict[str, _Helper]) -> dict[tuple[str, ast.AST], list[ast.Name]]:
     """Where each value is used, by the scope that imports torch."""
-    found: dict[tuple[str, ast.AST], list[ast.Name]] = {}
+    uses: dict[tuple[str, ast.AST], list[ast.Name]] = {}
     for name, helper in helpers.items():
         for node in file.by_name.get(name, ()):
             assert isinstance(node, ast.Name)
             scope = file.tree if torch_imports.written_at_top(node, file) else _scope(node, file)
-            found.setdefault((helper.value, scope), []).append(node)
-    return found
+            uses.setdefault((helper.value, scope), []).append(node)
+    return uses
 
 
 def _scope(node: ast.Name, file: PythonFile) -> ast.AST:
@@ -162,10 +162,10 @@ def _in_function(helper: _Helper, nodes: list[ast.Name], file: PythonFile, mark:
     if may_define and not taken and file.alone_on_lines(statement) and len(nodes) > 1:  # type: ignore[arg-type]
         assert isinstance(statement, ast.Import)
         last: ast.stmt = statement
-        for each in body[body.index(statement) + 1 :]:
-            if not isinstance(each, (ast.Import, ast.ImportFrom)):
+        for following in body[body.index(statement) + 1 :]:
+            if not isinstance(following, (ast.Import, ast.ImportFrom)):
                 break
-            last = each
+            last = following
         indent = file.text[file.line_start(statement) : file.span(statement)[0]]
         yield file.insert_line(file.line_end(last), f"{indent}{name} = {own.value}")
         yield from (file.replace(node, name) for node in nodes)
@@ -175,7 +175,7 @@ def _in_function(helper: _Helper, nodes: list[ast.Name], file: PythonFile, mark:
 
 
 def _string_around(node: ast.AST, file: PythonFile) -> ast.JoinedStr | None:
-    return next((each for each in file.ancestors(node) if isinstance(each, ast.JoinedStr)), None)
+    return next((ancestor for ancestor in file.ancestors(node) if isinstance(ancestor, ast.JoinedStr)), None)
 
 
 def _quoted(text: str, node: ast.AST, file: PythonFile) -> str:
@@ -189,7 +189,7 @@ def _once(text: str, node: ast.Name, file: PythonFile) -> Edit | None:
     """The expression in the place of its only use; None where a string cannot hold it, or a decorator in old Python."""
     parent = file.parent(node)
     decorators = getattr(file.statement(node), "decorator_list", ())
-    if isinstance(parent, ast.Attribute) and any(node in ast.walk(each) for each in decorators):
+    if isinstance(parent, ast.Attribute) and any(node in ast.walk(decorator) for decorator in decorators):
         return None
     if isinstance(parent, ast.FormattedValue):
         return _two_strings(text, parent, file)
@@ -212,7 +212,7 @@ def _two_strings(text: str, value: ast.FormattedValue, file: PythonFile) -> Edit
         return None
     strings = [source.replace(inner, word) for word in (choice[1], choice[3])]
     if len(string.values) == 2 and isinstance(string.values[1], ast.Constant):
-        strings = [each[1:] for each in strings]  # no longer an f-string
+        strings = [literal[1:] for literal in strings]  # no longer an f-string
     mark = source[-1]
     condition = choice[2].replace('"', mark).replace("'", mark)
     return file.replace(string, f"{strings[0]} if {condition} else {strings[1]}")
@@ -236,8 +236,8 @@ def _plain(value: str) -> str:
 def is_own_constant(node: ast.Assign, file: PythonFile) -> bool:
     """Whether the statement is one that a migration wrote."""
     torch = torch_name(file).text
-    values = {helper.in_torch(torch).value for each in (_BY_NAME, _BY_ACCELERATOR) for helper in each.values()}
-    return ast.unparse(node.value) in {_plain(each) for each in values}
+    values = {helper.in_torch(torch).value for helpers in (_BY_NAME, _BY_ACCELERATOR) for helper in helpers.values()}
+    return ast.unparse(node.value) in {_plain(value) for value in values}
 
 
 def _below_imports(lines: list[str], file: PythonFile) -> Edit:

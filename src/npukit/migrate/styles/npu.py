@@ -64,7 +64,7 @@ class Npu:
     def function(self, part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Text | None:
         """Of torch.cuda.FUNCTION, written out, only `cuda` changes."""
         if isinstance(part, ast.Name):  # from torch.cuda import NAME
-            if function == "OutOfMemoryError" or any(goes_over(each.node, goal) for each in file.bindings(part)):
+            if function == "OutOfMemoryError" or any(goes_over(binding.node, goal) for binding in file.bindings(part)):
                 return None
             return replaced(Text(self.named(function, part, file, goal).text), part, file)
         if function == "OutOfMemoryError":

@@ -77,8 +77,8 @@ def by_accelerator(file: PythonFile, goal: Goal) -> bool:
     """Whether a file is written with torch.accelerator: not where it asks for further kinds of device itself."""
     if not goal.names_devices or not _OTHER_DEVICES.search(file.text):
         return goal.names_devices
-    strings = (each.value for each in file.by_type.get(ast.Constant, ()))  # type: ignore[attr-defined]
-    return not any(map(_OTHER_DEVICES.fullmatch, (*file.by_name, *(each for each in strings if isinstance(each, str)))))
+    strings = (constant.value for constant in file.by_type.get(ast.Constant, ()))  # type: ignore[attr-defined]
+    return not any(map(_OTHER_DEVICES.fullmatch, (*file.by_name, *(text for text in strings if isinstance(text, str)))))
 
 
 class Portable:
@@ -114,7 +114,7 @@ class Portable:
         _, mark, _, rest = match.groups()
         choice, call, torch = chosen(node, file), file.parent(node), _torch(node, file)
         if compared(call, file):
-            npu, cuda = (file.source(each) for each in (call.body, call.test))  # type: ignore[union-attr]
+            npu, cuda = (file.source(part) for part in (call.body, call.test))  # type: ignore[union-attr]
             others = f"{_CUDA.sub('npu', npu)} if {_CUDA.sub('npu', cuda)} else "
             return (file.insert(file.span(call)[0], others),)  # type: ignore[arg-type]
         if torch is None:
@@ -126,8 +126,8 @@ class Portable:
         whole = choice if choice is not None and choice.body is node else None
         in_device = is_device(file.parent(whole) if whole else call, file) or takes_device(whole or node, file)
         if whole and not rest and in_device and is_value(whole.orelse, "cpu"):
-            found = f"{torch.text}.accelerator.current_accelerator(check_available=True) or {mark}cpu{mark}"
-            return (*torch.edits, file.replace(whole, found))
+            device = f"{torch.text}.accelerator.current_accelerator(check_available=True) or {mark}cpu{mark}"
+            return (*torch.edits, file.replace(whole, device))
         outer = file.parent(call) if isinstance(call, ast.IfExp) else call
         if is_device(outer, file) and _runs_with_a_card(node, file) and (card := number(node, rest, file)):
             return (file.replace(node, card),)
@@ -176,7 +176,7 @@ class Portable:
         return replaced(kind, node, file).edits if kind else ()
 
     def moved(self, call: ast.Call, func: ast.Attribute, file: PythonFile, goal: Goal) -> Edits:
-        if any(isinstance(each, ast.Starred) for each in call.args) or any(k.arg is None for k in call.keywords):
+        if any(isinstance(value, ast.Starred) for value in call.args) or any(k.arg is None for k in call.keywords):
             return ()
         device, end = self.device(call, file, goal), file.span(func)[1]
         if device is None:
@@ -260,16 +260,16 @@ class Portable:
         if by_accelerator(file, goal):
             return False
         choice = branch(node, file, goal)
-        if choice is not None and not any(each is choice.test for each in (node, *file.ancestors(node))):
+        if choice is not None and not any(ancestor is choice.test for ancestor in (node, *file.ancestors(node))):
             return True
         call = file.parent(node)  # torch.cuda.is_available of a choice that gets one more part
         parents = list(file.ancestors(call))[:2] if isinstance(call, ast.Call) and call.func is node else []
         return any(
-            isinstance(each, ast.IfExp)
-            and asked_in(each, file) is call
-            and names_cuda(each.body, file)
-            and is_from_cpu(each, file)
-            for each in parents
+            isinstance(parent, ast.IfExp)
+            and asked_in(parent, file) is call
+            and names_cuda(parent.body, file)
+            and is_from_cpu(parent, file)
+            for parent in parents
         )
 
     def either(self, added: Sequence[Edit], renamed: Sequence[Edit], file: PythonFile) -> Edits:
@@ -321,9 +321,9 @@ def _is_seeded_anyway(node: ast.AST, file: PythonFile) -> bool:
     if (file.resolve(node) or "").rpartition(".")[0] != "torch.cuda":
         return False
     around, seed = file.function(node), _arguments(node, file)
-    seeds = (each for each in file.by_name.get("manual_seed", ()) if file.resolve(each) == "torch.manual_seed")
+    seeds = (use for use in file.by_name.get("manual_seed", ()) if file.resolve(use) == "torch.manual_seed")
     is_plain = seed != "" and "cuda" not in seed  # a name of a device would be another one in the next run
-    return is_plain and any(file.function(each) is around and _arguments(each, file) == seed for each in seeds)
+    return is_plain and any(file.function(use) is around and _arguments(use, file) == seed for use in seeds)
 
 
 def _guards_seeds(node: ast.AST, file: PythonFile) -> bool:
@@ -332,24 +332,24 @@ def _guards_seeds(node: ast.AST, file: PythonFile) -> bool:
     choice = file.parent(asked) if isinstance(asked, ast.Call) and asked.func is node else None
     if not isinstance(choice, ast.If) or choice.test is not asked or choice.orelse:
         return False
-    calls = [each.value for each in choice.body if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call)]
-    flags = (getattr(each, "targets", [each])[0] for each in choice.body if isinstance(each, ast.Assign))
-    cudnn = [each for each in flags if (file.resolve(each) or "").startswith("torch.backends.cudnn.")]
-    seeds = [each for each in calls if _is_seeded_anyway(each.func, file)]
+    calls = [part.value for part in choice.body if isinstance(part, ast.Expr) and isinstance(part.value, ast.Call)]
+    flags = (getattr(part, "targets", [part])[0] for part in choice.body if isinstance(part, ast.Assign))
+    cudnn = [flag for flag in flags if (file.resolve(flag) or "").startswith("torch.backends.cudnn.")]
+    seeds = [call for call in calls if _is_seeded_anyway(call.func, file)]
     return bool(seeds) and len(seeds) + len(cudnn) == len(choice.body)
 
 
 def _arguments(func: ast.AST, file: PythonFile) -> str:
     call = file.parent(func)
-    return ", ".join(file.source(each) for each in call.args) if isinstance(call, ast.Call) else ""
+    return ", ".join(file.source(argument) for argument in call.args) if isinstance(call, ast.Call) else ""
 
 
 def _is_storage(value: ast.expr, file: PythonFile) -> bool:
     """Whether it is what torch.load hands to `map_location=lambda storage, location: ...`, under whatever name."""
-    function = next((each for each in file.ancestors(value) if isinstance(each, ast.Lambda)), None)
-    if function is None or [file.source(value)] != [each.arg for each in function.args.args[:1]]:
+    function = next((ancestor for ancestor in file.ancestors(value) if isinstance(ancestor, ast.Lambda)), None)
+    if function is None or [file.source(value)] != [parameter.arg for parameter in function.args.args[:1]]:
         return False
-    call = next((each for each in file.ancestors(function) if isinstance(each, ast.Call)), None)
+    call = next((ancestor for ancestor in file.ancestors(function) if isinstance(ancestor, ast.Call)), None)
     name = getattr(call.func, "attr", getattr(call.func, "id", "")) if call else ""
     return call is not None and "load" in name and file.argument(call, 1, "map_location") is function
 

@@ -32,9 +32,9 @@ def number(node: ast.expr, rest: str, file: PythonFile) -> str:
     card = value.value if isinstance(value, ast.FormattedValue) else None
     bound = file.bindings(card) if isinstance(card, ast.Name) else []
     is_int = bool(bound) and all(
-        (isinstance(each.value, ast.Call) and file.resolve(each.value.func) in _NUMBERS)
-        or (isinstance(each.node, ast.arg) and getattr(each.node.annotation, "id", "") == "int")
-        for each in bound
+        (isinstance(binding.value, ast.Call) and file.resolve(binding.value.func) in _NUMBERS)
+        or (isinstance(binding.node, ast.arg) and getattr(binding.node.annotation, "id", "") == "int")
+        for binding in bound
     )
     return file.source(card) if card is not None and is_int else ""
 
@@ -68,9 +68,9 @@ def is_for_autocast(node: ast.AST, file: PythonFile) -> bool:
     parent = file.parent(node)
     call = file.parent(parent) if isinstance(parent, ast.keyword) else parent
     func = call.func if isinstance(call, ast.Call) else None
-    values = [each.value for each in file.bindings(func)] if isinstance(func, ast.Name) else []
-    parts = [part for each in values if isinstance(each, ast.IfExp) for part in (each.body, each.orelse)]
-    names = [file.resolve(each) or "" for each in (func, *parts) if each is not None]
+    values = [binding.value for binding in file.bindings(func)] if isinstance(func, ast.Name) else []
+    parts = [part for value in values if isinstance(value, ast.IfExp) for part in (value.body, value.orelse)]
+    names = [file.resolve(part) or "" for part in (func, *parts) if part is not None]
     return any(name == "torch.autocast" or name.startswith("torch.amp.") for name in names)
 
 
@@ -80,7 +80,7 @@ def is_beside_cpu(node: ast.AST, file: PythonFile) -> bool:
     while (parent := file.parent(around)) is not None and _is_row(parent):
         around = parent
     is_list = isinstance(around, (ast.List, ast.Tuple)) and not isinstance(file.parent(around), ast.Subscript)
-    return is_list and any(is_value(each, "cpu") for each in ast.walk(around) if isinstance(each, ast.Constant))
+    return is_list and any(is_value(part, "cpu") for part in ast.walk(around) if isinstance(part, ast.Constant))
 
 
 def _is_row(node: ast.AST) -> bool:
