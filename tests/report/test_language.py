@@ -33,6 +33,20 @@ HAN = re.compile("[\u4e00-\u9fff]")
 SOURCES = Path(__file__).parents[2] / "src" / "npukit"
 # Texts made of parts that are looked up by themselves, or of a rule's own words, which are not.
 MADE_OF_PARTS = {"x does not run on NPUsx", "x x", "x x on the CPU", "x x ms of each step", "x=x: x", "x x on x"}
+# Errors that end in a hint, or in what others say: each hint makes another sentence.
+ENDS_OPEN = {
+    "--adapter x=x: x", "There is no file xx", "There is no x.", "There is x in x.",
+    "This needs x, x not installed: x.",
+    "rewards.functions: there is no reward function x: x", "the model has no linear module x: x",
+    "there is no DeepSpeed file xx", "there is no checkpoint xx", "there is no folder xx", "x has no config.jsonx",
+    "x has no effect because x", "x is a multimodal data set: x.", "x is a multimodal model: x.",
+    "x was written x, or choose another output folder to start over.", "x x", "x x.", "x: x", "x: x.", "x: x (x at x).",
+    "x xs were requested, but x x visible: x.", "x: there is no such file, folder or data setx",
+    "The original project fails on x: fix it first. Its last lines:\nx",
+    "training.sequence_parallel: x devicex cannot be divided into groups of x: train on a multiple of x devices.",
+    "Some trainable parameters took no part in the loss of a stepx: freeze them (requires_grad_(False)) if they never "
+    "do, or set find_unused_parameters: true, which costs a little time.",
+}  # fmt: skip
 EXPLAINED = ("torch_npu", "acl", "hccl")  # families of errors that are there as a whole
 IN_HELP = {  # of help itself, which no verb declares
     "Usage: ", "Arguments", "Examples", "Commands", "default: {0}", "required", "variable: {0}", "on",
@@ -87,12 +101,21 @@ def said_by(function: str, folder: Path, position: int) -> Iterator[str]:
     """The first text of every call of a function below a folder, with x for what is filled in."""
     for file in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == function and len(node.args) > position:
+            if isinstance(node, ast.Call) and _name(node) == function and len(node.args) > position:
                 text = node.args[position]
                 if isinstance(text, ast.JoinedStr):
                     yield "".join(str(each.value) if isinstance(each, ast.Constant) else "x" for each in text.values)
                 elif isinstance(text, ast.Constant):
                     yield str(text.value)
+
+
+def _name(call: ast.Call) -> str:
+    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
+
+
+def test_all_errors_are_there_in_chinese() -> None:
+    said = {*said_by("NpukitError", SOURCES, 0), *said_by("BadRow", SOURCES, 0), *said_by("ConfigProblem", SOURCES, 1)}
+    assert {text for text in said if " " in text and chinese(text.strip()) is None} <= ENDS_OPEN
 
 
 def test_all_findings_are_there_in_chinese() -> None:
@@ -150,7 +173,8 @@ def test_a_plan_is_shown_in_chinese_line_by_line(npukit: Any, tmp_path: Path, mo
 def test_mistakes_are_told_in_chinese_each_with_its_place(npukit: Any, tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "a.yaml").write_text("tuning:\n  method: lroa\ntraining:\n  learning_rte: 1\n")
     monkeypatch.setenv("NPUKIT_LANG", "zh")
-    shown = npukit("train", "a.yaml", cwd=tmp_path).stderr
+    shown = npukit("train", "a.yaml", "tuning.rank=x", cwd=tmp_path).stderr
+    assert "命令行：tuning.rank 必须是" in shown
     assert "a.yaml:2: tuning.method 必须是以下之一" in shown
     assert "a.yaml:4: 没有选项 training.learning_rte：是否想写 learning_rate？" in shown
     told = json.loads(npukit("train", "a.yaml", "--dry-run", "--json", cwd=tmp_path).stdout)

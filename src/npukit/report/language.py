@@ -15,7 +15,7 @@ from typing import Literal
 
 FOLDER = Path(__file__).with_name("zh")
 VARIABLES = ("NPUKIT_LANG", "LC_ALL", "LC_MESSAGES", "LANG")  # the first that is set decides
-PLACE = re.compile(r"\s*(?:[^\s:]+:\d+: )?")
+PLACE = re.compile(r"(\s*)((?:[^\s:]+:\d+: |command line: )?)(.*)", re.DOTALL)
 GAP = re.compile(r"\\\{(\d)\\\}|\\\[s\\\]")  # {0} and [s], as re.escape writes them
 
 
@@ -44,10 +44,9 @@ def translated(text: str) -> str:
 
 
 def _translated_line(line: str) -> str:
-    """A line of a message; the place at its beginning, such as `train.yaml:3: `, is kept."""
-    place = PLACE.match(line)
-    start = place.end() if place else 0
-    return line[:start] + (chinese(line[start:]) or line[start:])
+    """A line of a message; the place at its beginning, such as `train.yaml:3: `, is no part of its text."""
+    indent, place, text = PLACE.fullmatch(line).groups()  # type: ignore[union-attr]  # it takes any line
+    return indent + (chinese(place) or place) + (chinese(text) or text)
 
 
 @functools.lru_cache(maxsize=4096)
