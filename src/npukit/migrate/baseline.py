@@ -1,4 +1,4 @@
-"""A baseline: the findings that a project knows of, so that only new ones are told."""
+"""A baseline: the findings that a project knows of, so that only new ones are reported."""
 
 from __future__ import annotations
 

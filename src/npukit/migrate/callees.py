@@ -63,14 +63,14 @@ def sets_anew(name: str, definition: ast.FunctionDef, names: Names) -> bool:
 def looks_up_module(func: ast.expr, file: PythonFile) -> bool:
     """Whether a function of the project takes a device for the name of torch's module: getattr(torch, device.type)
 
-    torch.cpu has few of the functions of torch.cuda, so that a device which may be the CPU does not do there.
+    torch.cpu has few of the functions of torch.cuda, so a device that may be the CPU does not work there.
     """
     definition = definition_of(func, file.names, "getattr(torch")
     return isinstance(definition, ast.FunctionDef) and "getattr(torch, " in ast.unparse(definition)
 
 
 def takes_device(node: ast.AST, file: PythonFile) -> bool:
-    """Whether a torch.device does as well as a name or number: torch.zeros(1, device="cuda"), x.to("cuda")"""
+    """Whether a torch.device is accepted in place of a name or number: torch.zeros(1, device="cuda"), x.to("cuda")"""
     parent = file.parent(node)
     by_name = isinstance(parent, ast.keyword) and parent.arg == "device"
     call = file.parent(parent) if by_name and parent else parent
@@ -94,7 +94,7 @@ def own_method(func: ast.expr, file: PythonFile) -> ast.AST | None:
 
 
 def _class_of(value: ast.expr, file: PythonFile) -> ast.ClassDef | None:
-    """groups, where all that is assigned to it is None and Groups(), a class of the file"""
+    """The class of a variable to which the file assigns nothing but None and instances of one of its classes."""
     bindings = file.bindings(value) if isinstance(value, ast.Name) else ()
     values = [binding.value for binding in bindings if not isinstance(binding.value, ast.Constant)]
     classes = [node.func.id for node in values if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]

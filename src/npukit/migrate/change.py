@@ -49,7 +49,7 @@ def _unified(before: list[str], after: list[str]) -> Iterator[str]:
 
 
 class _Matcher(difflib.SequenceMatcher[str]):
-    """Looks for what changed block by block, and leaves lines that stay out of what is replaced."""
+    """Compares block by block, so that unchanged lines inside a replaced block are not reported as replaced."""
 
     def __init__(self, before: list[str], after: list[str]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Which files only CUDA can run: their name or folder says so, or they cannot be imported elsewhere.
+"""Which files can run on CUDA only: their name or folder says so, or they cannot be imported elsewhere.
 
 stays:  from flash_attn import flash_attn_func     ours/triton/norm.py     pytestmark = pytest.mark.skipif(not HAVE_TE)
 """
@@ -55,7 +55,7 @@ def _imported(node: ast.stmt, file: PythonFile) -> str:
     library = needed(node) or next(filter(None, map(needs_cuda, parts)), None)  # ours.triton, which is made elsewhere
     if library is None and where is not None and is_of_tests(file):
         library_name = needed_at_top(where, file.names.root)
-        return library_name if library_name != "Triton" else ""  # whose kernels are looked for one by one
+        return library_name if library_name != "Triton" else ""  # its kernels are checked one by one
     return library.name if library else ""
 
 

@@ -70,7 +70,7 @@ def _around(node: ast.AST, file: PythonFile) -> Evidence | None:
 
 
 def why_left(question: ast.expr, file: PythonFile) -> str:
-    """Why a question for CUDA is not ours to change; empty when it is."""
+    """Why a question for CUDA is left unchanged; empty when it is migrated."""
     if question in _judged(file):
         return f"What it decides is for CUDA only: {_judged(file)[question].sentence}"
     around = _chain(question, file)
@@ -113,7 +113,7 @@ def decides_about_torch(question: ast.expr, file: PythonFile) -> bool:
 
 @lru_cache(maxsize=4)
 def _judged(file: PythonFile) -> dict[ast.expr, Evidence]:
-    """The questions for CUDA in a file that stay, each with what shows it."""
+    """The questions for CUDA in a file that stay unchanged, each with the evidence for it."""
     stay: dict[ast.expr, Evidence] = {}
     for question in questions(file):
         regions = decided_by(question, file)
@@ -144,7 +144,7 @@ def _only_refuses(region: Region, file: PythonFile) -> bool:
 
 
 def _is_for_any(region: Region, file: PythonFile) -> bool:
-    """Whether a region does what NPUs do as well; what an empty one does is not known."""
+    """Whether a region does something that NPUs can do as well; what an empty region does is unknown."""
     if region.has_kernels or region.on_cpu:
         return False
     if not region.nodes and not region.texts:
@@ -204,7 +204,7 @@ def _helpers(known: set[ast.AST], file: PythonFile) -> Iterator[ast.AST]:
 
 @lru_cache(maxsize=1024)
 def _shown(condition: Condition, file: PythonFile) -> Evidence | None:
-    """What a condition shows that holds somewhere: a library for CUDA is there, torch is older than the project's."""
+    """The evidence in a condition that holds: a library for CUDA is installed, or torch is older than the project's."""
     asked, holds = condition
     if isinstance(asked, (ast.Import, ast.ImportFrom)):
         library = needed(asked)
@@ -266,7 +266,7 @@ def _patches(file: PythonFile) -> bool:
 
 @lru_cache(maxsize=4)
 def parts_for_cuda(file: PythonFile) -> dict[ast.AST, Evidence]:
-    """The outermost functions, classes and tests of a file that are left and speak of CUDA, for the report."""
+    """The outermost functions, classes and tests of a file that mention CUDA and are left unchanged, for the report."""
     defined = definitions(file)
     imports = (statement for statement in file.names.imports if isinstance(statement, ast.ImportFrom))
     torchs = (statement for statement in imports if (statement.module or "").startswith("torch.cuda"))
@@ -279,7 +279,7 @@ def parts_for_cuda(file: PythonFile) -> dict[ast.AST, Evidence]:
 
 
 def is_line_for_cuda(line: int, file: PythonFile) -> bool:
-    """Whether what stands on a line runs for CUDA only, though its file does not."""
+    """Whether the code on a line runs for CUDA only, although its file as a whole does not."""
     if of_file(file):
         return False
     around = (statement for statement in conditions(file) if statement.lineno <= line <= (statement.end_lineno or line))  # type: ignore[attr-defined]

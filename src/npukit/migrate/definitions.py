@@ -1,4 +1,4 @@
-"""Files, functions, classes and tests that only CUDA can run, each with what shows it.
+"""Files, functions, classes and tests that can run on CUDA only, each with the evidence for it.
 
 stays:  from flash_attn import flash_attn_func     def quantize_fp8(x): ...        def rotate(x): _kernel[grid](x)
         class Mixer: def __init__(self): if not HAVE_MAMBA_SSM: raise ImportError
@@ -126,7 +126,7 @@ def exports(path: Path, root: Path | None, hops: int) -> dict[str, str]:
 
 @lru_cache(maxsize=8)
 def definitions(file: PythonFile, hops: int | None = None) -> dict[ast.AST, Evidence]:
-    """The functions, classes, methods and tests of a file that only CUDA can run."""
+    """The functions, classes, methods and tests of a file that can run on CUDA only."""
     names = dict(strong_names(file, hops))
     if not names and not _speaks_of_libraries(file):
         return {}
@@ -255,7 +255,7 @@ def _loads_extension(function: _Function, file: PythonFile) -> str:
 
 def _class_needs(part: ast.ClassDef, file: PythonFile) -> Evidence | None:
     for module in (file.resolve(base) or "" for base in part.bases):
-        if (library := imported(module)) and library.own_devices:  # it is told the library's device
+        if (library := imported(module)) and library.own_devices:  # it is passed the library's device
             return Evidence("library", library.name, file.place(part))
     for statement in part.body:
         is_mark = isinstance(statement, ast.Assign) and getattr(statement.targets[0], "id", "") == "pytestmark"

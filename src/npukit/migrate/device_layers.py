@@ -1,4 +1,4 @@
-"""What frameworks with NPUs of their own call the device: code that imports it goes on to use it.
+"""The device APIs of frameworks that support NPUs: code that imports one keeps using it.
 
 colossalai: get_accelerator().synchronize(), x.to(get_accelerator().get_current_device())
 deepspeed:  get_accelerator().synchronize(), x.to(get_accelerator().current_device_name())
@@ -15,7 +15,7 @@ from npukit.source import PythonFile
 
 @dataclass(frozen=True)
 class Layer:
-    """How code says what, with {} for the function that it has imported; "" where the framework has no word for it."""
+    """The expressions of a framework, with {} for the imported function; "" where the framework has none."""
 
     device: str = ""  # the current one, for `to` and `device=`
     kind: str = ""  # "cuda" or "npu"
@@ -44,10 +44,10 @@ _MEMORY = ("max_memory_allocated", "max_memory_reserved", "memory_allocated", "m
 _QUIET = frozenset(("empty_cache", "manual_seed", "manual_seed_all", *_MEMORY))
 
 
-def said(part: str, node: ast.AST, file: PythonFile) -> str:
-    """What the file's own framework calls a part of a Layer at a node that runs after the import, or "".
+def own_name(part: str, node: ast.AST, file: PythonFile) -> str:
+    """The expression for a field of Layer in the framework that the file imports, or "" at a node that runs at import.
 
-    >>> said("device", call, file)  # from colossalai.accelerator import get_accelerator
+    >>> own_name("device", call, file)  # from colossalai.accelerator import get_accelerator
     'get_accelerator().get_current_device()'
     """
     if "get_" not in file.text or not _runs_later(node, file):
@@ -69,7 +69,7 @@ def module_with(function: str, node: ast.AST, file: PythonFile, needs_device: Ca
     >>> module_with("synchronize", torch_cuda_synchronize, file, lambda: False)
     'get_accelerator()'
     """
-    own, call = said("module", node, file), file.parent(node)
+    own, call = own_name("module", node, file), file.parent(node)
     if not own or (function[:1].isupper() and not (isinstance(call, ast.Call) and call.func is node)):
         return ""  # isinstance(x, torch.cuda.Stream)
     if function in _FUNCTIONS or f"{own}.{function}(" in file.text:
@@ -79,7 +79,7 @@ def module_with(function: str, node: ast.AST, file: PythonFile, needs_device: Ca
 
 
 def _has_all(around: ast.AST, file: PythonFile) -> bool:
-    """Whether the frameworks have all that a function asks torch.cuda for, which else has two words for one thing."""
+    """Whether the frameworks have everything that a function uses of torch.cuda, so that it does not mix two APIs."""
     modules = (use for use in file.by_name.get("cuda", ()) if file.resolve(use) == "torch.cuda")
     known = _FUNCTIONS | _RARE | _QUIET
     return all(getattr(file.parent(use), "attr", "") in known for use in modules if file.function(use) is around)

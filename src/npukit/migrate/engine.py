@@ -48,13 +48,13 @@ class FileResult:
 
 
 def silent(done: int, total: int) -> None:
-    """Tell nobody how far the work is."""
+    """Report no progress."""
 
 
 def run(
     files: Iterable[Path], rules: Sequence[Rule], goal: Goal, root: Path | None = None, tell: Tell = silent
 ) -> list[FileResult]:
-    """Check every file, on all cores when there are many; `tell` hears how many are done of how many.
+    """Check every file, on all cores when there are many; `tell` gets the number of finished files and the total.
 
     >>> results = run(find([Path("project")]), all_rules(), Goal())
     """
@@ -63,7 +63,7 @@ def run(
 
 
 def on_all_cores(work: Callable[[Path], _T], paths: Sequence[Path], tell: Tell = silent) -> list[_T]:
-    """work(path) of each path, in order."""
+    """The results of work(path) for each path, in order."""
     workers = min(len(os.sched_getaffinity(0)), len(paths) // _MANY + 1)
     if workers == 1:
         return _one_by_one(work, paths, tell)
@@ -89,7 +89,7 @@ def _begin(parent: int) -> None:
 
 
 def _one_by_one(work: Callable[[Path], _T], paths: Sequence[Path], tell: Tell) -> list[_T]:
-    """Without looking for cycles meanwhile: syntax trees have none, and are many objects to look at."""
+    """One file after the other, with the garbage collector off: syntax trees are many objects and have no cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -185,7 +185,7 @@ def _by_name(target: Target) -> _CallChecks:
 
 
 def _called(func: ast.expr, by_name: _CallChecks, file: PythonFile) -> Iterable[tuple[Rule, Check]]:
-    """The checks of what a name in a call is or stands for, each once."""
+    """The checks for a called name and for what it is an alias of, each once."""
     if type(func) is ast.Attribute:
         return by_name.get(func.attr, ())
     if type(func) is not ast.Name:
@@ -213,7 +213,7 @@ def _without_superseded(findings: Sequence[Finding], rules: Sequence[Rule]) -> I
 
 
 def _where_cuda_is(finding: Finding, file: PythonFile) -> Finding:
-    """What is wrong in code that runs only on CUDA is worth a note."""
+    """Reduce findings in code that runs only on CUDA to notes."""
     place = finding.place
     if place is None or place.cell is not None or finding.edits or finding.code < "NPK1":
         return finding
@@ -223,7 +223,7 @@ def _where_cuda_is(finding: Finding, file: PythonFile) -> Finding:
 
 
 def _broken(check: Check, error: Exception, path: Path, node: object) -> Finding:
-    """A check that fails is a finding, so that the others and the other files are still done."""
+    """A check that raises becomes a finding, so that the other checks and files are still done."""
     what = f"{check.__module__.rsplit('.', 1)[-1]} failed here: {type(error).__name__}: {error}"
     return npk002_broken_rule.rule.finding(Place(path, getattr(node, "lineno", 1)), what)
 

@@ -82,7 +82,7 @@ def npu_lacks(function: str) -> bool:
 
 
 def of_call(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
-    """The same of a call: of a kernel by its name, or of a function of the project that asks for a GPU's model."""
+    """The evidence in a call: to a kernel, by its name, or to a function of the project that asks for a GPU's model."""
     if not isinstance(node, ast.Call):
         return None
     func = node.func
@@ -98,7 +98,9 @@ def of_call(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
         parts = (inner for statement in definition.body for inner in always_run(statement))
         asks = (isinstance(inner, ast.Attribute) and inner.attr == "get_device_capability" for inner in parts)
         makes_kernel = is_named and "autograd.Function" in ast.unparse(definition)  # def _bias_act_cuda(): class ...
-        return ("card", name) if makes_kernel or (is_named and _always_says(definition.body)) or any(asks) else None
+        return (
+            ("card", name) if makes_kernel or (is_named and _always_uses_cuda(definition.body)) or any(asks) else None
+        )
     if (file.resolve(func) or "").startswith("torch."):
         return None
     owner = func.value if isinstance(func, ast.Attribute) else None
@@ -110,10 +112,10 @@ def _is_kernel_function(node: ast.expr, file: PythonFile) -> bool:
     """A torch.autograd.Function of the project whose forward calls a compiled extension: return _C.forward(x)"""
     definition = definition_of(node, file.names, "Function")
     methods = definition.body if isinstance(definition, ast.ClassDef) else ()
-    return any(_always_says(method.body) for method in methods if getattr(method, "name", "") == "forward")  # type: ignore[attr-defined]
+    return any(_always_uses_cuda(method.body) for method in methods if getattr(method, "name", "") == "forward")  # type: ignore[attr-defined]
 
 
-def _always_says(body: Iterable[ast.stmt]) -> bool:
+def _always_uses_cuda(body: Iterable[ast.stmt]) -> bool:
     nodes = (node for statement in body for node in always_run(statement))
     return any(of_attribute(node) if isinstance(node, ast.Attribute) else _named_by(node) for node in nodes)
 

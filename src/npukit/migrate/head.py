@@ -43,7 +43,7 @@ def _start_of_torch(file: PythonFile) -> int:
 
 
 def _imports(node: ast.stmt, file: PythonFile) -> bool:
-    """Whether a condition or an attempt does little but import."""
+    """Whether an `if` or a `try` does little but import."""
     if not isinstance(node, (ast.Try, ast.If)) or (isinstance(node, ast.If) and _may_change(node.test, file)):
         return False
     parts = [statement for field in ("body", "orelse", "finalbody") for statement in getattr(node, field, ())]
@@ -77,7 +77,7 @@ def _names_torch(value: ast.expr, file: PythonFile) -> bool:
 
 
 def _may_change(node: ast.AST, file: PythonFile) -> bool:
-    """A number or a truth never does: HAS_CUDA_KERNELS = False"""
+    """Whether a migration may change the node; a number or a bool never changes: HAS_CUDA_KERNELS = False"""
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and not isinstance(node.value.value, str):
         return False
     return bool(_CHANGES.search(file.source(node)))

@@ -153,7 +153,7 @@ def _used(definition: Definition) -> Iterator[str]:
 
 
 def may_lack_it(node: ast.AST) -> bool:
-    """Whether what fails in a `try` is let pass, as where something is not installed."""
+    """Whether a `try` ignores the failure, as code does where something is not installed."""
     handlers = node.handlers if isinstance(node, ast.Try) else ()
     return any(handler.type is None or _MISSING.search(ast.unparse(handler.type)) for handler in handlers)
 

@@ -199,7 +199,7 @@ def _inner(piece: str) -> str:
 
 
 def _same(one: str, other: str) -> bool:
-    """Whether two layouts say the same."""
+    """Whether two layouts parse to the same code."""
     try:
         return ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -268,7 +268,7 @@ def _cut(line: str, column: int) -> tuple[str, str]:
 
 
 def _own_width(lines: list[str]) -> int:
-    """That of the longest line, between 88 and 120; of the third longest where the authors keep to no width."""
+    """The length of the longest line, between 88 and 120; of the third longest where the authors keep to no width."""
     code = sorted(len(line) for line in lines if not line.lstrip().startswith(("#", '"', "'")))
     if len(code) > 2 and code[-3] > _WIDEST:
         return code[-3]

@@ -90,7 +90,7 @@ def names_from_cuda(file: PythonFile) -> frozenset[str]:
 
 @lru_cache(maxsize=4)
 def used_apis(file: PythonFile) -> tuple[tuple[ast.Attribute | ast.Name, CudaApi], ...]:
-    """Every whole dotted name in the file that there is a fact about."""
+    """Every dotted name in the file that the facts know, with its fact."""
     apis = []
     names = last_names() | aliases(file, last_names()) | names_from_cuda(file)  # from torch.cuda.nvtx import mark
     for node in chains(file, last_names(), names):

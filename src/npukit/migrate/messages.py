@@ -1,4 +1,4 @@
-"""Messages about CUDA: under its name a value stays, and why a test is skipped goes with the condition.
+"""Messages about CUDA: a value printed under its name stays, and the reason of a skipped test follows its condition.
 
 before: @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA not available")
 after:  @pytest.mark.skipif(not torch.accelerator.is_available(), reason="accelerator not available")
@@ -25,7 +25,7 @@ _MISSED = (
 )
 
 
-def is_told(node: ast.expr, file: PythonFile) -> bool:
+def is_printed(node: ast.expr, file: PythonFile) -> bool:
     """print("CUDA available:", torch.cuda.is_available()), f"CUDA: {torch.cuda.is_available()}" """
     parent = file.parent(node)
     text = file.parent(parent) if isinstance(parent, ast.FormattedValue) else parent
@@ -37,8 +37,8 @@ def is_told(node: ast.expr, file: PythonFile) -> bool:
     return any("cuda" in label and re.search(r"[\s:]", label) for label in texts)  # a label, not a key like "use_cuda"
 
 
-def retold(condition: ast.expr, file: PythonFile, goal: Goal) -> Iterator[Edit]:
-    """The reason for which a test is skipped where a condition about CUDA, which goes over to NPUs, does not hold."""
+def reworded_reason(condition: ast.expr, file: PythonFile, goal: Goal) -> Iterator[Edit]:
+    """The edits to the reason of a skipped test, when its condition about CUDA is migrated to NPUs."""
     for text in _reasons(condition, file):
         source, start = file.source(text), file.span(text)[0]
         for number, pattern in enumerate(_MISSED):

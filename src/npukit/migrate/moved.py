@@ -1,4 +1,4 @@
-"""Where findings in a file are after the file changed."""
+"""Where the findings of a file are after the file has changed."""
 
 from __future__ import annotations
 

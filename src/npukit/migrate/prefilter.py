@@ -36,7 +36,7 @@ class _Prepared(NamedTuple):
 
 
 def kinds_of(path: Path) -> tuple[str, ...]:
-    """What a file is to rules."""
+    """The kinds of a file, as rules name them."""
     kind = kind_of(path) or ""
     return (kind, "setup") if path.name == "setup.py" else (kind,)
 
@@ -129,7 +129,7 @@ def _calls(rule: Rule, target: Target) -> Mapping[bytes, frozenset[bytes]]:
 
 
 def _present(prepared: _Prepared, text: bytes) -> set[bytes]:
-    """The words that a text has, each part looked for once."""
+    """The words that occur in a text; each part is searched for once."""
     present: set[bytes] = set()
     seen: dict[bytes, bool] = {}
     for word, parts in prepared.words:

@@ -1,4 +1,4 @@
-"""Conditions that ask whether a library for CUDA is there; what they ask for is looked up in the project.
+"""Conditions that ask whether a library for CUDA is installed; the names in them are looked up in the project.
 
 HAVE_TE    not is_te_min_version("2.3")    te_gemm is None    HAVE_GTP = HAVE_TE, of a file that it is imported from
 """
@@ -31,7 +31,7 @@ def missing(condition: ast.expr, names: Names) -> str:
 
 
 def present(condition: ast.expr, names: Names) -> str:
-    """The library for CUDA that is there where a condition holds: HAVE_TE and x, te_gemm is not None"""
+    """The library for CUDA that is installed where a condition holds: HAVE_TE and x, te_gemm is not None"""
     return _asked(condition, names, there=True)
 
 
@@ -61,7 +61,7 @@ def _library(asked: ast.expr, names: Names, depth: int = _DEPTH) -> str:
 
 
 def named_for_cuda(text: str) -> Library | None:
-    """The library for CUDA alone of which a name speaks."""
+    """The library for CUDA alone that a name mentions."""
     library = named(text)
     return library if library and library.needs_cuda else None
 
@@ -122,7 +122,7 @@ def refuses_without(statement: ast.stmt, file: PythonFile, asks_any: bool = Fals
         if isinstance(statement.body[-1], ast.Return) and not asks_any:
             return ""
         asks_more = isinstance(statement.test, ast.BoolOp) and isinstance(statement.test.op, ast.And)
-        mentioned = said_needed(statement.body[-1]) if asks_any and not asks_more else ""
+        mentioned = needed_by_message(statement.body[-1]) if asks_any and not asks_more else ""
         return missing(statement.test, file.names) or mentioned
     if isinstance(statement, ast.Try):
         return imported_in(statement) if all(leaves(handler.body[-1]) for handler in statement.handlers) else ""
@@ -155,7 +155,7 @@ def asks_what_there_is(condition: ast.expr, file: PythonFile) -> bool:
     return True
 
 
-def said_needed(part: ast.AST) -> str:
+def needed_by_message(part: ast.AST) -> str:
     """The library for CUDA that a text says is needed: pytest.skip("needs Transformer Engine")"""
     for node in inside(part):
         text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
@@ -180,13 +180,13 @@ def marks(decorators: Sequence[ast.expr], file: PythonFile, depth: int = 2) -> s
             asks = present if kind == "skipUnless" else missing
             given = [*mark.args[1:], *(keyword.value for keyword in mark.keywords)]
             library_name = next(filter(None, (asks(argument, file.names) for argument in mark.args[:1])), "")
-            if library_name := library_name or next(filter(None, map(said_needed, given)), ""):
+            if library_name := library_name or next(filter(None, map(needed_by_message, given)), ""):
                 return library_name
     return ""
 
 
 def leaves(statement: ast.stmt) -> bool:
-    """Whether nothing behind a statement runs: return, raise, pytest.skip(), sys.exit()"""
+    """Whether nothing after a statement runs: return, raise, pytest.skip(), sys.exit()"""
     call = statement.value if isinstance(statement, ast.Expr) else None
     name = getattr(call.func, "attr", getattr(call.func, "id", "")) if isinstance(call, ast.Call) else ""
     return isinstance(statement, (ast.Return, ast.Raise, ast.Continue, ast.Break)) or name in (

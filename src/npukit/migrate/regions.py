@@ -58,7 +58,7 @@ def conditions(file: PythonFile) -> dict[ast.AST, tuple[Condition, ...]]:
 def _forward(
     block: Sequence[ast.stmt], held: tuple[Condition, ...], by_statement: dict[ast.AST, tuple[Condition, ...]]
 ) -> tuple[Condition, ...]:
-    """Note what holds at each statement of a block; what holds behind it."""
+    """Record the conditions that hold at each statement of a block; return those that hold after it."""
     for statement in block:
         by_statement[statement] = held
         if isinstance(statement, (ast.If, ast.While)):
@@ -215,7 +215,7 @@ def _asks_the_same(node: ast.AST, parent: ast.AST) -> bool:
 
 
 def _is_about_kernels(question: ast.expr, parent: ast.AST | None, file: PythonFile) -> bool:
-    """Whether a tensor is asked where it is in a file with kernels: if x.is_cuda: return ours.scan(x)"""
+    """Whether a file with kernels asks a tensor for its device: if x.is_cuda: return ours.scan(x)"""
     if not isinstance(question, ast.Attribute) or question.attr != "is_cuda" or _only_places(parent):
         return False
     is_expected = isinstance(parent, ast.Assert) and getattr(file.function(parent), "name", "").startswith("test")
@@ -317,7 +317,7 @@ def _skipped(call: ast.Call, file: PythonFile) -> list[Region]:
 
 
 def _tests(call: ast.Call, file: PythonFile) -> Iterator[_Test]:
-    """The tests that a mark stands above, itself or by its name."""
+    """The tests that a mark decorates, directly or through a variable."""
     around = file.parent(call)
     if isinstance(around, ast.List):  # pytestmark = [pytest.mark.skipif(...)]
         around = file.parent(around)

@@ -57,8 +57,8 @@ def _edit(match: re.Match[str], new: str, text: str) -> Edit | None:
     return Edit(*match.span(), f"${{{new}:-{old}}}")
 
 
-def is_said(start: int, end: int, text: str) -> bool:
-    """Whether what stands here is only shown: echo "on $CUDA_VISIBLE_DEVICES", with nothing that reads it."""
+def is_printed(start: int, end: int, text: str) -> bool:
+    """Whether the variable is only printed here: echo "on $CUDA_VISIBLE_DEVICES", and nothing reads the output."""
     before = text[text.rfind("\n", 0, start) + 1 : start]
     rest = text[end:].split("\n", 1)[0]
     commands = list(_COMMAND.finditer(before))

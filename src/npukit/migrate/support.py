@@ -76,7 +76,7 @@ def unsupported_names(target: Target) -> Mapping[str, frozenset[str]]:
 
 
 def called_api(call: ast.Call, file: PythonFile, goal: Goal) -> Support | None:
-    """What is known about the function of torch that is called, through whatever name."""
+    """What the facts know about the torch function that is called, under whatever name."""
     name = file.resolve(call.func)
     if name is None and method(call) in _METHODS and "torch" in file.text:
         name = f"torch.Tensor.{method(call)}"
@@ -86,7 +86,7 @@ def called_api(call: ast.Call, file: PythonFile, goal: Goal) -> Support | None:
 
 
 def _on_cpu(call: ast.Call, name: str, file: PythonFile) -> bool:
-    """Whether a call works on the CPU: it is told to, makes a tensor without a device, or is given one from there."""
+    """Whether a call works on the CPU: its device is "cpu", it makes a tensor without one, or its input is there."""
     device = file.argument(call, None, "device")
     if device is not None:
         return isinstance(device, ast.Constant) and device.value == "cpu"

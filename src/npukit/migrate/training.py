@@ -111,7 +111,7 @@ def is_true(node: ast.expr | None) -> bool:
 
 
 def has_double_star(call: ast.Call) -> bool:
-    """Whether arguments come from a dictionary or a list that we do not see."""
+    """Whether the call unpacks a dictionary or a list, whose contents the code does not show."""
     return any(keyword.arg is None for keyword in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
 
 

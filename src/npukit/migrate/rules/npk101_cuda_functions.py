@@ -25,7 +25,7 @@ from npukit.migrate.decision import parts_for_cuda, stays, why_left
 from npukit.migrate.evidence import ABOUT_THE_CARD
 from npukit.migrate.goal import Goal
 from npukit.migrate.graphs import graph_around, graph_parts
-from npukit.migrate.messages import is_told, retold
+from npukit.migrate.messages import is_printed, reworded_reason
 from npukit.migrate.patches import is_test
 from npukit.migrate.questions import asked_for_cards
 from npukit.migrate.rule import Effort, Rule
@@ -148,7 +148,7 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
         return
     if stays(node, file, goal) or _is_counted_for_another(node, function, file):
         return
-    if function == "is_available" and is_told(call_of(node, file), file):
+    if function == "is_available" and is_printed(call_of(node, file), file):
         return
     why = (
         _why_not(function, goal)
@@ -172,7 +172,7 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
             edits=(
                 *new.edits,
                 *_without_cudnn(node, function, file, goal),
-                *retold(call_of(node, file), file, goal),
+                *reworded_reason(call_of(node, file), file, goal),
             ),
         )
 

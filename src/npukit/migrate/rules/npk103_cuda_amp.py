@@ -130,7 +130,7 @@ def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Go
         end = file.span(node)[1]
         return (*kind.edits, *head, file.insert(end, f"(device_type={kind.text})"))
     if isinstance(call, ast.Call) and is_called:
-        keywords = _named(call, file) if name == "autocast" else ()
+        keywords = _as_keywords(call, file) if name == "autocast" else ()
         return (*kind.edits, *head, *_first_argument(call, kind.text, file), *keywords)
     if _in_partial(node, file):
         return (*kind.edits, *head, file.insert(file.span(node)[1], f", {kind.text}"))
@@ -232,8 +232,8 @@ def _first_argument(call: ast.Call, text: str, file: PythonFile) -> tuple[Edit, 
     return (file.insert(open_bracket + 1, text + (", " if has_arguments else "")),)
 
 
-def _named(call: ast.Call, file: PythonFile) -> tuple[Edit, ...]:
-    """The names of what torch.cuda.amp.autocast(True, dtype) was given, which is in another order in torch.amp."""
+def _as_keywords(call: ast.Call, file: PythonFile) -> tuple[Edit, ...]:
+    """The arguments of torch.cuda.amp.autocast(True, dtype) as keywords, since torch.amp has them in another order."""
     if any(isinstance(argument, ast.Starred) for argument in call.args):
         return ()
     return tuple(

@@ -46,7 +46,7 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]
     if around is not file.tree and speaks_of_another_framework(file.source(around)):
         return
     new = _VARIABLES[node.value]
-    if access is None or _is_told(node, file):
+    if access is None or _is_printed(node, file):
         return
     if goal.portable and (new in file.text or _is_asked_first(access, file)):
         return
@@ -62,8 +62,8 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]
     yield _finding(node, node.value, _portable(node, access, new, file), [_renamed(node, new, file)], file, goal)
 
 
-def _is_told(node: ast.Constant, file: PythonFile) -> bool:
-    """f"CUDA_VISIBLE_DEVICES: {os.getenv('CUDA_VISIBLE_DEVICES')}": what is told stays."""
+def _is_printed(node: ast.Constant, file: PythonFile) -> bool:
+    """f"CUDA_VISIBLE_DEVICES: {os.getenv('CUDA_VISIBLE_DEVICES')}": what is only printed stays."""
     texts = (ancestor for ancestor in file.ancestors(node) if isinstance(ancestor, ast.JoinedStr))
     return any(str(node.value) in str(getattr(part, "value", "")) for text in texts for part in text.values)
 

@@ -115,7 +115,7 @@ def _read(document: Document) -> Iterator[Finding]:
     settings = list(_SHELL.finditer(text))
     for (start, end), old, edit in shell_reads.reads(text, _VARIABLES):
         above = (m for m in settings if m[1] == old and m.end() <= start and _is_in_any_case(m, text))
-        if shell_reads.is_within(start, [m.span() for m in settings]) or shell_reads.is_said(start, end, text):
+        if shell_reads.is_within(start, [m.span() for m in settings]) or shell_reads.is_printed(start, end, text):
             continue
         if any(above) or _is_from_nvidia_smi(old, text) or shell_reads.is_counted(old, text):
             continue

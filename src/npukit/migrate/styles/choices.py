@@ -93,7 +93,7 @@ def _body(choice: ast.If | ast.IfExp) -> Sequence[ast.AST]:
 
 
 def is_where_available(node: ast.AST, file: PythonFile) -> bool:
-    """Whether a node runs only where is_available() said yes, or is what an option chooses in the CPU's place."""
+    """Whether a node runs only where is_available() is true, or where an option chooses it instead of the CPU."""
     for choice in _conditions(node, file):
         if isinstance(choice, ast.IfExp) and "cpu" in file.source(choice.orelse):
             return True

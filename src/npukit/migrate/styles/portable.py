@@ -88,7 +88,7 @@ class Portable:
     imports_from_npu = False
 
     def device(self, node: ast.AST, file: PythonFile, goal: Goal) -> Text | None:
-        if own := device_layers.said("device", node, file):
+        if own := device_layers.own_name("device", node, file):
             return Text(own)
         if own := own_device(node, file):
             return Text(own)
@@ -100,7 +100,7 @@ class Portable:
         return Text(helpers.DEVICE, torch.edits)
 
     def device_type(self, node: ast.AST, file: PythonFile, goal: Goal, of_card: bool = False) -> Text | None:
-        if own := device_layers.said("kind", node, file):
+        if own := device_layers.own_name("kind", node, file):
             return Text(own)
         torch = _torch(node, file)
         if torch is None:
@@ -235,7 +235,7 @@ class Portable:
         return replaced(self.named(function, part, file, goal), part, file)
 
     def backend(self, node: ast.AST, file: PythonFile, goal: Goal) -> Text | None:
-        if own := device_layers.said("backend", node, file):
+        if own := device_layers.own_name("backend", node, file):
             return Text(own)
         torch = _torch(node, file)
         if torch is None:
