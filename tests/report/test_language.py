@@ -7,6 +7,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from npukit.performance.advise.rules import all_rules as advice_rules
 from npukit.performance.plan.text import PARTS, ROLES
 from npukit.report.language import FOLDER, catalogue, chinese, language
 from npukit.report.wrapping import columns, wrap
+from npukit.train.watch.progress import LineProgress
+from npukit.train.watch.summary import Summary
 
 HAN = re.compile("[\u4e00-\u9fff]")
 SOURCES = Path(__file__).parents[2] / "src" / "npukit"
@@ -179,6 +182,24 @@ def test_mistakes_are_told_in_chinese_each_with_its_place(npukit: Any, tmp_path:
     assert "a.yaml:4: 没有选项 training.learning_rte：是否想写 learning_rate？" in shown
     told = json.loads(npukit("train", "a.yaml", "--dry-run", "--json", cwd=tmp_path).stdout)
     assert not HAN.search(told["error"]["message"])
+
+
+def test_the_end_of_a_training_is_told_in_chinese(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    known: dict[str, Any] = {"reason": "finished", "pauses": 2.0, "utilisation": 0.4, "world_size": 2, "item": "tokens"}
+    known |= {"device": "Ascend 910B", "best": None, "best_checkpoint": None, "notes": (), "evaluation": {}}
+    paths = {"output": "output", "checkpoint": "best"}  # folders, although the catalogue has these words
+    summary = Summary(**dict.fromkeys((field.name for field in fields(Summary)), 1) | known | paths)
+    monkeypatch.setenv("NPUKIT_LANG", "zh")
+    LineProgress(10, "tokens").end(summary)
+    lines = capsys.readouterr().out.strip().splitlines()
+    assert [line.split()[0] for line in lines if not HAN.search(line)] == ["loss", "checkpoint"]
+    assert "已完成" in lines[0] and lines[-2].split()[1] == "best" and lines[-1].split()[1].startswith("output")
+    assert len({columns(re.match(r"\S+ +", line)[0]) for line in lines}) == 1, "values stand in one column"
+
+
+def test_causes_of_differences_are_there_in_chinese() -> None:
+    causes = yaml.safe_load((SOURCES / "precision" / "causes.yaml").read_text(encoding="utf-8"))
+    assert [text for cause in causes for text in (cause["text"], cause["remedy"]) if text not in catalogue()] == []
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.yaml")), ids=lambda file: file.stem)

@@ -25,6 +25,7 @@ from npukit.cli.verbs import SCRIPT_FOLLOWS, new_app
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.devices import Wanted
+from npukit.report.language import translated
 
 precision = new_app(help="Find the first operator that differs between two runs.")
 
@@ -242,7 +243,7 @@ def bisect(
         output,
         parse_numbers(steps, "--steps"),
         auto,
-        lambda line: print(f"npukit: {line}", file=sys.stderr),
+        lambda line: print(f"npukit: {translated(line)}", file=sys.stderr),
     )
     show(bisection, "bisect", json)
 

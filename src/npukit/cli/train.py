@@ -16,6 +16,7 @@ from npukit.cli.results import expect, show
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.devices import Wanted
+from npukit.report.language import translated
 
 if TYPE_CHECKING:
     from npukit.llm.config.options import Config
@@ -167,8 +168,8 @@ def _check_options(words: list[str], context: typer.Context) -> None:
 def _print_notes(dialect: str, notes: list[str]) -> None:
     if notes and os.environ.get("LOCAL_RANK", "0") == "0":
         print(
-            "npukit: note:" if dialect == "npukit" else f"npukit: read as {dialect}'s options; note:",
-            *(f"  {note}" for note in notes),
+            translated("npukit: note:" if dialect == "npukit" else f"npukit: read as {dialect}'s options; note:"),
+            *(f"  {translated(note)}" for note in notes),
             sep="\n",
             file=sys.stderr,
         )
@@ -198,7 +199,7 @@ def _warn_if_too_large(config: Config, devices: int, card: str) -> None:
     figures = needed_and_usable(config, devices, card) if card and os.environ.get("LOCAL_RANK", "0") == "0" else None
     if figures and figures[0] > figures[1]:
         text = f"npukit: this probably {verdict(*figures, card)}; `npukit plan --fit` finds a change that helps."
-        print(text, file=sys.stderr)
+        print(translated(text), file=sys.stderr)
 
 
 def _explain(word: str, json: bool) -> None:

@@ -12,6 +12,7 @@ from npukit.precision.bisect import record
 from npukit.precision.comparing import compare
 from npukit.precision.recording.options import RecordOptions
 from npukit.precision.result import Comparison
+from npukit.report.language import translated
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def check(
     """
     dumps = folder / "first", folder / "second"
     for dump in dumps:
-        print(f"npukit: {dump.name} run", file=sys.stderr)
+        print(f"npukit: {translated(f'{dump.name} run')}", file=sys.stderr)
         record(command, environment, dataclasses.replace(options, output=str(dump.absolute())), auto)
     comparison = compare(*dumps, exact=True)
     return DeterminismCheck(comparison.same, comparison)

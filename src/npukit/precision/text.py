@@ -13,7 +13,9 @@ from npukit.precision.kernels import KernelsCheck
 from npukit.precision.ranks import RanksComparison
 from npukit.precision.result import Comparison, Divergence, Outcome, Replay, Row
 from npukit.precision.weights import WeightsComparison
+from npukit.report.language import translated
 from npukit.report.terminal import printable_line
+from npukit.report.wrapping import columns, padded
 
 _MOST = 12
 _LAYERS = 100
@@ -21,8 +23,8 @@ _LAYERS = 100
 
 def _compare(comparison: Comparison) -> Iterator[str]:
     counts = comparison.counts
-    yield f"left   {comparison.left}"
-    yield f"right  {comparison.right}"
+    yield f"{padded(translated('left'), 6)} {comparison.left}"
+    yield f"{padded(translated('right'), 6)} {comparison.right}"
     yield ""
     verdict = {"same": "Same" if comparison.coverage == 1 else "Same where compared"}.get(
         comparison.verdict, comparison.verdict.capitalize()
@@ -55,18 +57,23 @@ def _first(first: Divergence) -> Iterator[str]:
     row = first.row
     yield f"First difference, step {row.step}, rank {row.rank}: {first.what}"
     if places := dict.fromkeys(filter(None, (first.place, first.right_place))):
-        yield f"  called from  {' / '.join(places)}"
-    yield f"  rows         {row.left or 'none'} / {row.right or 'none'}"
+        yield _labelled("called from", " / ".join(places))
+    yield _labelled("rows", f"{row.left or 'none'} / {row.right or 'none'}")
     if row.error is not None and row.allowed is not None:
         sqnr = f", SQNR {row.sqnr:.0f} dB" if row.sqnr is not None else ""
-        yield f"  error        {row.error:.2g}, allowed {row.allowed:.2g}, of the inputs {row.inherited or 0:.2g}{sqnr}"
+        figures = f"{row.error:.2g}, allowed {row.allowed:.2g}, of the inputs {row.inherited or 0:.2g}{sqnr}"
+        yield _labelled("error", figures)
     for detail in row.details:
-        yield f"  detail       {detail}"
+        yield _labelled("detail", detail)
     if first.replay:
-        yield f"  replayed     {_replay(first.replay)}"
+        yield _labelled("replayed", _replay(first.replay))
     for cause in first.causes:
-        yield f"  likely       {cause.text}"
-        yield f"  try          {cause.remedy}"
+        yield _labelled("likely", cause.text)
+        yield _labelled("try", cause.remedy)
+
+
+def _labelled(label: str, text: str) -> str:
+    return f"  {padded(translated(label), 12)} {translated(text)}"
 
 
 def _replay(replay: Replay) -> str:
@@ -84,12 +91,18 @@ def _table(rows: list[Row]) -> Iterator[str]:
     if not rows:
         return
     width = min(60, max(len(row.title) for row in rows))
-    yield f"{'differs':<{width}}  {'error':>8}  {'of inputs':>9}  {'growth':>7}"
+    yield f"{_head('differs', width)}  {_head('error', -8)}  {_head('of inputs', -9)}  {_head('growth', -7)}"
     for row in rows:
         error = "" if row.error is None else f"{row.error:.1e}"
         inherited = "" if row.inherited is None else f"{row.inherited:.1e}"
         growth = "" if row.growth is None else f"{row.growth:.1f}"
         yield f"{row.title[:width]:<{width}}  {error:>8}  {inherited:>9}  {growth:>7}"
+
+
+def _head(word: str, width: int) -> str:
+    """The head of a column so many wide; of figures, which stand to the right, where the width is negative."""
+    shown = translated(word)
+    return padded(shown, width) if width > 0 else " " * (-width - columns(shown)) + shown
 
 
 def _check(check: DeterminismCheck) -> Iterator[str]:
@@ -129,9 +142,10 @@ def _ops(check: KernelsCheck) -> Iterator[str]:
     shown = [*bad, *good][:_MOST]
     if shown:
         yield ""
-        yield f"{'operator':<36} {'type':<9} {'shapes':<28} {'error':>8} {'CPU':>8}"
+        heads = {"operator": 36, "type": 9, "shapes": 28, "error": -8, "CPU": -8}
+        yield " ".join(_head(word, width) for word, width in heads.items())
     for kernel in shown:
-        mark = "  out of line" if kernel in bad else ""
+        mark = f"  {translated('out of line')}" if kernel in bad else ""
         yield (
             f"{kernel.op[:36]:<36} {kernel.dtype:<9} {kernel.shapes[:28]:<28} {kernel.error or 0.0:>8.1e} "
             f"{kernel.rounding or 0.0:>8.1e}{mark}"
@@ -144,8 +158,8 @@ def _ops(check: KernelsCheck) -> Iterator[str]:
 
 def _weights(comparison: WeightsComparison) -> Iterator[str]:
     differ = [weight for weight in comparison.weights if weight.error]
-    yield f"left   {comparison.left}"
-    yield f"right  {comparison.right}"
+    yield f"{padded(translated('left'), 6)} {comparison.left}"
+    yield f"{padded(translated('right'), 6)} {comparison.right}"
     yield ""
     verdict = "Same" if comparison.same else "Different"
     yield f"{verdict}: {len(comparison.weights):,} tensors in both, {len(differ):,} differ."
@@ -155,10 +169,10 @@ def _weights(comparison: WeightsComparison) -> Iterator[str]:
     if not differ:
         return
     yield ""
-    yield f"{'layer':<40} {'error':>9}"
+    yield f"{_head('layer', 40)} {_head('error', -9)}"
     yield from (f"{name:<40} {error:>9.1e}" for name, error in list(comparison.layers.items())[:_LAYERS] if error)
     yield ""
-    yield f"{'largest differences':<60} {'error':>9} {'absolute':>9}"
+    yield f"{_head('largest differences', 60)} {_head('error', -9)} {_head('absolute', -9)}"
     for weight in sorted(differ, key=lambda item: -item.error)[:_MOST]:
         yield f"{weight.name:<60} {weight.error:>9.1e} {weight.largest:>9.1e}  {weight.details}".rstrip()
 
@@ -179,7 +193,7 @@ def _more(count: int) -> str:
 
 
 def _text(lines: Callable[[Any], Iterator[str]]) -> Callable[[Any], str]:
-    return lambda result: "\n".join(printable_line(line) for line in lines(result))
+    return lambda result: "\n".join(printable_line(translated(line)) for line in lines(result))
 
 
 OF = {

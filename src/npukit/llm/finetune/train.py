@@ -41,6 +41,7 @@ from npukit.llm.models.vision import see_images
 from npukit.llm.tasks import task as tasks
 from npukit.llm.tasks.task import Learning, Log, Task
 from npukit.quiet import verbosity
+from npukit.report.language import translated
 from npukit.train import Trainer
 from npukit.train.claim import claim
 from npukit.train.precision import choose_precision
@@ -59,7 +60,7 @@ def train(config: Config, make_rollouts: MakeRollouts | None = None) -> Summary:
     """
     is_main = os.environ.get("RANK", "0") == "0"
     logs = is_main and verbosity() != "quiet"
-    log: Log = partial(print, flush=True) if logs else lambda _: None
+    log: Log = _print if logs else lambda _: None
     if not (is_main and sys.stderr.isatty()):
         disable_progress_bar()
     with claim(config.training.output) if is_main else nullcontext():
@@ -96,6 +97,11 @@ def _train(config: Config, log: Log, is_main: bool, make_rollouts: MakeRollouts 
     if is_main:
         _end_run(config, trainer, summary)
     return summary
+
+
+def _print(text: str) -> None:
+    """A line is npukit's own; several lines show answers of the model, which nobody may translate."""
+    print(text if "\n" in text else translated(text), flush=True)
 
 
 def _begin_run(config: Config, prepared: Prepared, log: Log) -> None:

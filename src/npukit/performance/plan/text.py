@@ -13,6 +13,7 @@ from npukit.performance.plan.job import Plan, Walk
 from npukit.performance.plan.memory import GIB
 from npukit.performance.plan.table import PlanRow
 from npukit.performance.plan.work import StepTime
+from npukit.report.language import translated
 from npukit.report.terminal import printable_line
 
 PARTS = {
@@ -55,7 +56,7 @@ def dry_run(plan: Plan) -> str:
     import yaml
 
     lines = [yaml.safe_dump(plan.config, sort_keys=False, allow_unicode=True, width=100).rstrip(), ""]
-    return "\n".join(lines + [f"# {line}" for line in (*_size(plan), _steps(plan))])
+    return "\n".join(lines + [f"# {translated(line)}" for line in (*_size(plan), _steps(plan))])
 
 
 def as_text(plan: Plan) -> str:

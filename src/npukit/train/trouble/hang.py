@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
 
+from npukit.report.language import translated
 from npukit.report.writing import write_text
 from npukit.train.options import TrainOptions
 
@@ -38,7 +39,7 @@ class HangWatch:
         options: TrainOptions,
         rank: int = 0,
         world_size: int = 1,
-        log: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),
+        log: Callable[[str], None] = lambda text: print(translated(text), file=sys.stderr, flush=True),
     ) -> None:
         self._limit = options.hang_limit
         self._folder = options.output

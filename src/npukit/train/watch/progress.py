@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from npukit.quiet import verbosity
+from npukit.report.language import translated
 from npukit.report.progress import duration
 from npukit.report.terminal import console
+from npukit.report.wrapping import columns, padded
 from npukit.train.watch.summary import Summary, size
 
 SHOWN = 5  # figures beside the loss
@@ -27,6 +29,12 @@ def as_text(record: Mapping[str, Any], item: str, more: Mapping[str, float]) -> 
     if record["data_wait"] >= 0.01:
         parts.append(f"data wait {record['data_wait']:.0%}")
     return "  ".join(parts)
+
+
+def _rows(summary: Summary) -> list[tuple[str, str]]:
+    """The lines of the summary in the reader's language; a path is none."""
+    paths = (summary.output, summary.checkpoint)
+    return [(translated(name), value if value in paths else translated(value)) for name, value in summary.rows()]
 
 
 class LineProgress:
@@ -53,17 +61,17 @@ class LineProgress:
         self.say(f"step {record['step']}/{self._total}  {as_text(record, self._item, more)}{left}")
 
     def say(self, line: str) -> None:
-        print(line, flush=True)
+        print(translated(line), flush=True)
 
     def leave(self) -> None:
         """End without a word."""
 
     def end(self, summary: Summary) -> None:
-        rows = list(summary.rows())
-        width = max(len(name) for name, _ in rows)
+        rows = _rows(summary)
+        width = max(columns(name) for name, _ in rows)
         self.say("")
         for name, value in rows:
-            self.say(f"{name:<{width}}  {value}")
+            self.say(f"{padded(name, width)}  {value}")
 
 
 class Bar(LineProgress):
@@ -97,7 +105,7 @@ class Bar(LineProgress):
         self._progress.update(self._task, figures=as_text(record, self._item, more))
 
     def say(self, line: str) -> None:
-        self._console.print(line)
+        self._console.print(translated(line))
 
     def leave(self) -> None:
         self._progress.stop()
@@ -106,8 +114,8 @@ class Bar(LineProgress):
         from rich.table import Table
 
         self._progress.stop()
-        table = Table(show_header=False, title="Training run", title_justify="left")
-        for row in summary.rows():
+        table = Table(show_header=False, title=translated("Training run"), title_justify="left")
+        for row in _rows(summary):
             table.add_row(*row)
         self._console.print(table)
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from npukit.report.language import translated
 from npukit.train.options import TrainOptions
 from npukit.train.watch.device import device_name, known_peak, peak_memory_gib
 from npukit.train.watch.files import Log
@@ -147,7 +148,7 @@ class Watch:
         if self._is_main:
             self._progress.say(f"step {step}  {sentence}")
         else:
-            print(f"step {step}  {sentence}", file=sys.stderr, flush=True)
+            print(translated(f"step {step}  {sentence}"), file=sys.stderr, flush=True)
 
     def finish(
         self,
