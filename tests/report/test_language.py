@@ -19,9 +19,12 @@ from npukit.cli import app
 from npukit.cli.help import panel, parted
 from npukit.cli.verbs import VERBS, load
 from npukit.doctor.problems import problems
+from npukit.errors import NpukitError
 from npukit.facts.cuda_apis import cuda_apis
 from npukit.facts.errors import errors_of
 from npukit.facts.libraries import libraries
+from npukit.launch import script
+from npukit.launch.failure import read_failure
 from npukit.llm.config.explain import as_data
 from npukit.llm.config.options import Config
 from npukit.migrate.rules import all_rules
@@ -195,6 +198,14 @@ def test_the_end_of_a_training_is_told_in_chinese(capsys: Any, monkeypatch: pyte
     assert [line.split()[0] for line in lines if not HAN.search(line)] == ["loss", "checkpoint"]
     assert "已完成" in lines[0] and lines[-2].split()[1] == "best" and lines[-1].split()[1].startswith("output")
     assert len({columns(re.match(r"\S+ +", line)[0]) for line in lines}) == 1, "values stand in one column"
+
+
+def test_the_error_of_a_rank_is_told_in_chinese(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    error, file = NpukitError("There is no task x."), tmp_path / "error.json"
+    monkeypatch.setenv("NPUKIT_LANG", "zh")
+    assert script._tell_failure(error) == 2 and "没有任务 x。" in capsys.readouterr().err
+    monkeypatch.setenv(script.ERROR_FILE, str(file))  # of several ranks the launcher tells it
+    assert script._tell_failure(error) == 2 and "没有任务 x。" in read_failure(1, 0, 2, str(file), "").text
 
 
 def test_causes_of_differences_are_there_in_chinese() -> None:

@@ -176,17 +176,18 @@ def _tell_failure(error: Exception) -> int:
 
     from npukit.errors import NpukitError
     from npukit.launch.failure import explained, write_error_file
+    from npukit.report.language import translated
     from npukit.report.result import data_of, error_data, hand_back
     from npukit.report.terminal import printable
 
     error_file = os.environ.get(ERROR_FILE)
     if isinstance(error, NpukitError):
         if error_file:
-            write_error_file(error_file, str(error), f"npukit: {error}", "sentence", error.exit_code)
+            write_error_file(error_file, str(error), f"npukit: {translated(str(error))}", "sentence", error.exit_code)
         else:
             if quiet.verbosity() == "verbose":
                 traceback.print_exception(error)
-            print(f"npukit: {printable(str(error))}", file=sys.stderr)
+            print(f"npukit: {printable(translated(str(error)))}", file=sys.stderr)
         hand_back("error", data_of(error))
         return error.exit_code
     hand_back("error", error_data("failed", f"{type(error).__name__}: {error}"))
