@@ -44,6 +44,7 @@ ENDS_OPEN = {
     "--adapter x=x: x", "There is no file xx", "There is no x.", "There is x in x.",
     "This needs x, x not installed: x.",
     "rewards.functions: there is no reward function x: x", "the model has no linear module x: x",
+    "report_to x is not supportedx", "x must be one of x, not xx",
     "there is no DeepSpeed file xx", "there is no checkpoint xx", "there is no folder xx", "x has no config.jsonx",
     "x has no effect because x", "x is a multimodal data set: x.", "x is a multimodal model: x.",
     "x was written x, or choose another output folder to start over.", "x x", "x x.", "x: x", "x: x.", "x: x (x at x).",
@@ -121,6 +122,7 @@ def _name(call: ast.Call) -> str:
 
 def test_all_errors_are_there_in_chinese() -> None:
     said = {*said_by("NpukitError", SOURCES, 0), *said_by("BadRow", SOURCES, 0), *said_by("ConfigProblem", SOURCES, 1)}
+    said |= {*said_by("RefusedValue", SOURCES, 1)}
     assert {text for text in said if " " in text and chinese(text.strip()) is None} <= ENDS_OPEN
 
 
