@@ -375,6 +375,11 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'd = torch.device("{}:{}".format("npu" if hasattr(torch, "npu") else "cuda", i))',
     ),
     (
+        'd = torch.device("cuda:{}".format((i)))',
+        'd = torch.device("npu:{}".format((i)))',
+        'd = torch.device("{}:{}".format("npu" if hasattr(torch, "npu") else "cuda", (i)))',
+    ),
+    (
         'd = torch.device("cuda:" + str(i))',
         'd = torch.device("npu:" + str(i))',
         'd = torch.device(("npu" if hasattr(torch, "npu") else "cuda") + ":" + str(i))',

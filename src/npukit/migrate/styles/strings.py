@@ -96,7 +96,9 @@ def filled(node: ast.AST, kind: str, mark: str, rest: str, file: PythonFile) -> 
         call = file.parent(parent)
         if not isinstance(call, ast.Call) or re.search(r"\{[^}:!]", rest) or not call.args:
             return (file.replace(node, f"({kind} + {mark}{rest}{mark})"),)
-        return file.replace(node, f"{mark}{{}}{rest}{mark}"), file.insert(file.span(call.args[0])[0], f"{kind}, ")
+        opening = re.compile(r"\(\s*").search(file.text, file.span(parent)[1])
+        first = opening.end() if opening else file.span(call.args[0])[0]  # before the argument's own parentheses
+        return file.replace(node, f"{mark}{{}}{rest}{mark}"), file.insert(first, f"{kind}, ")
     if isinstance(parent, ast.BinOp) and parent.left is node and isinstance(parent.op, ast.Mod):
         start, end = file.span(parent.right)
         new = file.replace(node, f"{mark}%s{rest}{mark}")
