@@ -248,7 +248,11 @@ def _media(config: Config, given: Given) -> Iterator[ConfigProblem]:
     for name, sources in (("train", config.data.train), ("validation", validation)):
         for index, source in enumerate(sources):
             if "images" in source.columns and not _may_see(config.model.path):
-                text = f"{source.path} has images, and {config.model.path} is not known to see: use another model."
+                known = ", ".join(sorted(families.visions()))
+                text = (
+                    f"{source.path} has images, and {config.model.path} is not known to see: use a model whose "
+                    f"model_type is one of {known}."
+                )
                 yield ConfigProblem(f"data.{name}.{index}", text)
             if is_media_data(source.path) and "images" not in source.columns and not Path(source.path).exists():
                 yield ConfigProblem(f"data.{name}.{index}", f"{source.path} is a multimodal data set: {later}.")
