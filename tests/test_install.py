@@ -103,7 +103,7 @@ USES = [
     Use("verify", "{folder}/cuda {folder}/npu -- python train.py", "sim"),
     Use("port", "--help"),
     Use("studio", "{folder} --port 0", "studio", serves=True),
-    Use("selftest", "--device cpu --group formulas --output {folder}/selftest.json", "sim"),
+    Use("selftest", "--device cpu --group formulas --output {folder}/selftest.json", "train"),
     Use("report", "--output {folder}/report.json"),
     Use("schema", "--help"),
     Use("docs", ""),

@@ -36,7 +36,7 @@ def test_the_memory_at_the_peak_is_told_apart() -> None:
     assert seen.steps == 2
     assert roles["weights"] == 4 * WEIGHT
     assert roles["optimizer"] == pytest.approx(8 * WEIGHT, rel=0.01)
-    assert seen.peak - before == pytest.approx(sum(roles.values()) - roles["inside operators"], rel=0.05)
+    assert seen.peak - before == pytest.approx(sum(roles.values()) - roles["inside operators"], rel=0.1)
     assert any(each.role == "activations" and each.module == "*" for each in seen.held)
 
 

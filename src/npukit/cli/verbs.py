@@ -77,7 +77,7 @@ VERBS = {
         Verb("advise", page="slow"),
         Verb("explain", page="errors"),
         Verb("precision", page="loss-differs"),
-        Verb("selftest", page="check-a-machine"),
+        Verb("selftest", page="check-a-machine", extra="train"),
         Verb("report", page="check-a-machine"),
         Verb("sim", page="simulated-npu"),
         Verb("docs", page="index"),

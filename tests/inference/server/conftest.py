@@ -60,23 +60,25 @@ def start() -> Iterator[Start]:
 
 
 @pytest.fixture(scope="session")
-def fork() -> Iterator[Start]:
-    """The same with a copy of this process, which has imported torch already; one that ends at once has no address."""
+def fork(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """The same with a copy of a process that has imported torch already; a server that ends at once has no address."""
     servers = []
+    forks = get_context("forkserver")
+    forks.set_forkserver_preload(["torch", "transformers", "npukit.inference.engine", "npukit.inference.server.app"])
 
     def forked(model: Path, *options: str) -> Server:
-        said, written = os.pipe()
+        stderr = tmp_path_factory.mktemp("server") / "stderr"
+        os.mkfifo(stderr)
         words = ["npukit", "serve", str(model), "--port", "0", "--device", "cpu", *options]
-        process = get_context("fork").Process(target=_become_server, args=(written, words))
+        process = forks.Process(target=_become_server, args=(str(stderr), words))
         process.start()
-        os.close(written)
         servers.append(process)
 
         def wait() -> int | None:
             process.join()
             return process.exitcode
 
-        return _listening(process.pid or 0, wait, os.fdopen(said))
+        return _listening(process.pid or 0, wait, stderr.open())
 
     yield forked
     for process in servers:
@@ -84,7 +86,7 @@ def fork() -> Iterator[Start]:
         process.join()
 
 
-def _become_server(stderr: int, words: list[str]) -> None:
+def _become_server(stderr: str, words: list[str]) -> None:
     import torch
 
     import npukit.launch.run
@@ -93,14 +95,11 @@ def _become_server(stderr: int, words: list[str]) -> None:
 
     def run(command: list[str], environment: dict[str, str], **_: object) -> None:
         os.environ.update(environment)
-        sys.meta_path = [finder for finder in sys.meta_path if isinstance(finder, type)]  # without pytest's own
         sys.argv = ["script", *command]
         script.main()
 
-    os.dup2(stderr, 2)
+    os.dup2(os.open(stderr, os.O_WRONLY), 2)
     sys.stdout = sys.stderr = os.fdopen(2, "w", buffering=1)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
     torch.set_num_threads(1)
     npukit.launch.run.run = run  # type: ignore[assignment]
     sys.argv = words

@@ -57,6 +57,8 @@ class Engine:
 
     def __init__(self, model: Any, options: EngineOptions | None = None, trained_in: torch.dtype | None = None) -> None:
         options = options or EngineOptions()
+        if options.quantization not in (None, "w8a8"):
+            raise NpukitError(f"npukit's engine does not know the quantization {options.quantization}: use w8a8.")
         model.eval()
         self._model, self._own_attention = model, language_model(model).config._attn_implementation
         self._dtype, self._is_trained = trained_in or model.dtype, trained_in is not None

@@ -53,6 +53,7 @@ def vllm_command(
         "max-num-seqs": engine.max_num_seqs,
         "gpu-memory-utilization": engine.gpu_memory_utilization,
         "max-model-len": engine.max_model_len,
+        "quantization": engine.quantization,
         "max-logprobs": server.max_logprobs if server.max_logprobs != ServeOptions().max_logprobs else None,
         "chat-template": use.chat.template,
         "speculative-config": json.dumps(guessing) if engine.prompt_lookup else None,
@@ -84,8 +85,6 @@ def _refuse(use: Use) -> None:
         raise NpukitError("vLLM has no default system message: put it into the chat template, or leave --system out.")
     if use.merged:
         raise NpukitError("vLLM does not merge adapters: give it a name, or merge it first with `npukit export`.")
-    if use.engine.quantization:
-        raise NpukitError("vLLM does not make w8a8 itself: give it a model that `npukit export --w8a8` wrote.")
     if len(use.serve.api_key) > 1:
         raise NpukitError("vLLM takes one key from its environment: give one --api-key.")
 

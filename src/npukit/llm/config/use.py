@@ -171,8 +171,10 @@ class EngineOptions(FrozenOptions):
         SHARE,
         Called(llama_factory="vllm_gpu_util", swift="vllm_gpu_memory_utilization"),
     ] = Field(0.9, description="share of the device's memory to use in all")
-    quantization: Literal["w8a8"] | None = Field(
-        None, description="`w8a8` computes linear layers in 8 bits, made at load: int8 on NPU and CPU, fp8 on CUDA"
+    quantization: str | None = Field(
+        None,
+        description="`w8a8` computes linear layers in 8 bits, made at load: int8 on NPU and CPU, fp8 on CUDA; "
+        "with vLLM one of its own",
     )
     enforce_eager: Annotated[bool, Called(llama_factory="vllm_enforce_eager", swift="vllm_enforce_eager")] = Field(
         False, description="do not capture decoding as graphs, as is done on NPU and CUDA"
