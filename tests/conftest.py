@@ -83,6 +83,7 @@ def npukit(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -
             patch.setattr(sys, "argv", ["npukit", *map(str, arguments)])
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
             patch.setenv("COLUMNS", "160")
+            patch.setenv("TORCH_CPP_LOG_LEVEL", "ERROR")  # what main sets would reach the processes of later tests
             patch.chdir(cwd or Path.cwd())
             main()
         said = capfd.readouterr()

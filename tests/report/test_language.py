@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 from collections.abc import Iterator
@@ -104,12 +105,18 @@ def finding_texts() -> Iterator[str]:
         yield from (problem.title, problem.why, problem.remedy)
 
 
+@functools.cache
+def calls_in(file: Path) -> list[ast.Call]:
+    """All calls in a file, which is parsed once for all tests."""
+    return [node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+
+
 def said_by(function: str, folder: Path, position: int) -> Iterator[str]:
     """The first text of every call of a function below a folder, with x for what is filled in."""
     for file in sorted(folder.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and _name(node) == function and len(node.args) > position:
-                text = node.args[position]
+        for call in calls_in(file):
+            if _name(call) == function and len(call.args) > position:
+                text = call.args[position]
                 if isinstance(text, ast.JoinedStr):
                     yield "".join(str(each.value) if isinstance(each, ast.Constant) else "x" for each in text.values)
                 elif isinstance(text, ast.Constant):
