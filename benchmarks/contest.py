@@ -19,9 +19,9 @@ def result(tokens_per_second: float, **more: float) -> None:
     print(f"{MARK}{json.dumps({'tokens_per_second': tokens_per_second, 'peak_gib': peak, **more})}", flush=True)
 
 
-def result_of(script: str, *arguments: str, env: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Run a contestant; returns what it printed with `result`, or its last words as `failed`."""
-    command = [sys.executable, script, *arguments]
+def result_of(*words: str, env: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Run a script, or `-m` and a module; what it printed with `result`, or its last words as `failed`."""
+    command = [sys.executable, *words]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
     line = next((text for text in done.stdout.splitlines() if text.startswith(MARK)), None)
     return json.loads(line.removeprefix(MARK)) if line else {"failed": done.stdout[-1500:]}

@@ -18,8 +18,6 @@ import io
 import json
 import os
 import random
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.contest import result, result_of
 from examples.images.make import SPECIAL, make_tokenizer
 from PIL import Image
 
@@ -88,11 +87,6 @@ def make_folder(folder: Path, shape: str, rows: int) -> None:
                 {"role": "assistant", "content": " ".join(pick.choices(WORDS, k=pick.randint(4, 80)))},
             ]
             lines.write(json.dumps({"messages": turns, "images": [f"{number}.jpg"]}) + "\n")
-
-
-def result(per_second: float, **more: float) -> None:
-    peak = torch.cuda.max_memory_allocated() / 2**30 if DEVICE == "cuda" else 0.0
-    print("RESULT", json.dumps({"per_second": per_second, "peak_gib": peak, **more}), flush=True)
 
 
 def wait() -> float:
@@ -355,27 +349,15 @@ def compare(folder: Path, options: argparse.Namespace) -> None:
     for name in contestants(folder, options):
         if options.only not in name:
             continue
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.speed.vision",
-            "--shape",
-            options.shape,
-            "--run",
-            str(folder),
-            name,
-        ]
-        command += ["--clients", str(options.clients), "--answer", str(options.answer)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        line = next((text for text in done.stdout.splitlines() if text.startswith("RESULT ")), None)
-        if line is None:
-            print(f"| {name} | failed: {done.stdout[-1500:]} |", flush=True)
+        words = ["--shape", options.shape, "--clients", str(options.clients), "--answer", str(options.answer)]
+        got = result_of("-m", "benchmarks.speed.vision", *words, "--run", str(folder), name)
+        if "failed" in got:
+            print(f"| {name} | failed: {got['failed']} |", flush=True)
             continue
-        found = json.loads(line.removeprefix("RESULT "))
-        speed = found["per_second"]
+        speed = got["tokens_per_second"]
         best = ours.setdefault(name.partition(":")[0], speed)
-        more = f", first token after {found['first']:.2f} s" if "first" in found else ""
-        print(f"| {name}{more} | {speed:,.0f} | {best / speed:.2f} times | {found['peak_gib']:.1f} |", flush=True)
+        more = f", first token after {got['first']:.2f} s" if "first" in got else ""
+        print(f"| {name}{more} | {speed:,.0f} | {best / speed:.2f} times | {got['peak_gib']:.1f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from npukit.export.w8a8 import quantise, quantise_weight
+from npukit.export.w8a8 import quantise
+from npukit.llm.models.quantized import to_8_bits
 
 
 def test_rows_have_scales_of_their_own() -> None:
     weight = torch.tensor([[1.0, -2.0, 0.5], [100.0, 50.0, -25.0], [0.0, 0.0, 0.0]])
-    values, scale = quantise_weight(weight)
+    values, scale = to_8_bits(weight, torch.int8)
     assert values.dtype == torch.int8 and scale.shape == (3, 1)
     assert (values * scale - weight).abs().max() <= scale.max() / 2
     assert values.abs().amax(1).tolist() == [127, 127, 0]

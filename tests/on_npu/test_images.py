@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.seeing import ROPE
+from tests.seeing import TEXT as SMALL_TEXT
 
 from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
 from npukit.inference.pictures import read
@@ -23,15 +25,7 @@ from npukit.llm.models.vision import register as register_tower
 from npukit.llm.tasks.losses.tokens import loss_of
 
 IMAGE = 7
-TEXT = {
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 300,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]},
-}
+TEXT = {**SMALL_TEXT, "vocab_size": 300, "rope_parameters": ROPE}
 TOWER = {"depth": 2, "hidden_size": 32, "out_hidden_size": 64, "intermediate_size": 48, "num_heads": 2}
 VISION = {
     "qwen2_5_vl": {**TOWER, "fullatt_block_indexes": [1]},

@@ -51,7 +51,7 @@ def test_secrets_are_known_by_their_form_or_from_the_environment(secret: str) ->
     ("text", "expected"),
     [
         ("/srv/people/ann/project/train.py:3", "…/project/train.py:3"),
-        ('File "/home/bob/work/model.py", line 3', 'File "…/work/model.py", line 3'),
+        ('File "/home/bob/code/model.py", line 3', 'File "…/code/model.py", line 3'),
         ("/data/annabel", "…/data/<user>"),
         ("/root", "~"),
         ("gpu-node-17 at 10.1.2.3 and 8.8.8.8:29500", "<host> at <address> and <address>:29500"),

@@ -19,11 +19,13 @@ from npukit.errors import NpukitError
 from npukit.export.folder import check_output, new_folder
 from npukit.export.merge import GB, Progress, copy_others, make_skeleton
 from npukit.export.safetensors import Planned, write_sharded
+from npukit.inference.engine.w8a8 import quantize
 from npukit.inference.loading import load
 from npukit.llm.config.options import ModelOptions
 from npukit.llm.config.use import EngineOptions, Use
 from npukit.llm.models.checkpoint import WeightFiles, open_checkpoint
 from npukit.llm.models.folder import read_json
+from npukit.llm.models.quantized import to_8_bits
 
 DESCRIPTION = "quant_model_description.json"
 QUANTISED, PLAIN = "W8A8_DYNAMIC", "FLOAT"
@@ -99,34 +101,11 @@ def linear_layers(skeleton: Any, weights: WeightFiles) -> Iterator[str]:
             yield name
 
 
-def quantise_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """int8 values, and the scale of each row as a column.
-
-    >>> values, scale = quantise_weight(torch.tensor([[1.0, -2.0]])); (values * scale).tolist()
-    [[1.0079..., -2.0]]
-    """
-    rows = weight.float()
-    scale = rows.abs().amax(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny) / 127
-    return (rows / scale).round().clamp(-127, 127).to(torch.int8), scale
-
-
 def perplexities(model: Any, tokenizer: Any, text: str) -> tuple[float, float]:
     """The perplexity of a text as the model is, and as it computes in int8. The model is changed by it."""
     before = _perplexity(model, tokenizer, text)
-    head = model.get_output_embeddings()
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Linear) and module is not head and any(part.isdigit() for part in name.split(".")):
-            values, scale = quantise_weight(module.weight.detach())
-            module.weight.data.copy_(values * scale)
-            module.register_forward_pre_hook(lambda _, inputs: (_rounded(inputs[0]), *inputs[1:]))
+    quantize(model)
     return before, _perplexity(model, tokenizer, text)
-
-
-def _rounded(activations: Tensor) -> Tensor:
-    """What int8 leaves of the activations, each token with a scale of its own."""
-    rows = activations.float().flatten(0, -2)
-    values, scale = quantise_weight(rows)
-    return (values * scale).view(activations.shape).to(activations.dtype)
 
 
 def _perplexity(model: Any, tokenizer: Any, text: str) -> float:
@@ -163,7 +142,7 @@ class _Tensors:
         weight = self._weights.read(_weight(name))
         if not self.is_quantised(name):
             return weight
-        values, scale = quantise_weight(weight)
+        values, scale = to_8_bits(weight, torch.int8)
         if name.endswith("_scale"):
             return scale
         if name.endswith("_offset"):

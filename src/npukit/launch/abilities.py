@@ -31,6 +31,7 @@ KINDS = {
     "cuda": Abilities(flash_attention=True, fused_optimizers=True, compiles=True, records_graphs=True, block_size=64),
     "npu": Abilities(double=False, torch_npu=True, records_graphs=True, block_size=128),
 }
+ADA, HOPPER = (8, 9), (9, 0)  # generations of GPUs, by their compute capability
 OTHER = Abilities(double=False)  # nothing is assumed
 
 
@@ -41,6 +42,28 @@ def abilities(device: torch.device) -> Abilities:
     False
     """
     return KINDS.get(device.type, OTHER)
+
+
+def has_grouped_product(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether torch's grouped product is one kernel there, which never asks the host for anything."""
+    import torch
+
+    return dtype is torch.bfloat16 and _is_gpu_since(device, HOPPER)
+
+
+def eight_bits(device: torch.device) -> torch.dtype | None:
+    """The type of 8 bits that its matrix units multiply; None for GPUs that have none that torch uses."""
+    import torch
+
+    if device.type != "cuda":
+        return torch.int8
+    return torch.float8_e4m3fn if _is_gpu_since(device, ADA) else None
+
+
+def _is_gpu_since(device: torch.device, generation: tuple[int, int]) -> bool:
+    import torch
+
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= generation
 
 
 def has_bf16(device: torch.device) -> bool:

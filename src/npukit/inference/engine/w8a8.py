@@ -13,10 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from npukit.errors import NpukitError
-from npukit.launch.abilities import abilities
-
-_FP8 = torch.float8_e4m3fn
-_FIRST_WITH_FP8 = (8, 9)  # compute capability: Ada; Hopper is 9.0
+from npukit.launch.abilities import abilities, eight_bits
+from npukit.llm.models.quantized import to_8_bits
 
 
 def quantize(model: Any) -> None:
@@ -25,7 +23,7 @@ def quantize(model: Any) -> None:
     >>> quantize(model)
     """
     device = model.device
-    if abilities(device).compiles and torch.cuda.get_device_capability(device) < _FIRST_WITH_FP8:
+    if (dtype := eight_bits(device)) is None:
         raise NpukitError(
             f"{torch.cuda.get_device_name(device)} cannot multiply in 8 bits: leave out --quantization, or take a GPU "
             "of the Ada or Hopper generation or later."
@@ -34,7 +32,7 @@ def quantize(model: Any) -> None:
     for parent in list(model.modules()):
         for name, layer in list(parent.named_children()):
             if type(layer) is nn.Linear and layer is not head:
-                setattr(parent, name, W8A8Linear.of(layer))
+                setattr(parent, name, W8A8Linear.of(layer, dtype))
 
 
 class W8A8Linear(nn.Linear):
@@ -49,9 +47,8 @@ class W8A8Linear(nn.Linear):
         self.register_parameter("bias", None if bias is None else nn.Parameter(bias, requires_grad=False))
 
     @classmethod
-    def of(cls, layer: nn.Linear) -> W8A8Linear:
-        """The layer in 8 bits."""
-        dtype = _FP8 if abilities(layer.weight.device).compiles else torch.int8
+    def of(cls, layer: nn.Linear, dtype: torch.dtype) -> W8A8Linear:
+        """The layer in this type of 8 bits."""
         weight, scale = to_8_bits(layer.weight.detach(), dtype)
         return cls(weight, scale[:, 0], layer.bias)
 
@@ -76,20 +73,8 @@ class W8A8Linear(nn.Linear):
             product: Tensor = torch_npu.npu_quant_matmul(small, self.weight.T, self.scale, **options)
             return product
         small, scale = to_8_bits(rows, self.weight.dtype)
-        if abilities(rows.device).compiles:
+        if self.weight.dtype.is_floating_point:
             return torch._scaled_mm(
                 small, self.weight.T, scale, self.scale[None], out_dtype=torch.bfloat16, use_fast_accum=True
             )
         return (small.float() @ self.weight.T.float()) * scale * self.scale
-
-
-def to_8_bits(matrix: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The rows of a matrix as 8-bit numbers, and what each is multiplied with, [rows, 1].
-
-    >>> to_8_bits(torch.tensor([[-127.0, 63.5]]), torch.int8)[0]
-    tensor([[-127,   64]], dtype=torch.int8)
-    """
-    largest = torch.finfo(dtype).max if dtype.is_floating_point else 127
-    scale = matrix.abs().amax(-1, keepdim=True).float().clamp(min=1e-12) / largest
-    numbers = matrix.float() / scale
-    return (numbers if dtype.is_floating_point else numbers.round()).to(dtype), scale

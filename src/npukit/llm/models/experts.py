@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from npukit.launch.abilities import abilities
+from npukit.launch.abilities import abilities, has_grouped_product
 
 GROUPED_ON_NPU = "npukit_grouped"
-_HOPPER = (9, 0)  # compute capability
 
 
 def use_grouped_experts(model: Any) -> None:
@@ -31,15 +30,12 @@ def use_grouped_experts(model: Any) -> None:
 
 
 def are_grouped(model: Any, dtype: torch.dtype) -> bool:
-    """Whether a model's experts, if it has any, never ask the host for anything when they compute in this type.
-
-    torch's grouped product does so on CUDA, except in bf16 on Hopper and later.
-    """
+    """Whether a model's experts, if it has any, never ask the host for anything when they compute in this type."""
     if not any(hasattr(module, "_is_expert_parallel") for module in model.modules()):
         return True
     implementation = model.config._experts_implementation
-    if implementation == "grouped_mm" and abilities(model.device).compiles:
-        return dtype is torch.bfloat16 and torch.cuda.get_device_capability(model.device) >= _HOPPER
+    if implementation == "grouped_mm":
+        return has_grouped_product(model.device, dtype)
     return bool(implementation == GROUPED_ON_NPU)
 
 

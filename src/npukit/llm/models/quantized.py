@@ -67,16 +67,27 @@ class _Product(torch.autograd.Function):
         return gradient @ ctx.layer.unpacked(gradient.dtype), None
 
 
+def to_8_bits(matrix: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The rows of a matrix as 8-bit numbers, whole or floating, and what each is multiplied with, [rows, 1].
+
+    >>> to_8_bits(torch.tensor([[-127.0, 63.5]]), torch.int8)[0]
+    tensor([[-127,   64]], dtype=torch.int8)
+    """
+    largest = torch.finfo(dtype).max if dtype.is_floating_point else 127
+    scale = matrix.abs().amax(-1, keepdim=True).float().clamp(min=1e-12) / largest
+    numbers = matrix.float() / scale
+    return (numbers if dtype.is_floating_point else numbers.round()).to(dtype), scale
+
+
 def pack(weight: Tensor, kind: Kind) -> tuple[Tensor, Tensor]:
     """A weight as small numbers, and what they are multiplied with.
 
     >>> pack(torch.tensor([[-127.0, 63.5]]), "int8")[0]
     tensor([[-127,   64]], dtype=torch.int8)
     """
-    weight = weight.float()
     if kind == "int8":
-        scale = weight.abs().amax(1, keepdim=True).clamp(min=1e-12) / 127
-        return (weight / scale).round().to(torch.int8), scale
+        return to_8_bits(weight, torch.int8)
+    weight = weight.float()
     blocks = F.pad(weight.flatten(), (0, -weight.numel() % BLOCK)).view(-1, BLOCK)
     if kind == "hqq":
         numbers, scale = _steps(blocks)
