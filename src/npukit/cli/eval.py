@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 Data = Annotated[
     list[str] | None,
-    typer.Argument(help="Texts (.txt), multiple choice (.csv), or folders of them.", show_default=False),
+    typer.Argument(
+        help="Texts (.txt), rows (.jsonl, .json, .parquet), multiple choice (.csv), or folders of them.",
+        show_default=False,
+    ),
 ]
 Tasks = Annotated[
     str | None,
@@ -36,11 +39,13 @@ def eval(
 ) -> None:
     """Measure a model on your own files.
 
-    A .txt file gives a perplexity. A .csv file with the columns question, A, B, C, D and answer, as C-Eval, CMMLU and
+    A .txt file gives a perplexity; a .jsonl, .json or .parquet file that of the answers in its rows, which may have
+    images. A .csv file with the columns question, A, B, C, D and answer, as C-Eval, CMMLU and
     MMLU have them, gives the accuracy of the likeliest letter, without examples before the question.
 
     Examples:
         npukit eval run held-out.txt  # perplexity
+        npukit eval run rows.jsonl --media-dir pictures  # perplexity of answers
         npukit eval run ceval/ --json  # accuracy of multiple choice
         npukit eval run --lm-eval hellaswag,arc_easy
     """
@@ -51,7 +56,7 @@ def eval(
     if lm_eval:
         _run_lm_eval(use, lm_eval, chosen)
     if not data:
-        raise NpukitError("Give .txt or .csv files to evaluate on, or tasks with --lm-eval.")
+        raise NpukitError("Give files to evaluate on, or tasks with --lm-eval.")
     start("eval", use, chosen, data, json)
 
 

@@ -1,4 +1,4 @@
-"""How good a model is on files that the user has: the perplexity of texts, and the accuracy on multiple choice."""
+"""How good a model is on files that the user has: perplexities of texts and answers, and accuracy on multiple choice."""
 
 from __future__ import annotations
 
@@ -13,26 +13,42 @@ from typing import Any
 from npukit.errors import NpukitError
 from npukit.inference.engine import Engine
 from npukit.inference.engine.request import Request, SamplingParams
-from npukit.inference.loading import load, start_engine
+from npukit.inference.loading import Loaded, load, start_engine
+from npukit.inference.pictures import Fetch, from_disk
+from npukit.inference.rows import find_tables, records
+from npukit.llm.chat.messages import BadConversation
 from npukit.llm.config.use import Use
+from npukit.llm.data.questions import Question, question_of
+from npukit.llm.data.row import BadRow
 from npukit.report.progress import OnProgress
 
 LETTERS = ("A", "B", "C", "D")
 COLUMNS = ("question", *(letter.lower() for letter in LETTERS), "answer")
 WINDOW = 2048  # tokens that are seen at once, where the model can
 ONE = SamplingParams(temperature=0, max_tokens=1)
+ROWS = (".jsonl", ".json", ".parquet")
+SUFFIXES = (".txt", ".csv", *ROWS)
+IN_FOLDERS = tuple(suffix for suffix in SUFFIXES if suffix != ".json")  # which is often something else there
+SHOWN = 5  # problems
+AT_ONCE = 64  # rows whose pictures are decoded at a time
 CJK = re.compile(r"[\u4e00-\u9fff]")
 
 
 @dataclass(frozen=True)
 class EvaluatedFile:
-    """What was found on one file: a perplexity for a text, an accuracy in per cent for questions."""
+    """What was found on one file: a perplexity for a text or the answers of rows, an accuracy in per cent for questions.
+
+    `problems` are the first rows that were left out.
+    """
 
     file: str
     tokens: int = 0
     perplexity: float | None = None
     questions: int = 0
     accuracy: float | None = None
+    rows: int = 0
+    failed: int = 0
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,7 +77,8 @@ class Choice:
 
 
 def evaluate(use: Use, paths: Sequence[str], on_progress: OnProgress = lambda done, total: None) -> Evaluated:
-    """Evaluate a model on .txt files (perplexity) and .csv files (multiple choice), or folders of them.
+    """Evaluate a model on texts (.txt) and rows (.jsonl, .json, .parquet), which give perplexities, and on multiple
+    choice (.csv), or on folders of them.
 
     >>> evaluate(Use(model={"path": "qwen2"}), ["ceval/val"]).accuracy
     71.3
@@ -75,6 +92,8 @@ def evaluate(use: Use, paths: Sequence[str], on_progress: OnProgress = lambda do
         on_progress(number, len(files))
         if file in choices:
             results.append(_choose(engine, loaded.tokenizer, file, choices[file]))
+        elif file.suffix in ROWS:
+            results.append(_answers(engine, loaded, file, from_disk(file.parent, use.data.media_dir)))
         else:
             text = file.read_text(encoding="utf-8")
             mean, tokens = mean_loss(engine, loaded.tokenizer(text)["input_ids"], file)
@@ -89,13 +108,11 @@ def _find(paths: Sequence[str]) -> list[Path]:
     for path in map(Path, paths):
         if not path.exists():
             raise NpukitError(f"There is no file or folder {path}.")
-        files += (
-            sorted(file for file in path.rglob("*") if file.suffix in (".txt", ".csv")) if path.is_dir() else [path]
-        )
-    if other := next((file for file in files if file.suffix not in (".txt", ".csv")), None):
-        raise NpukitError(f"{other}: evaluation reads .txt for perplexity and .csv for multiple choice.")
+        files += sorted(file for file in path.rglob("*") if file.suffix in IN_FOLDERS) if path.is_dir() else [path]
+    if other := next((file for file in files if file.suffix not in SUFFIXES), None):
+        raise NpukitError(f"{other}: evaluation reads {', '.join(SUFFIXES)}.")
     if not files:
-        raise NpukitError(f"{', '.join(paths)}: there is no .txt or .csv file.")
+        raise NpukitError(f"{', '.join(paths)}: there is no file of the types {', '.join(SUFFIXES)}.")
     return files
 
 
@@ -171,3 +188,38 @@ def _choose(engine: Engine, tokenizer: Any, file: Path, choices: list[Choice]) -
         own = scores[number * len(LETTERS) : (number + 1) * len(LETTERS)]
         right += LETTERS[own.index(max(own))] == choice.right
     return EvaluatedFile(str(file), questions=len(choices), accuracy=100 * right / len(choices))
+
+
+def _answers(engine: Engine, loaded: Loaded, file: Path, fetch: Fetch) -> EvaluatedFile:
+    """The perplexity of the answers that rows want, after questions with pictures or without; of texts, all of it."""
+    loss, tokens, problems = 0.0, 0, []
+    waiting: list[tuple[Request, int]] = []
+    rows = list(records(find_tables([str(file)])))
+    for number, table, record in rows:
+        try:
+            waiting.append(_wanted(loaded, question_of(record, table.layout), fetch))
+        except (BadRow, BadConversation, NpukitError) as error:
+            problems.append(f"{record.place} {error}")
+        if len(waiting) == AT_ONCE or number == len(rows):
+            for answer, (_, start) in zip(engine.generate([each for each, _ in waiting]), waiting, strict=True):
+                if answer.error:
+                    raise NpukitError(f"{file}: {answer.error}")
+                logprobs = [token.logprob for token in answer.prompt[start:] if token.logprob is not None]
+                loss, tokens = loss - math.fsum(logprobs), tokens + len(logprobs)
+            waiting = []
+    if not tokens:
+        raise NpukitError(f"{file} has no row with an answer to predict{f': {problems[0]}' if problems else ''}.")
+    counts = {"rows": len(rows), "failed": len(problems), "problems": tuple(problems[:SHOWN])}
+    return EvaluatedFile(str(file), tokens, math.exp(loss / tokens), **counts)
+
+
+def _wanted(loaded: Loaded, question: Question, fetch: Fetch) -> tuple[Request, int]:
+    """A question with the answer that it should have, and the place of the answer's first token."""
+    if question.messages is None:
+        return Request(tuple(loaded.tokenizer(question.text)["input_ids"]), ONE, prompt_logprobs=0), 1
+    if not question.reference:
+        raise BadRow("has no answer")
+    _, asked = loaded.request(question.with_images, ONE, question.tools, fetch)
+    answer = loaded.tokenizer(question.reference, add_special_tokens=False)["input_ids"]
+    media = asked.multimodal.followed_by(len(answer)) if asked.multimodal else None
+    return Request((*asked.prompt, *answer), ONE, prompt_logprobs=0, multimodal=media), len(asked.prompt)

@@ -36,8 +36,11 @@ def show_evaluated(done: Evaluated, as_json: bool) -> None:
         hand_back("result", done)
         return
     for file in done.files:
+        for problem in file.problems:
+            print(f"npukit: {printable(problem)}", file=sys.stderr)
         if file.perplexity is not None:
-            print(f"{file.file}: perplexity {file.perplexity:.4f} over {file.tokens} tokens")
+            of_rows = f" of the answers of {file.rows - file.failed} of {file.rows} rows" if file.rows else ""
+            print(f"{file.file}: perplexity {file.perplexity:.4f} over {file.tokens} tokens{of_rows}")
         else:
             print(f"{file.file}: accuracy {file.accuracy:.2f}% of {file.questions} questions")
     if done.accuracy is not None and sum(file.accuracy is not None for file in done.files) > 1:

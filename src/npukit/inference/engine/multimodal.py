@@ -51,6 +51,13 @@ class Multimodal:
         """The memory of all pixels."""
         return sum(picture.pixels.nbytes for picture in self.pictures)
 
+    def followed_by(self, tokens: int) -> Multimodal:
+        """The same for a prompt with so many tokens of text more."""
+        if self.positions is None:
+            return self
+        text = int(self.positions.max()) + 1 + np.arange(tokens)
+        return Multimodal(self.pictures, np.concatenate([self.positions, np.broadcast_to(text, (3, tokens))], axis=1))
+
     def within(self, start: int, stop: int) -> list[Picture]:
         """The pictures of which some tokens lie between two places."""
         return [picture for picture in self.pictures if picture.start < stop and picture.stop > start]

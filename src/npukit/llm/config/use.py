@@ -24,7 +24,7 @@ USED: dict[Verb, frozenset[str]] = {
     "chat": frozenset({"model", "adapters", "chat", "sampling", "engine"}),
     "infer": frozenset({"model", "adapters", "chat", "sampling", "engine", "data"}),
     "serve": frozenset({"model", "adapters", "chat", "sampling", "engine", "serve"}),
-    "eval": frozenset({"model", "adapters", "engine"}),
+    "eval": frozenset({"model", "adapters", "chat", "engine", "data"}),
     "export": frozenset({"model", "adapters", "export"}),
 }
 DEFAULT_TOKENS = 1024  # of an answer
@@ -41,6 +41,7 @@ class Flag:
 
 
 NO_FLAG, SERVING, ANSWERING = Flag(verbs=()), Flag(verbs=("serve",)), Flag(verbs=("chat", "infer"))
+INFERRING, TALKING = Flag(verbs=("infer",)), Flag(verbs=("chat", "infer", "serve"))
 
 
 class ChosenAdapter(FrozenOptions):
@@ -92,9 +93,9 @@ class ChatOptions(FrozenOptions):
     system: Annotated[str | None, Called(llama_factory="default_system")] = Field(
         None, description="system message for conversations without one"
     )
-    enable_thinking: Annotated[bool | None, Called(llama_factory="enable_thinking", swift="enable_thinking")] = Field(
-        None, description="let the model reason first, if its chat template has a switch for it"
-    )
+    enable_thinking: Annotated[
+        bool | None, Called(llama_factory="enable_thinking", swift="enable_thinking"), TALKING
+    ] = Field(None, description="let the model reason first, if its chat template has a switch for it")
     image_min_pixels: Annotated[PositiveInt | None, Called(llama_factory="image_min_pixels"), NO_FLAG] = Field(
         None, description="pictures with fewer pixels are enlarged; as the model's image processor says if empty"
     )
@@ -225,19 +226,19 @@ class InferOptions(FrozenOptions):
     input: Annotated[Sources, NO_FLAG] = Field(
         (), description="files or data sets with questions; without any, infer is a conversation"
     )
-    folder: Annotated[Path, Called(llama_factory="dataset_dir"), Flag(("--data-folder",))] = Field(
+    folder: Annotated[Path, Called(llama_factory="dataset_dir"), Flag(("--data-folder",), verbs=("infer",))] = Field(
         Path("data"), description="where dataset_info.json is, for data sets named in it"
     )
     media_dir: Annotated[Path | None, Called(llama_factory="media_dir")] = Field(
         None, description="folder of the images that rows name; if empty, that of the rows or the working directory"
     )
-    max_rows: Annotated[PositiveInt | None, Called(llama_factory="max_samples", swift="val_dataset_sample")] = Field(
-        None, description="use at most this many rows of each data set"
-    )
-    output: Annotated[Path | None, Called(swift="result_path"), Flag(("--output", "-o"))] = Field(
+    max_rows: Annotated[
+        PositiveInt | None, Called(llama_factory="max_samples", swift="val_dataset_sample"), INFERRING
+    ] = Field(None, description="use at most this many rows of each data set")
+    output: Annotated[Path | None, Called(swift="result_path"), Flag(("--output", "-o"), verbs=("infer",))] = Field(
         None, description="file for the answers; answers.jsonl if empty"
     )
-    force: Annotated[bool, Called(llama_factory="overwrite_output_dir")] = Field(
+    force: Annotated[bool, Called(llama_factory="overwrite_output_dir"), INFERRING] = Field(
         False, description="replace what is there"
     )
     metrics: Annotated[tuple[Literal["accuracy", "rouge", "bleu"], ...], NO_FLAG] = Field(
