@@ -1,4 +1,4 @@
-"""How good a model is on files that the user has: perplexities of texts and answers, and accuracy on multiple choice."""
+"""How good a model is on files that the user has: perplexities of texts and answers, accuracy on multiple choice."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CJK = re.compile(r"[\u4e00-\u9fff]")
 
 @dataclass(frozen=True)
 class EvaluatedFile:
-    """What was found on one file: a perplexity for a text or the answers of rows, an accuracy in per cent for questions.
+    """The result on one file: a perplexity of a text or of the answers of rows, an accuracy in per cent of questions.
 
     `problems` are the first rows that were left out.
     """
@@ -209,8 +209,14 @@ def _answers(engine: Engine, loaded: Loaded, file: Path, fetch: Fetch) -> Evalua
             waiting = []
     if not tokens:
         raise NpukitError(f"{file} has no row with an answer to predict{f': {problems[0]}' if problems else ''}.")
-    counts = {"rows": len(rows), "failed": len(problems), "problems": tuple(problems[:SHOWN])}
-    return EvaluatedFile(str(file), tokens, math.exp(loss / tokens), **counts)
+    return EvaluatedFile(
+        str(file),
+        tokens,
+        math.exp(loss / tokens),
+        rows=len(rows),
+        failed=len(problems),
+        problems=tuple(problems[:SHOWN]),
+    )
 
 
 def _wanted(loaded: Loaded, question: Question, fetch: Fetch) -> tuple[Request, int]:

@@ -6,12 +6,20 @@ import itertools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npukit.errors import NpukitError
+from npukit.llm import families
 from npukit.llm.config.options import Config
+from npukit.llm.data.media import with_tags
+from npukit.llm.data.row import BadRow, Layout
 from npukit.llm.data.sources import Table, find_table
+
+if TYPE_CHECKING:
+    from npukit.llm.images.images import Images
 
 COUNTED = 32 * 2**20  # bytes of a data set that are counted row by row; the rest is worked out from them
 SAMPLE = 200  # rows whose tokens are counted
@@ -21,16 +29,17 @@ MARKS = 12  # tokens that a chat template adds to a conversation, about
 
 @dataclass(frozen=True)
 class RowCount:
-    """Rows, and their mean number of tokens."""
+    """Rows, their mean number of tokens, and how many of those are of images."""
 
     count: int
     exact: bool
     tokens: float
+    image_tokens: float = 0.0
 
 
 def count_rows(config: Config) -> RowCount | None:
     """The rows to train on, before packing and before a part is set apart; None where data is not local."""
-    tokens_of = _tokens_of(config.model.path)
+    tokens_of, image_tokens_of = _tokens_of(config.model.path), _image_tokens_of(config)
     tables = []
     for source in config.data.train:
         try:
@@ -39,10 +48,13 @@ def count_rows(config: Config) -> RowCount | None:
             return None
         if table.hub:
             return None
-        tables.append(_count(table, tokens_of, config.data.cutoff))
+        tables.append(_count(table, tokens_of, config.data.cutoff, partial(image_tokens_of, table.layout)))
     count = sum(table.count for table in tables)
-    tokens = sum(table.count * table.tokens for table in tables) / max(1, count)
-    return RowCount(count, all(table.exact for table in tables), tokens)
+    tokens, image_tokens = (
+        sum(table.count * getattr(table, name) for table in tables) / max(1, count)
+        for name in ("tokens", "image_tokens")
+    )
+    return RowCount(count, all(table.exact for table in tables), tokens, image_tokens)
 
 
 def about_rows(table: Table) -> int:
@@ -52,18 +64,25 @@ def about_rows(table: Table) -> int:
     return _count(table, lambda _: 0.0, 1).count
 
 
-def _count(table: Table, tokens_of: Callable[[Any], float], cutoff: int) -> RowCount:
+def _count(
+    table: Table,
+    tokens_of: Callable[[Any], float],
+    cutoff: int,
+    image_tokens_of: Callable[[Any], float] = lambda row: 0.0,
+) -> RowCount:
     size = sum(file.stat().st_size for file in table.files)
     records = (record for record in table.records() if record.problem is None)
     rows = itertools.islice(records, table.limit)
     sample = [record.value for record in itertools.islice(rows, SAMPLE)]
-    mean = sum(min(cutoff, tokens_of(row)) for row in sample) / max(1, len(sample))
+    of_images = [image_tokens_of(row) for row in sample]
+    both = [min(cutoff, tokens_of(row) + seen) for row, seen in zip(sample, of_images, strict=True)]
+    mean, seen = sum(both) / max(1, len(sample)), sum(of_images) / max(1, len(sample))
     if all(file.suffix == ".parquet" for file in table.files):
-        return RowCount(min(_parquet_rows(table.files), table.limit or 2**62), True, mean)
+        return RowCount(min(_parquet_rows(table.files), table.limit or 2**62), True, mean, seen)
     if size <= COUNTED or (table.limit or 2**62) <= 10_000:
-        return RowCount(len(sample) + sum(1 for _ in rows), True, mean)
+        return RowCount(len(sample) + sum(1 for _ in rows), True, mean, seen)
     bytes_a_row = sum(len(json.dumps(row, ensure_ascii=False).encode()) + 1 for row in sample) / max(1, len(sample))
-    return RowCount(min(int(size / bytes_a_row), table.limit or 2**62), False, mean)
+    return RowCount(min(int(size / bytes_a_row), table.limit or 2**62), False, mean, seen)
 
 
 def _parquet_rows(files: tuple[Path, ...]) -> int:
@@ -84,6 +103,34 @@ def _tokens_of(model: str) -> Callable[[Any], float]:
         except Exception:  # whatever is wrong with it is told when it is loaded
             pass
     return lambda row: MARKS + len(" ".join(_texts(row)).encode()) / BYTES_A_TOKEN
+
+
+def _image_tokens_of(config: Config) -> Callable[[Layout, Any], float]:
+    """Counts the tokens of a row's images by the headers of their files, where the model is here and sees."""
+    images = _images(config)
+    return (lambda layout, row: _measured(images, layout, row)) if images else (lambda layout, row: 0.0)
+
+
+def _images(config: Config) -> Images | None:
+    folder = Path(config.model.path).expanduser()
+    if not (folder / "config.json").is_file() or not all(map(find_spec, ("torch", "transformers", "PIL"))):
+        return None
+    if families.vision_of(json.loads((folder / "config.json").read_text(encoding="utf-8"))) is None:
+        return None
+    from npukit.llm.models.loading import load_config, load_images
+
+    return load_images(config.model, str(folder), load_config(config.model, str(folder)), config.data)
+
+
+def _measured(images: Images, layout: Layout, row: Any) -> float:
+    """What cannot be used is told when it is tokenised."""
+    from npukit.llm.data.layout import renamed
+    from npukit.llm.images.files import BadImage
+
+    try:
+        return sum(images.measure(source).size.tokens for source in with_tags(renamed(row, layout))[1])
+    except (BadRow, BadImage, OSError):
+        return 0.0
 
 
 def _texts(value: Any) -> list[str]:

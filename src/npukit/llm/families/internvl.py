@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from npukit.llm.families.vision import ImageSize, TileVision
+from npukit.llm.families.vision import ImageSize, TileVision, TowerSizes
 
 
 @dataclass(frozen=True)
 class InternVision(TileVision):
     """LLaMA-Factory does not cut images; InternVL's own processor does."""
+
+    def tower_sizes(self, config: Mapping[str, Any]) -> TowerSizes:
+        return TowerSizes.of(config["vision_config"], config.get("downsample_ratio", 0.5) ** -2)
 
     def call(self, tokens: str) -> dict[str, Any]:
         return {"crop_to_patches": tokens != "llama_factory"}

@@ -33,6 +33,40 @@ class ImageSize:
 
 
 @dataclass(frozen=True)
+class TowerSizes:
+    """The sizes that a tower's memory and work depend on."""
+
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    patch: int  # numbers that a patch is made of
+    patches_per_token: float
+
+    @classmethod
+    def of(cls, vision: Mapping[str, Any], patches_per_token: float) -> TowerSizes:
+        """By the names that towers have for them in config.json; Qwen2-VL's hidden_size is its output's.
+
+        >>> TowerSizes.of({"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16}, 4).heads
+        16
+        """
+        hidden = int(vision.get("embed_dim") or vision["hidden_size"])
+        return cls(
+            layers=int(vision.get("depth") or vision["num_hidden_layers"]),
+            hidden=hidden,
+            intermediate=int(vision.get("intermediate_size") or hidden * vision.get("mlp_ratio", 4)),
+            heads=int(vision.get("num_heads") or vision["num_attention_heads"]),
+            patch=3 * _side(vision.get("patch_size", 14)) ** 2 * int(vision.get("temporal_patch_size", 1)),
+            patches_per_token=patches_per_token,
+        )
+
+
+def _side(size: Any) -> int:
+    """The side of a square that a configuration gives as a number or as two."""
+    return int(size[0] if isinstance(size, (list, tuple)) else size)
+
+
+@dataclass(frozen=True)
 class Vision:
     """What is common: a tower and a projector turn an image into features, which replace the embeddings of a token."""
 
@@ -70,6 +104,10 @@ class Vision:
         `config` is that of the model, as transformers has it, `call` what the processor is called with.
         """
         raise NotImplementedError
+
+    def tower_sizes(self, config: Mapping[str, Any]) -> TowerSizes:
+        """The sizes of the tower, by the contents of config.json."""
+        return TowerSizes.of(config["vision_config"], 1.0)
 
     def call(self, tokens: str) -> dict[str, Any]:
         """What the processor is called with besides images, as npukit, llama_factory or ms_swift does it."""
@@ -119,6 +157,10 @@ class GridVision(Vision):
 
     tower: tuple[str, ...] = ("model.visual",)
     projector: tuple[str, ...] = ("model.visual.merger",)
+
+    def tower_sizes(self, config: Mapping[str, Any]) -> TowerSizes:
+        vision = config["vision_config"]
+        return TowerSizes.of({"temporal_patch_size": 2, **vision}, vision.get("spatial_merge_size", 2) ** 2)
 
     def call(self, tokens: str) -> dict[str, Any]:
         return {"do_resize": False} if tokens == "ms_swift" else {}  # qwen_vl_utils has done it

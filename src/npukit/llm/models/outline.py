@@ -13,7 +13,7 @@ from npukit.facts.models import known_model
 from npukit.llm import families
 from npukit.llm.config.options import ModelOptions
 from npukit.llm.families.family import Dimensions, Shapes
-from npukit.llm.families.vision import Vision
+from npukit.llm.families.vision import TowerSizes, Vision
 from npukit.llm.models.weights import read_headers
 
 
@@ -24,10 +24,20 @@ class Outline:
     shapes: Shapes
     sizes: Dimensions
     vision: Vision | None = None
+    tower: TowerSizes | None = None
+    image_share: float = 1.0  # of a row's tokens, for models that see; all of them where nobody has looked
 
     @property
     def parameters(self) -> int:
         return sum(map(prod, self.shapes.values()))
+
+    @property
+    def tower_parameters(self) -> int:
+        """Those that patches of pictures are multiplied with."""
+        return sum(prod(shape) for name, shape in self.shapes.items() if self._sees(name))
+
+    def _sees(self, name: str) -> bool:
+        return self.part_of(name) in ("vision_tower", "projector")
 
     def linear(self) -> Shapes:
         """The matrices that an adapter can be put on: inside the layers, by the name of their module."""
@@ -44,13 +54,13 @@ class Outline:
     def computed(self) -> float:
         """Weights of the layers' matrices that a token is multiplied with: of experts only those that it takes."""
         taken = self.sizes.experts_per_token / self.sizes.experts if self.sizes.experts else 1.0
-        matrices = sum(map(prod, self.linear().values()))
+        matrices = sum(prod(shape) for name, shape in self.linear().items() if not self._sees(name))
         experts = sum(prod(shape) for shape in self.shapes.values() if len(shape) == 3)
         return matrices + experts * taken
 
     def of_layers(self, count: int) -> int:
-        """Parameters of the last `count` layers."""
-        numbers = {name: _layer_of(name) for name in self.shapes}
+        """Parameters of the last `count` layers, of a model that sees those of its language model."""
+        numbers = {name: _layer_of(name) for name in self.shapes if not self._sees(name)}
         first = self.sizes.layers - count
         return sum(
             prod(self.shapes[name]) for name, number in numbers.items() if number is not None and number >= first
@@ -76,10 +86,13 @@ def look_at(options: ModelOptions) -> Outline | None:
         config = families.as_mapping(written)
         family = families.of(config)
         # Files keep each expert apart; a model that is loaded has them in one tensor.
-        shapes = {} if options.from_config or known or family.experts else read_headers(folder)
+        is_apart = family.experts and family.shapes
+        shapes = {} if options.from_config or known or is_apart else read_headers(folder)
         if not shapes and family.shapes:
             shapes = family.shapes(config)
-        return Outline(shapes, family.dimensions(config), families.vision_of(written)) if shapes else None
+        vision = families.vision_of(written)
+        tower = vision.tower_sizes(written) if vision else None
+        return Outline(shapes, family.dimensions(config), vision, tower) if shapes else None
     except (OSError, ValueError, KeyError, TypeError, struct.error):
         return None
 

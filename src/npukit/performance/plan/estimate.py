@@ -10,11 +10,13 @@ from npukit.llm.config.options import Config
 from npukit.llm.models.outline import Outline
 from npukit.performance.plan.memory import (
     LOGITS_AT_ONCE,
+    batch_patches,
     batch_tokens,
     low_bytes,
     row_length,
     stage_of,
     trained_parameters,
+    trains_tower,
 )
 from npukit.performance.plan.work import PlannedWork
 
@@ -50,11 +52,24 @@ def estimate(config: Config, model: Outline, devices: int) -> list[PlannedWork]:
     times = training.accumulation
     return [
         PlannedWork("matmul", products * times, 0.0, 0),
+        *_tower(config, model, passes, low),
         PlannedWork("attention", scores * times, 0.0, 0),
         PlannedWork("vector", 0.0, moved * times, calls * times),
         PlannedWork("vector", 0.0, trained * OPTIMIZER_BYTES / (devices if stage_of(config) else 1), 10),
         *_exchanged(config, model, devices, trained, low),
     ]
+
+
+def _tower(config: Config, model: Outline, passes: int, low: int) -> Iterator[PlannedWork]:
+    """Pictures through the tower: its products, and what its layers move; attention inside of a picture is little."""
+    if model.tower is None:
+        return
+    tower, patches = model.tower, batch_patches(config, model) * config.training.accumulation
+    passes = passes + 2 if trains_tower(config) else 1
+    yield PlannedWork("matmul", 2 * patches * model.tower_parameters * passes, 0.0, 0)
+    width = low * (12 * tower.hidden + 6 * tower.intermediate)
+    calls = OPERATORS_OF_A_LAYER * tower.layers * passes * config.training.accumulation
+    yield PlannedWork("vector", 0.0, patches * tower.layers * width * passes * TRAFFIC, calls if patches else 0)
 
 
 def _exchanged(config: Config, model: Outline, devices: int, trained: int, low: int) -> Iterator[PlannedWork]:

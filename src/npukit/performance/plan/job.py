@@ -55,6 +55,7 @@ class Plan:
     usable: float | None  # bytes of a card that a process can have
     rows: int | None
     rows_are_exact: bool
+    image_tokens: float | None  # of a row, in the mean
     batches_per_epoch: int | None
     steps: int | None
     tokens_per_step: int
@@ -95,6 +96,8 @@ def plan(config: Config, devices: int, card: str = "", nodes: int = 1) -> Plan:
     """
     model = look_at(config.model)
     rows = count_rows(config)
+    if model and model.vision and rows:
+        model = replace(model, image_share=rows.image_tokens / max(1.0, rows.tokens))
     batches = _rows_of_batches(config, rows)
     readers = max(1, devices // config.training.sequence_parallel)
     rows_per_step = config.training.batch_size * config.training.accumulation * readers
@@ -119,6 +122,7 @@ def plan(config: Config, devices: int, card: str = "", nodes: int = 1) -> Plan:
         usable=usable_memory(card) if card else None,
         rows=rows.count if rows else None,
         rows_are_exact=bool(rows and rows.exact),
+        image_tokens=rows.image_tokens if rows and model and model.vision else None,
         batches_per_epoch=batches,
         steps=steps,
         tokens_per_step=batch_tokens(config) * config.training.accumulation * devices,

@@ -78,7 +78,7 @@ def trained_parameters(config: Config, model: Outline) -> int:
     """How many parameters change; of adapters other than LoRA as many as a LoRA of that rank has, roughly."""
     tuning = config.tuning
     if tuning.method == "full":
-        return model.parameters
+        return sum(prod(shape) for name, shape in model.shapes.items() if not _is_frozen(config, model, name))
     if tuning.method == "freeze":
         return model.of_layers(tuning.new_layers or abs(tuning.layers))
     saved = [
@@ -95,8 +95,23 @@ def _targets(config: Config, model: Outline) -> list[tuple[int, ...]]:
     return [
         shape
         for name, shape in model.linear().items()
-        if is_target(name, tuning.targets) and not getattr(tuning, f"freeze_{model.part_of(name)}", False)
+        if is_target(name, tuning.targets) and not _is_frozen(config, model, name)
     ]
+
+
+def _is_frozen(config: Config, model: Outline, name: str) -> bool:
+    """Whether a weight belongs to a part of a model that sees which is not trained."""
+    return bool(getattr(config.tuning, f"freeze_{model.part_of(name)}", False))
+
+
+def trains_tower(config: Config) -> bool:
+    """Whether a model's tower or projector is trained, so that gradients go through it."""
+    return not (config.tuning.freeze_vision_tower and config.tuning.freeze_projector)
+
+
+def batch_patches(config: Config, model: Outline) -> float:
+    """Patches of pictures that go through the tower on a device at once."""
+    return batch_tokens(config) * model.image_share * model.tower.patches_per_token if model.tower else 0.0
 
 
 def stage_of(config: Config) -> int:
@@ -146,6 +161,7 @@ def memory(config: Config, model: Outline, devices: int) -> MemoryPlan:
     if tasks.of(config).samples and config.grpo.beta:
         weights += trained * float(held)  # as they were before training
     batch, logits = activations(config, model, low), _logits(config, model)
+    batch += _tower_activations(config, model, low, batch + logits)
     if kept > low and not stage:
         batch += low * sum(map(prod, model.linear().values()))  # autocast keeps copies until the loss is there
     # Two temporaries of Adam in fp32, one in 16 bits; DeepSpeed's gradients in fp32 and one; none if the host does it.
@@ -206,6 +222,22 @@ def activations(config: Config, model: Outline, low: int) -> float:
     # One layer at a time is computed again, when the logits are gone.
     again = max(0.0, 1.5 * tokens * of_a_layer - _logits(config, model))
     return float(tokens * sizes.layers * sizes.hidden * low) + again
+
+
+def _tower_activations(config: Config, model: Outline, low: int, others: float) -> float:
+    """Pixels, and what the tower keeps of them; one that is not trained keeps nothing once the language model runs,
+    and needs more than the `others` of that only if its layer is larger.
+    """
+    if model.tower is None:
+        return 0.0
+    patches, tower = batch_patches(config, model), model.tower
+    pixels = 4.0 * patches * tower.patch
+    of_a_layer = patches * (low * (7.5 * tower.hidden + 3 * tower.intermediate) + STATISTICS_BYTES * tower.heads)
+    if not trains_tower(config):
+        return pixels + max(0.0, of_a_layer - others)
+    if config.training.activation_checkpointing:
+        return pixels + patches * tower.layers * tower.hidden * low + max(0.0, 1.5 * of_a_layer - others)
+    return pixels + tower.layers * of_a_layer
 
 
 def _logits(config: Config, model: Outline) -> float:

@@ -56,7 +56,7 @@ def dry_run(plan: Plan) -> str:
     import yaml
 
     lines = [yaml.safe_dump(plan.config, sort_keys=False, allow_unicode=True, width=100).rstrip(), ""]
-    return "\n".join(lines + [f"# {translated(line)}" for line in (*_size(plan), _steps(plan))])
+    return "\n".join(lines + [f"# {translated(line)}" for line in (*_size(plan), _steps(plan), *_images(plan))])
 
 
 def as_text(plan: Plan) -> str:
@@ -69,7 +69,7 @@ def as_text(plan: Plan) -> str:
         lines.append(verdict(plan.memory.total, plan.usable, plan.card))
     if plan.fits is False:
         lines.append("`npukit plan --fit` with the same words finds the change that costs least")
-    lines += ["", _steps(plan)]
+    lines += ["", _steps(plan), *_images(plan)]
     if time:
         lines += time_lines(time, plan.tokens_per_step / plan.devices)
         lines += [f"  {seconds(span):>18}  {PHASES[name]}" for name, span in (plan.phases or {}).items() if span[1]]
@@ -201,3 +201,8 @@ def _steps(plan: Plan) -> str:
     packed = plan.config["data"]["packing"] and tasks.named(plan.config["task"]).packs
     into = f", packed into about {plan.batches_per_epoch:,}" if packed else ""
     return f"{about if not packed else 'about '}{steps}, {per_step}; {about}{plan.rows:,} rows{into}"
+
+
+def _images(plan: Plan) -> Iterator[str]:
+    if plan.image_tokens:
+        yield f"images take about {plan.image_tokens:,.0f} tokens of a row"
