@@ -201,7 +201,7 @@ def _answers(engine: Engine, loaded: Loaded, file: Path, fetch: Fetch) -> Evalua
         except (BadRow, BadConversation, NpukitError) as error:
             problems.append(f"{record.place} {error}")
         if len(waiting) == AT_ONCE or number == len(rows):
-            for answer, (_, start) in zip(engine.generate([each for each, _ in waiting]), waiting, strict=True):
+            for answer, (_, start) in zip(engine.generate([request for request, _ in waiting]), waiting, strict=True):
                 if answer.error:
                     raise NpukitError(f"{file}: {answer.error}")
                 logprobs = [token.logprob for token in answer.prompt[start:] if token.logprob is not None]
