@@ -44,8 +44,7 @@ def eval(
     MMLU have them, gives the accuracy of the likeliest letter, without examples before the question.
 
     Examples:
-        npukit eval run held-out.txt  # perplexity
-        npukit eval run rows.jsonl --media-dir pictures  # perplexity of answers
+        npukit eval run held-out.txt rows.jsonl  # perplexity of texts and answers
         npukit eval run ceval/ --json  # accuracy of multiple choice
         npukit eval run --lm-eval hellaswag,arc_easy
     """
