@@ -13,7 +13,8 @@ FENCED = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
 
 
 def main() -> None:
-    for chinese in [ROOT / "README.zh.md", *ROOT.glob("docs/**/*.zh.md")]:
+    written = [page for page in ROOT.glob("docs/**/*.zh.md") if "reference" not in page.parts]  # which is generated
+    for chinese in [ROOT / "README.zh.md", *written]:
         english = chinese.with_suffix("").with_suffix(".md").read_text(encoding="utf-8")
         blocks = [found[0] for found in FENCED.finditer(english)]
         text = chinese.read_text(encoding="utf-8")

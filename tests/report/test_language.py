@@ -18,6 +18,7 @@ import yaml
 
 from npukit.cli import app
 from npukit.cli.help import panel, parted
+from npukit.cli.reference import pages
 from npukit.cli.verbs import VERBS, load
 from npukit.doctor.problems import problems
 from npukit.errors import NpukitError
@@ -32,6 +33,7 @@ from npukit.migrate.rules import all_rules
 from npukit.performance.advise.rules import all_rules as advice_rules
 from npukit.performance.plan.text import PARTS, ROLES
 from npukit.report.language import FOLDER, catalogue, chinese, language
+from npukit.report.pages import prose
 from npukit.report.wrapping import columns, wrap
 from npukit.train.watch.progress import LineProgress
 from npukit.train.watch.summary import Summary
@@ -148,6 +150,17 @@ def test_all_options_of_a_training_are_there_in_chinese_and_no_more(npukit: Any,
     assert meant - texts == set(), "what no option says any more"
     monkeypatch.setenv("NPUKIT_LANG", "zh")
     assert "预热步数" in npukit("train", "--explain", "warmup").stdout
+
+
+def test_the_whole_reference_is_there_in_chinese() -> None:
+    """Two English words one after the other are prose, except in names of commands and lists of values."""
+    missing = set()
+    for name, page in pages().items():
+        for text in prose(page) if name.endswith(".zh.md") else ():
+            words = re.sub(r"`[^`]*`|\([^)]*\)", "", text)
+            if not HAN.search(text) and re.search(r"[A-Za-z]{2,} [a-z]{2,}", words):
+                missing.add(text)
+    assert {text for text in missing if not re.match(r"npukit |\{|.* \\\| ", text)} == set()
 
 
 @pytest.mark.parametrize("family", EXPLAINED)

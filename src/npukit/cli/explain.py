@@ -13,6 +13,8 @@ import typer
 from npukit.cli.options import JsonOption
 from npukit.cli.results import show
 from npukit.errors import NpukitError
+from npukit.report.language import language
+from npukit.report.pages import chinese_page
 from npukit.report.terminal import printable
 
 if TYPE_CHECKING:
@@ -85,7 +87,8 @@ def _explain_findings(codes: list[str], json: bool) -> bool:
         lists = "`npukit docs rules`, `npukit docs doctor` and `npukit docs advice` list them"
         raise NpukitError(f"There is no finding {', '.join(unknown)}: {lists}.")
     pages = {code: page for code, page in page_of.items() if page}
-    show({"known": True, "pages": pages}, "\n".join(pages.values()), json)
+    text = "\n".join(pages.values())
+    show({"known": True, "pages": pages}, chinese_page(text) if language() == "zh" else text, json)
     return True
 
 
