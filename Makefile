@@ -36,7 +36,7 @@ demo: setup
 
 test: setup check
 	@echo "==> pytest"
-	@$(BIN)/python -m pytest -n 2 --dist worksteal
+	@$(BIN)/python -m pytest -n 3 --dist worksteal
 
 check: setup
 	@echo "==> ruff and mypy"

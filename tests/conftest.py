@@ -53,6 +53,16 @@ def nothing_is_left_in_the_checkout() -> Iterator[None]:
     assert {path.name for path in root.iterdir()} - before <= caches
 
 
+@pytest.fixture(autouse=True)
+def environment_variables_are_restored() -> Iterator[None]:
+    """Commands set some, in this process too, which would reach the processes of later tests."""
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
+
+
 @pytest.fixture(scope="session")
 def simulated() -> RunPython:
     """`simulated(code, devices=2, ...)` runs code on simulated NPUs and returns what it printed.
@@ -83,7 +93,6 @@ def npukit(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -
             patch.setattr(sys, "argv", ["npukit", *map(str, arguments)])
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
             patch.setenv("COLUMNS", "160")
-            patch.setenv("TORCH_CPP_LOG_LEVEL", "ERROR")  # what main sets would reach the processes of later tests
             patch.chdir(cwd or Path.cwd())
             main()
         said = capfd.readouterr()
