@@ -13,6 +13,7 @@ NEED_TORCH = {
     "test_engine.py": "2.6",  # for transformers 5
     "test_images.py": "2.6",
     "test_grpo.py": "2.6",
+    "test_quantized_checkpoints.py": "2.6",
     "test_transformers.py": "2.6",
     "test_plan.py": "2.4",  # for its table of operators with their work
 }

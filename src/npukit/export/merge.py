@@ -60,9 +60,9 @@ def merge(
     """
     check_output(output, force, (model, *adapters))
     config = read_json(model / "config.json")
-    if "quantization_config" in config and adapters:
-        raise NpukitError(f"The weights of {model} are quantised: merge into the model that they were made from.")
     weights = open_checkpoint(model)
+    if "quantization_config" in config and adapters and not weights.quantized:
+        raise NpukitError(f"The weights of {model} are quantised: merge into the model that they were made from.")
     merged = MergedWeights(model, weights, adapters, trust_remote_code)
     plan = merged.plan(None if dtype == "auto" else getattr(torch, dtype))
     total = sum(planned.bytes for planned in plan.values())
@@ -164,6 +164,8 @@ class MergedWeights:
         """The model's config.json, as far as it says what has changed."""
         kinds = {planned.dtype for planned in plan.values() if planned.dtype.is_floating_point}
         changed = dict(config)
+        if self._weights.quantized:
+            changed.pop("quantization_config", None)
         if len(kinds) == 1:
             key = "torch_dtype" if "torch_dtype" in config else "dtype"
             changed[key] = str(kinds.pop()).removeprefix("torch.")

@@ -62,10 +62,9 @@ def quantise(
     196
     """
     check_output(output, force, (model,))
-    config = read_json(model / "config.json")
-    if "quantization_config" in config:
-        raise NpukitError(f"{model} is quantised already.")
     weights = open_checkpoint(model)
+    if "quantization_config" in read_json(model / "config.json") or weights.quantized:
+        raise NpukitError(f"{model} is quantised already.")
     linear = set(linear_layers(make_skeleton(model, trust_remote_code), weights))
     if not linear:
         raise NpukitError(f"{model} has no linear layers that can be quantised.")

@@ -16,6 +16,7 @@ import torch
 from npukit.errors import NpukitError
 from npukit.inference.engine import Engine
 from npukit.inference.engine.request import Request, SamplingParams
+from npukit.inference.engine.weight_only import keep_quantized
 from npukit.inference.pictures import Fetch, Pictures, from_disk, split_images
 from npukit.launch.abilities import abilities
 from npukit.launch.devices import torch_device
@@ -28,7 +29,7 @@ from npukit.llm.images.images import Images
 from npukit.llm.models.adapter import apply_adapter
 from npukit.llm.models.checkpoint import WeightFiles, open_checkpoint
 from npukit.llm.models.folder import find_parts, read_json
-from npukit.llm.models.loading import auto_class, load_images
+from npukit.llm.models.loading import auto_class, from_pretrained, load_images
 
 SHOWN = 3  # names of weights in a sentence
 GIB = 2**30
@@ -80,10 +81,13 @@ def load(use: Use, device: torch.device | None = None) -> Loaded:
     weights = open_checkpoint(folder, pickles=use.engine.allow_pickles)
     config = _config(folder, use)
     dtype = choose_dtype(use.model.dtype, weights, device)
-    _check_memory(weights, dtype, device, folder)
+    stays_quantized = bool(weights.quantized) and abilities(device).torch_npu and not adapters
+    _check_memory(weights, dtype, device, folder, stays_quantized)
     model = _load_weights(folder, config, dtype, use, auto_class(config))
     for adapter in adapters:
         apply_adapter(model, adapter)
+    if stays_quantized:
+        keep_quantized(model, weights, device)
     model = model.to(device).eval()
     chat, defaults = load_chat(use)
     thinking = {} if use.chat.enable_thinking is None else {"enable_thinking": use.chat.enable_thinking}
@@ -139,15 +143,18 @@ def choose_dtype(name: str, weights: WeightFiles, device: torch.device) -> torch
     return torch.bfloat16
 
 
-def _check_memory(weights: WeightFiles, dtype: torch.dtype, device: torch.device, folder: Path) -> None:
+def _check_memory(
+    weights: WeightFiles, dtype: torch.dtype, device: torch.device, folder: Path, stays_quantized: bool = False
+) -> None:
     needed = sum(
         entry.bytes // entry.dtype.itemsize * dtype.itemsize if entry.dtype.is_floating_point else entry.bytes
         for entry in weights.entries.values()
     )
-    places = {"the host": _host_memory()}
+    places = [("the host", needed, _host_memory())]
     if abilities(device).own_memory:
-        places[str(device)] = torch.get_device_module(device).mem_get_info(device)[0]
-    for place, free in places.items():
+        on_device = weights.saved_bytes if stays_quantized else needed
+        places.append((str(device), on_device, torch.get_device_module(device).mem_get_info(device)[0]))
+    for place, needed, free in places:
         if needed > free:
             raise NpukitError(
                 f"{folder} takes {needed / GIB:.1f} GiB in {str(dtype).removeprefix('torch.')}, but {place} has "
@@ -178,9 +185,10 @@ def _config(folder: Path, use: Use) -> Any:
 
 def _load_weights(folder: Path, config: Any, dtype: torch.dtype, use: Use, kind: Any) -> Any:
     with _named(folder), quiet():
-        model, loaded = kind.from_pretrained(
-            folder,
-            config=config,
+        model, loaded = from_pretrained(
+            kind,
+            str(folder),
+            config,
             dtype=dtype,
             trust_remote_code=use.model.trust_remote_code,
             output_loading_info=True,

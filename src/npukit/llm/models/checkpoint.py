@@ -1,11 +1,14 @@
-"""The tensors of a saved model or adapter, one at a time: from safetensors, or from pickles without running code."""
+"""The tensors of a saved model or adapter, one at a time: from safetensors, or from pickles without running code.
+
+Quantised layers are read as the weights that they stand for.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ import torch
 from torch import Tensor
 
 from npukit.errors import NpukitError
+from npukit.llm.models.dequantize import QuantizedLayer, quantized_layers
 from npukit.llm.models.weights import broken_weights
 from npukit.report.hashes import find_damaged
 
@@ -26,6 +30,7 @@ DTYPES = {
     "BF16": torch.bfloat16,
     "F8_E4M3": torch.float8_e4m3fn,
     "F8_E5M2": torch.float8_e5m2,
+    "F8_E8M0": torch.float8_e8m0fnu,
     "I64": torch.int64,
     "I32": torch.int32,
     "I16": torch.int16,
@@ -61,6 +66,8 @@ class WeightFiles:
     entries: Mapping[str, TensorEntry]
     is_pickled: bool
     _unpickled: dict[str, Tensor] = field(default_factory=dict, repr=False)
+    quantized: Mapping[str, QuantizedLayer] = field(default_factory=dict, repr=False)  # by the name of their weight
+    saved_bytes: int = 0  # of the files, where layers are quantised
 
     @property
     def bytes(self) -> int:
@@ -68,6 +75,8 @@ class WeightFiles:
 
     def read(self, name: str) -> Tensor:
         """One tensor, on the CPU. The file is opened for it alone, so that its pages do not stay in memory."""
+        if name in self.quantized:
+            return self.quantized[name].weight().to(self.entries[name].dtype)
         if self.is_pickled:
             return self._unpickled[name]
         from safetensors import safe_open
@@ -75,6 +84,20 @@ class WeightFiles:
         with safe_open(self.entries[name].file, framework="pt") as file:
             tensor: Tensor = file.get_tensor(name)
         return tensor
+
+    def dequantized(self) -> WeightFiles:
+        """The same with quantised layers as the weights that they stand for."""
+        layers = quantized_layers(self.folder, {name: entry.shape for name, entry in self.entries.items()}, self.read)
+        if not layers:
+            return self
+        parts = {name for layer in layers.values() for name in layer.parts.values()}
+        entries = {name: entry for name, entry in self.entries.items() if name not in parts}
+        others = {entry.dtype for entry in entries.values()}
+        dtype = next((dtype for dtype in (torch.bfloat16, torch.float16) if dtype in others), torch.float32)
+        for name, layer in layers.items():
+            entries[f"{name}.weight"] = TensorEntry(self.folder, layer.shape, dtype)
+        quantized = {f"{name}.weight": layer for name, layer in layers.items()}
+        return replace(self, entries=entries, quantized=quantized, saved_bytes=self.bytes)
 
 
 def open_checkpoint(folder: Path, stem: str = "model", pickles: bool = True) -> WeightFiles:
@@ -86,7 +109,7 @@ def open_checkpoint(folder: Path, stem: str = "model", pickles: bool = True) -> 
         if broken := [text for text in broken_weights(folder) if any(str(file) in text for file in files)]:
             raise NpukitError(broken[0])
         _check_hashes(folder, files)
-        return WeightFiles(folder, _entries(files), is_pickled=False)
+        return WeightFiles(folder, _entries(files), is_pickled=False).dequantized()
     files = _files(folder, "pytorch_model" if stem == "model" else stem, ".bin")
     if not files:
         raise NpukitError(f"{folder} has no weights: there is no {stem}.safetensors and no index of its parts.")
@@ -97,7 +120,7 @@ def open_checkpoint(folder: Path, stem: str = "model", pickles: bool = True) -> 
         )
     tensors = {name: tensor for file in files for name, tensor in _unpickle(file).items()}
     entries = {name: TensorEntry(folder, tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
-    return WeightFiles(folder, entries, is_pickled=True, _unpickled=tensors)
+    return WeightFiles(folder, entries, is_pickled=True, _unpickled=tensors).dequantized()
 
 
 def _files(folder: Path, stem: str, suffix: str) -> list[Path]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +17,8 @@ from npukit.launch.devices import torch_device
 from npukit.llm import families
 from npukit.llm.config.options import DataOptions, ModelOptions
 from npukit.llm.images.images import Images
+from npukit.llm.models.checkpoint import open_checkpoint
+from npukit.llm.models.dequantize import ASCEND
 from npukit.llm.models.folder import find_model
 
 # What transformers wants besides a factor, as Llama 3.1 has it.
@@ -104,7 +108,26 @@ def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention:
         with _told(options), _quiet():  # that the new layer is new is no news
             return AutoModelForSequenceClassification.from_pretrained(place, **common)
     with _told(options):
-        return kind.from_pretrained(place, **common)
+        return from_pretrained(kind, place, **common)
+
+
+def from_pretrained(kind: Any, place: str, config: Any, **options: Any) -> Any:
+    """What `kind.from_pretrained` returns, also for checkpoints whose quantisation transformers computes only on CUDA.
+
+    >>> from_pretrained(AutoModelForCausalLM, "qwen2-7b-awq", config, dtype=torch.bfloat16)
+    """
+    folder = Path(place)
+    is_quantized = hasattr(config, "quantization_config") or (folder / ASCEND).is_file()
+    weights = open_checkpoint(folder) if is_quantized else None
+    if not weights or not weights.quantized:
+        return kind.from_pretrained(place, config=config, **options)
+    config = copy.deepcopy(config)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    with torch.device("meta"):
+        model_class = type(kind.from_config(config, trust_remote_code=options.get("trust_remote_code")))
+    state_dict = {name: weights.read(name) for name in weights.entries}
+    return model_class.from_pretrained(None, config=config, state_dict=state_dict, **options)
 
 
 def auto_class(shape: Any) -> Any:
