@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from npukit.simulate.ops import paged_cache as ops
+from npukit.simulate.ops.registry import KERNELS
 
 PAGES, ROWS, HEADS, DEPTH = 3, 16, 2, 32
 
@@ -43,7 +44,7 @@ def test_tokens_are_written_to_their_slots_and_nowhere_else(mode: str | None, dt
 def test_the_functional_form_leaves_the_caches_alone() -> None:
     key, caches, slots = torch.randn(2, HEADS, DEPTH).half(), (make("Norm"), make("Norm")), torch.tensor([1, 20])
     before = [cache.clone() for cache in caches]
-    written = ops.scatter_pa_kv_cache_functional(key, key, *caches, slots, cache_mode="Norm")
+    written = KERNELS["npu::npu_scatter_pa_kv_cache_functional"](key, key, *caches, slots, cache_mode="Norm")
     assert all(torch.equal(*pair) for pair in zip(caches, before, strict=True))
     assert all(torch.equal(rows(cache, "Norm")[slots], key) for cache in written)
 
@@ -79,7 +80,7 @@ def test_sequences_are_gathered_end_to_end(totals: bool) -> None:
     for cache, found in zip(caches, out, strict=True):
         assert torch.equal(found[:20], torch.cat((cache[2], cache[0]))[:20])
         assert torch.equal(found[20:36], cache[1]) and not found[36:].any()  # there is no page 7
-    moved = ops.gather_pa_kv_cache_functional(
+    moved = KERNELS["npu::npu_gather_pa_kv_cache_functional"](
         *caches, table, lengths, *out, seq_offset=torch.tensor([16, 0]), is_seq_lens_cumsum=totals
     )
     assert torch.equal(moved[0][:16], caches[0][0]) and not torch.equal(moved[0], out[0])

@@ -93,16 +93,10 @@ def fast_gelu_backward(grad: Tensor, x: Tensor) -> Tensor:
     return (wide(grad) * sigmoid * (1 + 1.702 * wide(x) * (1 - sigmoid))).to(x.dtype)
 
 
-@kernel("npu_silu")
-def silu(x: Tensor) -> Tensor:
-    """x * sigmoid(x)."""
-    return F.silu(wide(x)).to(x.dtype)
-
-
-@kernel("npu_silu_")
+@kernel("npu_silu_", functional="npu_silu")
 def silu_(x: Tensor) -> Tensor:
     """x * sigmoid(x), in place."""
-    return x.copy_(silu(x))
+    return x.copy_(F.silu(wide(x)))
 
 
 @kernel("npu_silu_backward")

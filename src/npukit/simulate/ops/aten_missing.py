@@ -18,19 +18,13 @@ def _over_channels(x: Tensor) -> tuple[int, ...]:
     return (0, *range(2, x.dim()))
 
 
-@kernel("aten::histc")
+@kernel("aten::histc", out=["aten::histc.out"])
 def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """Counts in x's own type, whole numbers included, as CANN and CUDA have it; the CPU counts fractions only."""
     if x.is_meta:
         return x.new_empty(bins)
     exact = x if x.dtype in (torch.float32, torch.float64) else x.double()
     return torch.histc(exact, bins, min, max).to(x.dtype)
-
-
-@kernel("aten::histc.out")
-def histc_out(x: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out: Tensor) -> Tensor:
-    """`histc` into out."""
-    return out.resize_(bins).copy_(histc(x, bins, min, max))
 
 
 @kernel("aten::batch_norm_stats")
@@ -84,7 +78,7 @@ def batch_norm_gather_stats_with_counts(
     return joint.to(dtype), (spread / total + eps).rsqrt().to(dtype)
 
 
-@kernel("aten::batch_norm_elemt")
+@kernel("aten::batch_norm_elemt", out=["aten::batch_norm_elemt.out"])
 def batch_norm_elemt(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor, eps: float
 ) -> Tensor:
@@ -92,14 +86,6 @@ def batch_norm_elemt(
     y = (wide(x) - _channel(mean, x)) * _channel(invstd, x)
     y = y if weight is None else y * _channel(weight, x)
     return (y if bias is None else y + _channel(bias, x)).to(x.dtype)
-
-
-@kernel("aten::batch_norm_elemt.out")
-def batch_norm_elemt_out(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor, eps: float, *, out: Tensor
-) -> Tensor:
-    """`batch_norm_elemt` into out."""
-    return out.copy_(batch_norm_elemt(x, weight, bias, mean, invstd, eps))
 
 
 @kernel("aten::batch_norm_backward_reduce")
@@ -135,32 +121,18 @@ def masked_scale(x: Tensor, mask: Tensor, scale: float) -> Tensor:
     return (wide(x) * mask * scale).to(x.dtype)
 
 
-@kernel("aten::mm.dtype", "aten::bmm.dtype")
+@kernel("aten::mm.dtype", "aten::bmm.dtype", out=["aten::mm.dtype_out", "aten::bmm.dtype_out"])
 def product_in_dtype(a: Tensor, b: Tensor, out_dtype: int) -> Tensor:
     """a @ b, rounded once to another dtype than the factors'."""
     return (wide(a) @ wide(b)).to(dtype_of(out_dtype))
 
 
-@kernel("aten::mm.dtype_out", "aten::bmm.dtype_out")
-def product_in_dtype_out(a: Tensor, b: Tensor, out_dtype: int, *, out: Tensor) -> Tensor:
-    """a @ b into out."""
-    return out.copy_(wide(a) @ wide(b))
-
-
-@kernel("aten::addmm.dtype", "aten::baddbmm.dtype")
+@kernel("aten::addmm.dtype", "aten::baddbmm.dtype", out=["aten::addmm.dtype_out", "aten::baddbmm.dtype_out"])
 def added_product_in_dtype(
     x: Tensor, a: Tensor, b: Tensor, out_dtype: int, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
     """beta * x + alpha * (a @ b), rounded once to another dtype than the factors'."""
     return (beta * wide(x) + alpha * (wide(a) @ wide(b))).to(dtype_of(out_dtype))
-
-
-@kernel("aten::addmm.dtype_out", "aten::baddbmm.dtype_out")
-def added_product_in_dtype_out(
-    x: Tensor, a: Tensor, b: Tensor, out_dtype: int, *, beta: float = 1, alpha: float = 1, out: Tensor
-) -> Tensor:
-    """beta * x + alpha * (a @ b) into out."""
-    return out.copy_(beta * wide(x) + alpha * (wide(a) @ wide(b)))
 
 
 @kernel("repeat_interleave_backward_tensor")

@@ -42,21 +42,12 @@ def _backward(
     return tuple(g.to(weight.dtype) if wanted else None for g, wanted in zip(grads, mask, strict=True))
 
 
-@kernel("npu_conv2d", "npu_conv3d", "npu_convolution")
+@kernel("npu_conv2d", "npu_conv3d", "npu_convolution", out=["npu_conv2d.out", "npu_conv3d.out"])
 def convolution(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int
 ) -> Tensor:
     """A convolution of one, two or three dimensions."""
     return _forward(x, weight, bias, stride, padding, dilation, groups)
-
-
-@kernel("npu_conv2d.out", "npu_conv3d.out")
-def convolution_out(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int,
-    *, out: Tensor,
-) -> Tensor:  # fmt: skip
-    """A convolution into out."""
-    return out.copy_(_forward(x, weight, bias, stride, padding, dilation, groups))
 
 
 @kernel("npu_conv2d_backward", "npu_conv3d_backward", "npu_convolution_backward")
@@ -86,21 +77,12 @@ def convolution_transpose_backward(
     return _backward(x, grad, weight, stride, padding, dilation, groups, output_mask, True, output_padding)
 
 
-@kernel("aten::_conv_depthwise2d")
+@kernel("aten::_conv_depthwise2d", out=["aten::_conv_depthwise2d.out"])
 def depthwise(
     x: Tensor, weight: Tensor, kernel_size: Sizes, bias: Tensor | None, stride: Sizes, padding: Sizes, dilation: Sizes
 ) -> Tensor:
     """A convolution of each channel by itself."""
     return _forward(x, weight, bias, stride, padding, dilation, x.shape[1])
-
-
-@kernel("aten::_conv_depthwise2d.out")
-def depthwise_out(
-    x: Tensor, weight: Tensor, kernel_size: Sizes, bias: Tensor | None, stride: Sizes, padding: Sizes, dilation: Sizes,
-    *, out: Tensor,
-) -> Tensor:  # fmt: skip
-    """`_conv_depthwise2d` into out."""
-    return out.copy_(depthwise(x, weight, kernel_size, bias, stride, padding, dilation))
 
 
 @kernel("_conv_depthwise2d_backward")

@@ -126,26 +126,17 @@ def _joined(parts: list[Tensor], split_item: int | None, stack: bool = False) ->
     return [torch.stack(parts) if stack else torch.cat(parts)]
 
 
-@kernel("npu_grouped_matmul_add")
-def grouped_matmul_add(
-    y: Tensor, x: Tensor, weight: Tensor, group_list: Tensor, *, transpose_x: bool = True,
-    transpose_weight: bool = False, group_type: int = 2, group_list_type: int | None = 0,
-) -> Tensor:  # fmt: skip
-    """y + x.T @ weight by groups of rows: how the gradients of experts' weights are accumulated, in fp32."""
-    products = [
-        wide(x[start:end]).T @ wide(weight[start:end])
-        for _, start, end in spans(group_list, group_list_type or 0, x.shape[0])
-    ]
-    return (y + torch.stack(products).reshape(y.shape)).to(y.dtype)
-
-
-@kernel("npu_grouped_matmul_add_")
+@kernel("npu_grouped_matmul_add_", functional="npu_grouped_matmul_add")
 def grouped_matmul_add_(
     y: Tensor, x: Tensor, weight: Tensor, group_list: Tensor, *, transpose_x: bool = True,
     transpose_weight: bool = False, group_type: int = 2, group_list_type: int | None = 0,
 ) -> Tensor:  # fmt: skip
-    """`npu_grouped_matmul_add` into y."""
-    return y.copy_(grouped_matmul_add(y, x, weight, group_list, group_list_type=group_list_type))
+    """Add x.T @ weight by groups of rows to y: how the gradients of experts' weights are accumulated, in fp32."""
+    products = [
+        wide(x[start:end]).T @ wide(weight[start:end])
+        for _, start, end in spans(group_list, group_list_type or 0, x.shape[0])
+    ]
+    return y.copy_(y + torch.stack(products).reshape(y.shape))
 
 
 @kernel("npu_grouped_matmul_swiglu_quant")

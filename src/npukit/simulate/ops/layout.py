@@ -9,26 +9,13 @@ from torch.nn import functional as F
 from npukit.simulate.ops.registry import kernel
 
 
-def _into(out: Tensor, result: Tensor) -> Tensor:
-    """The result in an `out` tensor, which takes its shape."""
-    if out.shape != result.shape:
-        out.resize_(result.shape)
-    return out.copy_(result)
-
-
-@kernel("npu_slice")
+@kernel("npu_slice", out=["npu_slice.out"])
 def slice_of(x: Tensor, offsets: list[int], size: list[int]) -> Tensor:
     """`size` elements of each dimension, from `offsets` on."""
     return x[tuple(slice(start, start + length) for start, length in zip(offsets, size, strict=True))].contiguous()
 
 
-@kernel("npu_slice.out")
-def slice_out(x: Tensor, offsets: list[int], size: list[int], *, out: Tensor) -> Tensor:
-    """`npu_slice` into out."""
-    return _into(out, slice_of(x, offsets, size))
-
-
-@kernel("npu_indexing")
+@kernel("npu_indexing", out=["npu_indexing.out"])
 def indexing(
     x: Tensor, begin: list[int], end: list[int], strides: list[int], begin_mask: int = 0, end_mask: int = 0,
     ellipsis_mask: int = 0, new_axis_mask: int = 0, shrink_axis_mask: int = 0,
@@ -40,49 +27,22 @@ def indexing(
     return x[tuple(parts)].contiguous()
 
 
-@kernel("npu_indexing.out")
-def indexing_out(
-    x: Tensor, begin: list[int], end: list[int], strides: list[int], begin_mask: int = 0, end_mask: int = 0,
-    ellipsis_mask: int = 0, new_axis_mask: int = 0, shrink_axis_mask: int = 0, *, out: Tensor,
-) -> Tensor:  # fmt: skip
-    """`npu_indexing` into out."""
-    return _into(out, indexing(x, begin, end, strides, begin_mask, end_mask))
-
-
-@kernel("npu_reshape")
+@kernel("npu_reshape", out=["npu_reshape.out"])
 def reshape(x: Tensor, shape: list[int], can_refresh: bool = False) -> Tensor:
     """A copy of x in another shape."""
     return x.reshape(shape).clone()
 
 
-@kernel("npu_reshape.out")
-def reshape_out(x: Tensor, shape: list[int], can_refresh: bool = False, *, out: Tensor) -> Tensor:
-    """`npu_reshape` into out."""
-    return _into(out, x.reshape(shape))
-
-
-@kernel("npu_transpose")
+@kernel("npu_transpose", out=["npu_transpose.out"])
 def transpose(x: Tensor, perm: list[int], require_contiguous: bool = True) -> Tensor:
     """x with its dimensions in another order, laid out anew."""
     return x.permute(perm).contiguous()
 
 
-@kernel("npu_transpose.out")
-def transpose_out(x: Tensor, perm: list[int], require_contiguous: bool = True, *, out: Tensor) -> Tensor:
-    """`npu_transpose` into out."""
-    return _into(out, x.permute(perm))
-
-
-@kernel("npu_broadcast")
+@kernel("npu_broadcast", out=["npu_broadcast.out"])
 def broadcast(x: Tensor, size: list[int]) -> Tensor:
     """x repeated to a larger shape, with memory of its own."""
     return x.expand(size).contiguous()
-
-
-@kernel("npu_broadcast.out")
-def broadcast_out(x: Tensor, size: list[int], *, out: Tensor) -> Tensor:
-    """`npu_broadcast` into out."""
-    return _into(out, x.expand(size))
 
 
 @kernel("npu_pad")
@@ -93,16 +53,10 @@ def pad(x: Tensor, paddings: list[int]) -> Tensor:
     return F.pad(x, [n for pair in reversed(pairs) for n in pair])
 
 
-@kernel("npu_stride_copy")
+@kernel("npu_stride_copy", out=["npu_stride_copy.out"])
 def stride_copy(x: Tensor, shape: list[int], stride: list[int], storage_offset: int) -> Tensor:
     """A contiguous copy of the elements that shape, stride and offset name in x's storage."""
     return x.as_strided(shape, stride, int(storage_offset)).contiguous()
-
-
-@kernel("npu_stride_copy.out")
-def stride_copy_out(x: Tensor, shape: list[int], stride: list[int], storage_offset: int, *, out: Tensor) -> Tensor:
-    """`npu_stride_copy` into out."""
-    return _into(out, stride_copy(x, shape, stride, storage_offset))
 
 
 @kernel("npu_view_copy")
@@ -111,16 +65,10 @@ def view_copy(x: Tensor, other: Tensor, non_blocking: bool) -> Tensor:
     return x.copy_(other)
 
 
-@kernel("npu_sort_v2")
+@kernel("npu_sort_v2", out=["npu_sort_v2.out"])
 def sort_v2(x: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
     """The values sorted, without their places."""
     return x.sort(dim, descending).values
-
-
-@kernel("npu_sort_v2.out")
-def sort_v2_out(x: Tensor, dim: int = -1, descending: bool = False, *, out: Tensor) -> Tensor:
-    """`npu_sort_v2` into out."""
-    return _into(out, sort_v2(x, dim, descending))
 
 
 @kernel("npu_one_hot")

@@ -39,27 +39,15 @@ def scatter(x: Tensor, indices: Tensor, updates: Tensor, dim: int) -> Tensor:
     return x.scatter(dim, indices.long().unsqueeze(dim), updates.unsqueeze(dim))
 
 
-@kernel("npu_scatter_nd_update")
-def scatter_nd_update(x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
-    """x with x[indices[i]] = updates[i]; an index's last dimension names as many dimensions of x."""
-    return scatter_nd_update_(x.clone(), indices, updates)
-
-
-@kernel("npu_scatter_nd_update_")
+@kernel("npu_scatter_nd_update_", functional="npu_scatter_nd_update")
 def scatter_nd_update_(x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
-    """`npu_scatter_nd_update` in place."""
+    """x[indices[i]] = updates[i]; an index's last dimension names as many dimensions of x."""
     return x.index_put_(tuple(indices.long().unbind(-1)), updates.to(x.dtype))
 
 
-@kernel("scatter_update")
-def scatter_update(x: Tensor, indices: Tensor, updates: Tensor, axis: int) -> Tensor:
-    """x with the updates along `axis` from the index on, one index for each row of the first dimension."""
-    return scatter_update_(x.clone(), indices, updates, axis)
-
-
-@kernel("scatter_update_")
+@kernel("scatter_update_", functional="scatter_update")
 def scatter_update_(x: Tensor, indices: Tensor, updates: Tensor, axis: int) -> Tensor:
-    """`scatter_update` in place."""
+    """The updates in x along `axis` from the index on, one index for each row of the first dimension."""
     axis = axis % x.dim()
     first = indices.reshape(indices.shape[0], -1)[:, 0].long()
     places = first.unsqueeze(1) + torch.arange(updates.shape[axis], device=x.device)
@@ -77,35 +65,21 @@ def _listed(x: Tensor, index: Tensor, update: Tensor, wanted: Tensor | None, axi
     return updated if wanted is None else torch.where(wanted.bool(), updated, x)
 
 
-@kernel("npu_scatter_list")
-def scatter_list(
-    x: list[Tensor], indices: Tensor, updates: Tensor, mask: Tensor | None = None, reduce: str = "update",
-    axis: int = -2,
-) -> list[Tensor]:  # fmt: skip
-    """Each tensor with its row of updates along `axis` from its index on; the mask leaves tensors as they were."""
-    return [_listed(t, indices[i], updates[i], None if mask is None else mask[i], axis) for i, t in enumerate(x)]
-
-
-@kernel("npu_scatter_list_")
+@kernel("npu_scatter_list_", functional="npu_scatter_list")
 def scatter_list_(
     x: list[Tensor], indices: Tensor, updates: Tensor, mask: Tensor | None = None, reduce: str = "update",
     axis: int = -2,
 ) -> tuple[()]:  # fmt: skip
-    """`npu_scatter_list` in place."""
-    for tensor, updated in zip(x, scatter_list(x, indices, updates, mask, reduce, axis), strict=True):
-        tensor.copy_(updated)
+    """Each tensor's row of updates in it, along `axis` from its index on; the mask leaves tensors as they were."""
+    for number, tensor in enumerate(x):
+        wanted = None if mask is None else mask[number]
+        tensor.copy_(_listed(tensor, indices[number], updates[number], wanted, axis))
     return ()
 
 
-@kernel("_npu_index_add")
-def index_add(x: Tensor, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-    """x with alpha * source added to the rows that the index names."""
-    return x.index_add(0, index, source.to(x.dtype), alpha=alpha)
-
-
-@kernel("_npu_index_add_")
+@kernel("_npu_index_add_", functional="_npu_index_add")
 def index_add_(x: Tensor, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-    """`_npu_index_add` in place."""
+    """Add alpha * source to the rows of x that the index names."""
     return x.index_add_(0, index, source.to(x.dtype), alpha=alpha)
 
 

@@ -39,7 +39,7 @@ def _write(tokens: Tensor, cache: Tensor, slots: Tensor, fractal: bool) -> None:
         cache.flatten(0, 1)[slots] = tokens.reshape(-1, *cache.shape[2:])
 
 
-@kernel("npu_scatter_pa_kv_cache")
+@kernel("npu_scatter_pa_kv_cache", functional="npu_scatter_pa_kv_cache_functional", changes=(2, 3))
 def scatter_pa_kv_cache(
     key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor, *,
     compress_lens: Tensor | None = None, compress_seq_offsets: Tensor | None = None, seq_lens: Tensor | None = None,
@@ -56,20 +56,6 @@ def scatter_pa_kv_cache(
         _write(tokens, cache, slot_mapping, cache_mode == "PA_NZ")
 
 
-@kernel("npu_scatter_pa_kv_cache_functional")
-def scatter_pa_kv_cache_functional(
-    key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor, *,
-    compress_lens: Tensor | None = None, compress_seq_offsets: Tensor | None = None, seq_lens: Tensor | None = None,
-    cache_mode: str | None = "PA_NZ",
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """`npu_scatter_pa_kv_cache` on copies of the caches."""
-    caches = key_cache.clone(), value_cache.clone()
-    scatter_pa_kv_cache(
-        key, value, *caches, slot_mapping, compress_lens=compress_lens, seq_lens=seq_lens, cache_mode=cache_mode
-    )
-    return caches
-
-
 def _read(cache: Tensor, pages: Tensor, rows: Tensor) -> Tensor:
     """Rows of a cache; pages that are not there read as zeros."""
     there = (pages >= 0) & (pages < cache.size(0))
@@ -77,7 +63,7 @@ def _read(cache: Tensor, pages: Tensor, rows: Tensor) -> Tensor:
     return torch.where(there.view(-1, *[1] * (gathered.dim() - 1)), gathered, 0)
 
 
-@kernel("npu_gather_pa_kv_cache")
+@kernel("npu_gather_pa_kv_cache", functional="npu_gather_pa_kv_cache_functional", changes=(4, 5))
 def gather_pa_kv_cache(
     key_cache: Tensor, value_cache: Tensor, block_tables: Tensor, seq_lens: Tensor, key: Tensor, value: Tensor, *,
     seq_offset: Tensor | None = None, is_seq_lens_cumsum: bool = False,
@@ -97,17 +83,3 @@ def gather_pa_kv_cache(
         for cache, out in ((key_cache, key), (value_cache, value)):
             out[done : done + len(row)] = _read(cache, pages, row % page)
         done += len(row)
-
-
-@kernel("npu_gather_pa_kv_cache_functional")
-def gather_pa_kv_cache_functional(
-    key_cache: Tensor, value_cache: Tensor, block_tables: Tensor, seq_lens: Tensor, key: Tensor, value: Tensor, *,
-    seq_offset: Tensor | None = None, is_seq_lens_cumsum: bool = False,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """`npu_gather_pa_kv_cache` into copies."""
-    out = key.clone(), value.clone()
-    gather_pa_kv_cache(
-        key_cache, value_cache, block_tables, seq_lens, *out, seq_offset=seq_offset,
-        is_seq_lens_cumsum=is_seq_lens_cumsum,
-    )  # fmt: skip
-    return out

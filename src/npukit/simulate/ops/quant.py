@@ -137,7 +137,7 @@ def anti_quant(
     return (values * scale.float()).to(dtype_of(dst_dtype, torch.float16))
 
 
-@kernel("npu_quant_scatter_")
+@kernel("npu_quant_scatter_", functional="npu_quant_scatter")
 def quant_scatter_(
     x: Tensor, indices: Tensor, updates: Tensor, quant_scales: Tensor, quant_zero_points: Tensor | None = None,
     axis: int = -2, quant_axis: int = -1, reduce: str = "update", dst_type: int | None = None,
@@ -147,13 +147,3 @@ def quant_scatter_(
     zero = None if quant_zero_points is None else _along(quant_zero_points.flatten(), updates, quant_axis)
     values = quantized_by(wide(updates), _along(quant_scales.flatten(), updates, quant_axis), zero, True, dst_type)
     return scatter_update_(x, indices, values, axis)
-
-
-@kernel("npu_quant_scatter")
-def quant_scatter(
-    x: Tensor, indices: Tensor, updates: Tensor, quant_scales: Tensor, quant_zero_points: Tensor | None = None,
-    axis: int = -2, quant_axis: int = -1, reduce: str = "update", dst_type: int | None = None,
-    round_mode: str | None = "rint",
-) -> Tensor:  # fmt: skip
-    """`npu_quant_scatter_` on a copy."""
-    return quant_scatter_(x.clone(), indices, updates, quant_scales, quant_zero_points, axis, quant_axis)

@@ -5,7 +5,8 @@ The C++ side reads both once, when torch_npu initialises the runtime.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -46,25 +47,62 @@ draw_generator: Callable[[torch.Generator | None], torch.Generator] | None = Non
 """Set by the simulator: a CPU generator at the NPU's seed and offset (or a given generator's), which it advances."""
 
 
-def kernel(*names: str, product: bool = False) -> Callable[[Kernel], Kernel]:
+def kernel(
+    *names: str, product: bool = False, out: Sequence[str] = (), functional: str = "", changes: Sequence[int] = (0,)
+) -> Callable[[Kernel], Kernel]:
     """Register a function as the simulated kernel of operators; a name without a namespace is one of torch_npu's.
 
+    `out` names the operators that compute the same into a given tensor. `functional` names the operator that computes
+    on copies of the arguments that an in-place kernel changes (those at the positions `changes`), and returns them.
     torch_npu's own operators all take host tensors.
 
-    >>> @kernel("npu_fast_gelu", "aten::gelu.out")
-    ... def gelu(x): ...
+    >>> @kernel("npu_sort_v2", out=["npu_sort_v2.out"])
+    ... def sort_v2(x, dim=-1): ...
     """
 
     def register(function: Kernel) -> Kernel:
-        for name in names:
+        kernels: dict[str, Callable[..., Any]] = dict.fromkeys(names, function)
+        kernels |= dict.fromkeys(out, _into_out(function))
+        if functional:
+            kernels[functional] = _on_copies(function, changes)
+        for name, computes in kernels.items():
             full = name if "::" in name else f"npu::{name}"
             if full in KERNELS:
                 raise ValueError(f"{full} already has a kernel, {KERNELS[full].__module__}.{KERNELS[full].__name__}.")
-            KERNELS[full] = function
+            KERNELS[full] = computes
             TRAITS[full] = Traits(host_tensors=full.startswith("npu::"), product=product)
         return function
 
     return register
+
+
+def _into_out(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with its result in the tensor `out`, which takes the result's shape."""
+
+    @functools.wraps(function)
+    def into_out(*arguments: Any, out: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        result = function(*arguments, **kwargs)
+        if out.shape != result.shape:
+            out.resize_(result.shape)
+        return out.copy_(result)
+
+    return into_out
+
+
+def _on_copies(function: Callable[..., Any], changes: Sequence[int]) -> Callable[..., Any]:
+    """The function on copies of the tensors, or lists of tensors, that it changes; these copies are the result."""
+
+    def copy(value: Any) -> Any:
+        return [tensor.clone() for tensor in value] if isinstance(value, list) else value.clone()
+
+    @functools.wraps(function)
+    def on_copies(*arguments: Any, **kwargs: Any) -> Any:
+        copied = [copy(value) if place in changes else value for place, value in enumerate(arguments)]
+        function(*copied, **kwargs)
+        changed = tuple(copied[place] for place in changes)
+        return changed if len(changed) > 1 else changed[0]
+
+    return on_copies
 
 
 def traits(*names: str, **which: Any) -> None:
