@@ -4,18 +4,25 @@
     python -m benchmarks NAME [--quick] [ARGUMENTS...]      NAME --help shows what a benchmark takes
     python -m benchmarks table
 
---quick adds the arguments of claims.yaml that make the run as short as possible; other arguments go to the script.
+--quick adds the arguments of claims.yaml that make the run as short as possible. Other arguments are the parameters of
+the benchmark's function `main`, or of the function that COMMANDS has for the first of them.
 """
 
 from __future__ import annotations
 
+import argparse
+import importlib
+import inspect
 import os
-import runpy
 import shlex
 import subprocess
 import sys
+import types
+import typing
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import yaml
 
@@ -74,8 +81,56 @@ class Benchmark:
             variables = {**os.environ, "PATH": path, "PYTHON": sys.executable}
             return subprocess.run(["bash", str(self.script), *arguments], env=variables).returncode
         sys.argv = [str(self.script), *arguments]
-        runpy.run_module(f"benchmarks.{self.folder}.{self.script.stem}", run_name="__main__", alter_sys=True)
-        return 0
+        module = importlib.import_module(f"benchmarks.{self.folder}.{self.script.stem}")
+        commands = getattr(module, "COMMANDS", {})
+        if commands and (not arguments or arguments[0] not in commands):
+            print(f"{module.__doc__}\nThe first argument is one of {', '.join(commands)}.")
+            return 2
+        function = commands[arguments.pop(0)] if commands else module.main
+        return int(call(function, module.__doc__ or "", arguments) or 0)
+
+
+def call(function: Callable[..., Any], description: str, arguments: list[str]) -> Any:
+    """Call a function with what a command line says about its parameters.
+
+    A parameter without a default is a positional argument, unless it is keyword-only; the others are options. A tuple
+    takes several words. `Annotated[str, SHAPES, "of the model"]` adds the words that may be chosen, and a help text.
+
+    >>> call(lambda steps=3: steps, "", ["--steps", "5"])
+    """
+    if not (parameters := inspect.signature(function).parameters):
+        return function()
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    hints = typing.get_type_hints(function, include_extras=True)
+    for name, parameter in parameters.items():
+        is_option = parameter.default is not parameter.empty or parameter.kind is parameter.KEYWORD_ONLY
+        flag = f"--{name.replace('_', '-')}" if is_option else name
+        settings = _settings(hints[name])
+        if parameter.default is not parameter.empty:
+            settings["default"] = parameter.default
+        elif is_option:
+            settings["required"] = True
+        parser.add_argument(flag, **settings)
+    given = vars(parser.parse_args(arguments))
+    return function(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+
+
+def _settings(hint: Any) -> dict[str, Any]:
+    """What argparse is told about a parameter of this type."""
+    kind, *more = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
+    if isinstance(kind, types.UnionType):
+        kind = next(part for part in typing.get_args(kind) if part is not type(None))
+    settings: dict[str, Any] = {}
+    for item in more:
+        settings["help" if isinstance(item, str) else "choices"] = item
+    if kind is bool:
+        return {**settings, "action": "store_true"}
+    if typing.get_origin(kind) is tuple:
+        settings["nargs"] = "*"
+        kind = typing.get_args(kind)[0]
+    if typing.get_origin(kind) is Literal:
+        return {**settings, "choices": typing.get_args(kind)}
+    return {**settings, "type": kind}
 
 
 def benchmarks() -> dict[str, Benchmark]:

@@ -1,27 +1,38 @@
-"""Contestants that each run in a process of their own, and the rows of the table of their results."""
+"""Contestants that each run in a process of their own, one after the other."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Mapping
+import multiprocessing
+import os
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-MARK = "RESULT "
+Contestant = Callable[[], Any]
 
 
-def result(tokens_per_second: float, **more: float) -> None:
-    """Print what a contestant reached; called in its process."""
+def result(tokens_per_second: float, **more: float) -> dict[str, float]:
+    """What a contestant reached, with the memory that its process took at most."""
     import torch
 
     peak = torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else 0.0
-    print(f"{MARK}{json.dumps({'tokens_per_second': tokens_per_second, 'peak_gib': peak, **more})}", flush=True)
+    return {"tokens_per_second": tokens_per_second, "peak_gib": peak, **more}
 
 
-def result_of(*words: str, env: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Run a script, or `-m` and a module; what it printed with `result`, or its last words as `failed`."""
-    command = [sys.executable, *words]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
-    line = next((text for text in done.stdout.splitlines() if text.startswith(MARK)), None)
-    return json.loads(line.removeprefix(MARK)) if line else {"failed": done.stdout[-1500:]}
+def results(contestants: Mapping[str, Contestant]) -> Iterator[tuple[str, Any]]:
+    """What each of these functions of a module returns; a dictionary with `failed` where it raised or was killed."""
+    for name, contestant in contestants.items():
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            try:
+                yield name, pool.submit(_silently, contestant).result()
+            except Exception as error:
+                yield name, {"failed": "".join(traceback.format_exception(error))[-1500:]}
+
+
+def _silently(contestant: Contestant) -> Any:
+    """Run a contestant without what it prints: the table stays whole."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+    return contestant()

@@ -6,9 +6,10 @@ import ast
 import re
 import shlex
 from pathlib import Path
+from typing import Annotated, Literal, TypeGuard, get_type_hints
 
 import pytest
-from benchmarks.__main__ import FOLDERS, README, Benchmark, benchmarks, main, table
+from benchmarks.__main__ import FOLDERS, README, Benchmark, benchmarks, call, main, table
 
 ROOT = Path(__file__).parents[1]
 ROWS = benchmarks()
@@ -40,17 +41,44 @@ def test_a_row_is_whole(row: Benchmark) -> None:
 def test_a_script_takes_the_options_of_its_row(row: Benchmark) -> None:
     """Read from its source, since many need a package or a card that is not here."""
     tree = ast.parse(row.script.read_text(encoding="utf-8"))
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
-    strings = {
-        argument.value
-        for call in calls
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument"
-        for argument in call.args
-        if isinstance(argument, ast.Constant)
-    }
+    commands = {name.id for node in tree.body if _sets_commands(node) for name in ast.walk(node) if _is_read(name)}
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in {"main", *commands}]
+    parameters = [argument.arg for node in functions for argument in (*node.args.args, *node.args.kwonlyargs)]
+    known = {f"--{name.replace('_', '-')}" for name in parameters}
+    known |= set(re.findall(r'add_argument\(\s*"(--[\w-]+)"', row.script.read_text(encoding="utf-8")))
     given = {word for word in shlex.split(f"{row.quick} {row.arguments}") if word.startswith("--")}
-    assert given <= strings
+    assert given <= known
     assert f"python -m benchmarks {row.name}" in (ast.get_docstring(tree) or "")
+
+
+def _sets_commands(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "COMMANDS"
+
+
+def _is_read(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+
+
+def test_the_parameters_of_a_benchmark_are_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    def benchmark(
+        folder: Path,
+        names: Annotated[tuple[str, ...], ("a", "b")] = (),
+        steps: Annotated[int, "of a run"] = 3,
+        slow: bool = False,
+        *,
+        tool: Literal["one", "two"],
+    ) -> tuple[object, ...]:
+        return folder, names, steps, slow, tool
+
+    benchmark.__annotations__ = get_type_hints(benchmark, include_extras=True)
+    found = call(benchmark, "", ["here", "--names", "a", "b", "--tool", "two", "--slow"])
+    assert found == (Path("here"), ("a", "b"), 3, True, "two")
+    for wrong in (["here"], ["here", "--tool", "three"], ["here", "--tool", "one", "--names", "c"]):
+        with pytest.raises(SystemExit):
+            call(benchmark, "", wrong)
+    with pytest.raises(SystemExit):
+        call(benchmark, "What it is.", ["--help"])
+    assert "What it is." in (shown := capsys.readouterr().out) and "of a run" in shown
 
 
 def test_an_unknown_name_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,6 @@ Each loop is recorded as `npukit profile` does it, and judged. The clean loop mu
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gc
 import io
@@ -18,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -301,25 +300,24 @@ def row(name: str, expected: tuple[str, ...], advised: Advised) -> bool:
     return good
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--only", default="")
-    parser.add_argument("--keep", type=Path)
-    arguments = parser.parse_args()
-    os.environ["NPUKIT_DEVICE"] = arguments.device
+def main(
+    device: Literal["cpu", "cuda"] = "cuda" if torch.cuda.is_available() else "cpu",
+    only: str = "",
+    keep: Path | None = None,
+) -> None:
+    os.environ["NPUKIT_DEVICE"] = device
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     torch.set_num_threads(1)  # a busy machine measures itself otherwise
     began = time.perf_counter()
-    folder = arguments.keep or Path(tempfile.mkdtemp())
-    planted = {**PLANTED, **(ON_CUDA if arguments.device == "cuda" else {})}
+    folder = keep or Path(tempfile.mkdtemp())
+    planted = {**PLANTED, **(ON_CUDA if device == "cuda" else {})}
     good = 0
-    chosen = {each: codes for each, codes in planted.items() if arguments.only in each.__name__}
+    chosen = {each: codes for each, codes in planted.items() if only in each.__name__}
     print(f"{'planted':32} {'expected':16} {'step':>11}  {'found':4} first findings")
     for each, codes in chosen.items():
-        record(each, arguments.device, folder / each.__name__)
+        record(each, device, folder / each.__name__)
         good += row(each.__name__, codes, judge(read_profiles([folder / each.__name__])))
-    ranks = {name: codes for name, codes in RANKS.items() if not arguments.only}
+    ranks = {name: codes for name, codes in RANKS.items() if not only}
     if ranks:
         for name in ranks:
             (folder / name).mkdir()
@@ -327,9 +325,5 @@ def main() -> None:
     for name, codes in ranks.items():
         good += row(f"{name} (2 CPU ranks)", codes, judge(read_profiles([folder / name])))
     total = len(chosen) + len(ranks)
-    print(f"{good} of {total} as planted, {arguments.device}, {time.perf_counter() - began:.0f} s")
+    print(f"{good} of {total} as planted, {device}, {time.perf_counter() - began:.0f} s")
     sys.exit(0 if good == total else 1)
-
-
-if __name__ == "__main__":
-    main()

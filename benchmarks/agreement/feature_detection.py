@@ -13,7 +13,6 @@ The peer is the rule torch_npu 2.13 uses, given every parameter (by itself it lo
 
 from __future__ import annotations
 
-import argparse
 import copy
 import math
 import os
@@ -265,20 +264,12 @@ def show(tally: Tally) -> None:
         print(f"| {kind} | {jump} | {when} | {tried:,} | {found[0]:.1%} | {found[1]:.1%} |")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--seeds", type=int, default=3)
-    arguments = parser.parse_args()
+def main(steps: int = 200, seeds: int = 3) -> None:
     torch.set_num_threads(1)
     tally, start = Tally(), time.perf_counter()
     for name in MODELS:
         for dtype in (torch.float32, torch.bfloat16, torch.float16):
-            for seed in range(arguments.seeds):
-                one_run(name, dtype, seed, arguments.steps, tally)
+            for seed in range(seeds):
+                one_run(name, dtype, seed, steps, tally)
             print(f"{name}, {dtype}: {time.perf_counter() - start:.0f} s", flush=True)
     show(tally)
-
-
-if __name__ == "__main__":
-    main()

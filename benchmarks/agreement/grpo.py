@@ -10,7 +10,6 @@ packed, then padded. Nothing is downloaded. Aim: every loss within 1e-5.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,10 +132,7 @@ def padded(samples: list[RolloutSample]) -> dict[str, Any]:
     return made | {"advantages": torch.tensor([sample.advantage for sample in samples]), "num_items_in_batch": tokens}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=20)
-    steps = parser.parse_args().steps
+def main(steps: int = 20) -> None:
     torch.manual_seed(0)
     print(f"TRL {trl.__version__}, {steps} steps, fp32, CPU")
     worst = 0.0
@@ -152,7 +148,3 @@ def main() -> None:
                 way = "packed" if joined else "padded"
                 print(f"{loss:15} {way}: {expected[0]:.6f} → {expected[-1]:.6f}, at most {apart:.1e} apart", flush=True)
     print(f"all: at most {worst:.1e} apart")
-
-
-if __name__ == "__main__":
-    main()

@@ -10,16 +10,15 @@ OPENAPI.json is that of github.com/openai/openai-openapi, CHECKOUT a checkout (o
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from benchmarks import ROOT
 from benchmarks.tiny_server import make_adapter, make_model, served
@@ -37,12 +36,12 @@ TOOL = {
 
 
 # OpenAI's schemas ----------------------------------------------------------------------------------------------------
-def check_schema(arguments: argparse.Namespace) -> None:
+def check_schema(openapi: Path) -> None:
     """Validate answers of every kind."""
     import httpx2
     import jsonschema
 
-    spec = _with_nulls(json.loads(arguments.openapi.read_text()))
+    spec = _with_nulls(json.loads(openapi.read_text()))
     # OpenAI's own server sends null there too: in chunks before the last, and for the first token of an echoed prompt.
     choice = spec["components"]["schemas"]["CreateCompletionResponse"]["properties"]["choices"]["items"]["properties"]
     choice["finish_reason"] = {"anyOf": [choice["finish_reason"], {"type": "null"}]}
@@ -208,7 +207,7 @@ sys.meta_path.insert(0, Finder())
 """
 
 
-def run_vllm(arguments: argparse.Namespace) -> None:
+def run_vllm(checkout: Path) -> None:
     """Run the tests in a folder of their own, where `vllm` is a stub and its server fixture starts ours."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -217,7 +216,7 @@ def run_vllm(arguments: argparse.Namespace) -> None:
         for path in (*VLLM_TESTS, "tests/entrypoints/conftest.py"):
             place = folder / path
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(_source(arguments.checkout, path))
+            place.write_text(_source(checkout, path))
             for parent in place.relative_to(folder).parents:
                 if parent.name:
                     (folder / parent / "__init__.py").touch()
@@ -239,22 +238,15 @@ def _source(checkout: Path, path: str) -> str:
 
 
 # Schemathesis --------------------------------------------------------------------------------------------------------
-def run_fuzz(arguments: argparse.Namespace) -> None:
+def run_fuzz(cases: Annotated[int, "for each route"] = 40) -> None:
     """Requests made from our own description of the API, valid and not; an answer must never be a 5xx."""
     with tempfile.TemporaryDirectory() as folder:
         options = ["--served-model-name", "tiny", "--max-model-len", "256", "--timeout", "5", "--allow-adapter-changes"]
         with served(make_model(Path(folder) / "m"), options) as server:
             start = "from schemathesis.cli import schemathesis; schemathesis()"
             command = [sys.executable, "-c", start, "run", f"{server.url}/openapi.json"]
-            command += ["--checks", "not_a_server_error"]
-            command += [
-                "--phases",
-                "examples,coverage,fuzzing",
-                "--mode",
-                "all",
-                "--max-examples",
-                str(arguments.cases),
-            ]
+            command += ["--checks", "not_a_server_error", "--phases", "examples,coverage,fuzzing", "--mode", "all"]
+            command += ["--max-examples", str(cases)]
             command += ["--continue-on-failure", "--max-failures", "20", "--request-timeout", "30"]
             raise SystemExit(subprocess.run(command, check=False).returncode)
 
@@ -285,7 +277,7 @@ metric_list: [{metric: exact_match}]
 """
 
 
-def run_lm_eval(arguments: argparse.Namespace) -> None:
+def run_lm_eval() -> None:
     """The same tasks through the API and by transformers on the same weights: every score must be the same."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -349,22 +341,4 @@ def _texts(samples: list[Any]) -> list[str]:
     return [answer[0] for row in samples for answer in row["resps"] if isinstance(answer[0], str)]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = parser.add_subparsers(required=True)
-
-    def part(name: str, function: Callable[[argparse.Namespace], None]) -> argparse.ArgumentParser:
-        made = parts.add_parser(name)
-        made.set_defaults(function=function)
-        return made
-
-    part("schema", check_schema).add_argument("openapi", type=Path)
-    part("vllm", run_vllm).add_argument("checkout", type=Path)
-    part("fuzz", run_fuzz).add_argument("--cases", type=int, default=40, help="for each route")
-    part("lm-eval", run_lm_eval)
-    arguments = parser.parse_args()
-    arguments.function(arguments)
-
-
-if __name__ == "__main__":
-    main()
+COMMANDS = {"schema": check_schema, "vllm": run_vllm, "fuzz": run_fuzz, "lm-eval": run_lm_eval}

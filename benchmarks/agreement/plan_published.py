@@ -6,7 +6,6 @@ and whether the figure is inside; the first half of the rows was used to calibra
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from collections.abc import Iterator
@@ -90,7 +89,6 @@ def claims(data: dict[str, Any], folder: Path) -> Iterator[Claim]:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
     data = yaml.safe_load(DATA.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:
         rows = list(claims(data, Path(folder)))
@@ -102,7 +100,3 @@ def main() -> None:
         found = [row for row in rows if row.calibrates is half]
         print(f"{name}: {sum(row.inside for row in found)} of {len(found)} inside")
     print(f"widest range: {max(row.high / row.low for row in rows):.2f}")
-
-
-if __name__ == "__main__":
-    main()

@@ -11,7 +11,6 @@ With --msprobe (the Python of an environment with mindstudio-probe) its verdict 
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import subprocess
@@ -20,7 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from benchmarks.agreement.planted_faults import cases
@@ -138,31 +137,26 @@ class Evaluation:
         print(self.lines[-1], flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--only", default="", help="those with this in their model and name")
-    parser.add_argument("--msprobe", default="")
-    parser.add_argument("--keep", default="")
-    arguments = parser.parse_args()
+def main(
+    cases: Annotated[tuple[str, ...], CASES] = tuple(CASES),
+    only: Annotated[str, "those with this in their model and name"] = "",
+    msprobe: str = "",
+    keep: str = "",
+) -> None:
     torch.set_num_threads(1)
     began = time.time()
     with tempfile.TemporaryDirectory(prefix="precision-") as folder:
-        evaluation = Evaluation(Path(arguments.keep or folder))
-        for name in arguments.cases:
+        evaluation = Evaluation(Path(keep or folder))
+        for name in cases:
             faults, clean = CASES[name]
-            named = [evaluation.fault(fault) for fault in faults if arguments.only in f"{fault.model} {fault.name}"]
-            same = [evaluation.clean(pair) for pair in clean if arguments.only in f"{pair.model} {pair.name}"]
+            named = [evaluation.fault(fault) for fault in faults if only in f"{fault.model} {fault.name}"]
+            same = [evaluation.clean(pair) for pair in clean if only in f"{pair.model} {pair.name}"]
             print(
                 f"{name}: {sum(named)} of {len(named)} faults named, {same.count(False)} of {len(same)} clean pairs "
                 f"called different; {time.time() - began:.0f} s\n"
             )
-        if arguments.msprobe:
+        if msprobe:
             print("msprobe on the same dumps: rows, errors, warnings, first row that is not `pass`")
-            verdicts = msprobe_verdicts(arguments.msprobe, evaluation.pairs)
+            verdicts = msprobe_verdicts(msprobe, evaluation.pairs)
             for line, verdict in zip(evaluation.lines, verdicts, strict=True):
                 print(f"{line[:48]} {verdict[0]:>5} {verdict[1]:>4} {verdict[2]:>4}  {verdict[3]}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,6 @@ Nothing is downloaded. Aim: every loss within 1e-4.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -17,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import torch.distributed as dist
@@ -238,25 +237,20 @@ def compare(loss: str, folder: Path, steps: int) -> None:
         print(f"  {loss:8} {len(found)} steps, at most {worst:.1e} from TRL's ({shown})", flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--only", default=",".join(LOSSES), help="losses, as orpo,kto")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--devices", default="1")
-    parser.add_argument("--folder", type=Path, help="of the model: this is one of the ranks")
-    arguments = parser.parse_args()
-    if arguments.folder:
-        for loss in arguments.only.split(","):
-            compare(loss, arguments.folder, arguments.steps)
+def main(
+    steps: int = 30,
+    only: Annotated[str, "losses, as orpo,kto"] = ",".join(LOSSES),
+    device: str = "cpu",
+    devices: str = "1",
+    folder: Annotated[Path | None, "of the model: this is one of the ranks"] = None,
+) -> None:
+    if folder:
+        for loss in only.split(","):
+            compare(loss, folder, steps)
         return
-    print(f"TRL {trl.__version__}, {arguments.devices} x {arguments.device}, batches of {BATCH}, fp32", flush=True)
+    print(f"TRL {trl.__version__}, {devices} x {device}, batches of {BATCH}, fp32", flush=True)
     with tempfile.TemporaryDirectory() as name:
-        make_files(Path(name), BATCH * int(arguments.devices) * arguments.steps)
-        again = [sys.executable, "-m", "npukit", "run", "--device", arguments.device, "--devices", arguments.devices]
-        again += ["-m", "benchmarks.agreement.preferences", "--folder", name, "--steps", str(arguments.steps)]
-        subprocess.run([*again, "--only", arguments.only], check=True, env={**os.environ, "NPUKIT_VERBOSITY": "quiet"})
-
-
-if __name__ == "__main__":
-    main()
+        make_files(Path(name), BATCH * int(devices) * steps)
+        again = [sys.executable, "-m", "npukit", "run", "--device", device, "--devices", devices]
+        again += ["-m", "benchmarks.agreement.preferences", "--folder", name, "--steps", str(steps)]
+        subprocess.run([*again, "--only", only], check=True, env={**os.environ, "NPUKIT_VERBOSITY": "quiet"})

@@ -8,7 +8,6 @@ over the same random two-layer Qwen2 on the same rows. Nothing is downloaded.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from typing import Any
 
@@ -87,10 +86,7 @@ def losses(make_small: Callable[[Any], None] | None, steps: int, optimizer: str 
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=100)
-    steps = parser.parse_args().steps
+def main(steps: int = 100) -> None:
     print(f"bitsandbytes {bitsandbytes.__version__}")
     compare_weights()
     ours = losses(lambda base: quantize(base, "nf4"), steps)
@@ -99,7 +95,3 @@ def main() -> None:
     print(f"nf4 LoRA: loss {ours[0]:.4f} → {ours[-1]:.4f} here, {theirs[-1]:.4f} there, at most {worst:.1e} apart")
     whole, eight = losses(None, steps), losses(None, steps, "adamw_8bit")
     print(f"AdamW: loss {whole[0]:.4f} → {whole[-1]:.4f} after {steps} steps, with 8-bit states {eight[-1]:.4f}")
-
-
-if __name__ == "__main__":
-    main()

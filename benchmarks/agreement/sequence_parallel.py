@@ -8,7 +8,6 @@ rows of a step are the same, so only rounding may differ. Aim: every loss within
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import subprocess
@@ -55,26 +54,17 @@ def make(folder: Path) -> None:
     (folder / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--only", default=",".join(JOBS))
-    arguments = parser.parse_args()
+def main(device: str = "cpu", steps: int = 20, only: str = ",".join(JOBS)) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make(folder)
-        for job in arguments.only.split(","):
-            alone = losses(folder, job, arguments.device, 1, 1, 4, arguments.steps)
+        for job in only.split(","):
+            alone = losses(folder, job, device, 1, 1, 4, steps)
             for devices, shared, batch in ((2, 2, 4), (4, 4, 4), (4, 2, 2)):
-                found = losses(folder, job, arguments.device, devices, shared, batch, arguments.steps)
+                found = losses(folder, job, device, devices, shared, batch, steps)
                 worst = max(abs(a - b) for a, b in zip(alone, found, strict=True))
                 print(
-                    f"{job} on {arguments.device}: {devices} devices, rows shared by {shared}: {len(found)} losses, "
+                    f"{job} on {device}: {devices} devices, rows shared by {shared}: {len(found)} losses, "
                     f"{found[0]:.4f} → {found[-1]:.4f}, at most {worst:.1e} from those of one device",
                     flush=True,
                 )
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,6 @@ answer with, is left out and counted. Fails on a difference. No network, about f
 
 from __future__ import annotations
 
-import argparse
 import collections
 import random
 import sys
@@ -89,10 +88,8 @@ def outcome(kind: str) -> str:
     return "paged" if engine.is_paged else "own cache"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("kinds", nargs="*")
-    wanted = parser.parse_args().kinds or sorted(set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES) - BOTH_WAYS)
+def main(kinds: tuple[str, ...]) -> None:
+    wanted = kinds or sorted(set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES) - BOTH_WAYS)
     warnings.filterwarnings("ignore")
     logging.set_verbosity_error()
     torch.set_num_threads(1)
@@ -103,7 +100,3 @@ def main() -> None:
         print(f"{kind:<28} {found}", flush=True)
     print(", ".join(f"{count} {name}" for name, count in counts.most_common()))
     sys.exit("DIFFERENT" in counts)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,6 @@ an adapter are served by vLLM and by npukit's own engine, and asked the same, gr
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import socket
@@ -53,7 +52,9 @@ def answers(url: str) -> dict[tuple[str, str], list[int]]:
     return said
 
 
-def start_vllm(python: Path, model: Path, options: list[str], words: list[str]) -> tuple[subprocess.Popen[bytes], str]:
+def start_vllm(
+    python: Path, model: Path, options: list[str], words: tuple[str, ...]
+) -> tuple[subprocess.Popen[bytes], str]:
     """`npukit serve --engine vllm`, and its address once it is up."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -73,18 +74,14 @@ def start_vllm(python: Path, model: Path, options: list[str], words: list[str]) 
     raise SystemExit("vLLM did not start.")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("python", type=Path)
-    parser.add_argument("words", nargs="*")
-    arguments = parser.parse_args()
+def main(python: Path, words: tuple[str, ...]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model = make_model(folder / "model", longest=512, hidden=256)  # vLLM's heads on CPUs have 32 numbers or more
         options = [*COMMON, "--adapter", f"lora={make_adapter(model, folder / 'lora', 1)}"]
         with served(model, options) as server:
             ours = answers(server.url)
-        process, url = start_vllm(arguments.python.absolute(), model, options, arguments.words)
+        process, url = start_vllm(python.absolute(), model, options, words)
         theirs = answers(url)
         process.send_signal(signal.SIGTERM)
         code = process.wait(120)
@@ -95,7 +92,3 @@ def main() -> None:
         print(f"{served_as}: {same} of {len(QUESTIONS)} answers equal to those of npukit's engine")
     print(f"exit code after SIGTERM: {code}")
     raise SystemExit(ours != theirs or code != 0)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,13 +9,12 @@ migrated projects on simulated NPUs, and the comparison is that of verify.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from benchmarks import ROOT
 
@@ -116,10 +115,7 @@ def figures(side: Side, project: Project, work: Path) -> Figures:
     return worth_comparing(found)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", help="only the scripts of these names")
-    only = parser.parse_args().only
+def main(only: Annotated[tuple[str, ...], "only the scripts of these names"] = ()) -> None:
     caught, planted, alarms, unchanged = 0, 0, 0, 0
     for project in PROJECTS:
         if only and project.script not in only:
@@ -139,7 +135,3 @@ def main() -> None:
                 largest = max((each.largest_difference for each in compared), default=0.0)
                 print(f"{project.script:<12} {what:<42} {found:<24} largest difference {largest:.0e}", flush=True)
     print(f"caught {caught} of {planted} planted changes; called different: {alarms} of {unchanged} unchanged")
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,6 @@ NPUs. A failure counts unless the test fails on the CPU as well, or asks for a m
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import xml.etree.ElementTree
 from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
+from typing import Annotated
 
 OFFLINE = (
     "OfflineModeIsEnabled",
@@ -66,34 +66,29 @@ def last_error(text: str) -> str:
     return (lines or text.strip().splitlines() or [""])[-1][:200]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkout", type=Path)
-    parser.add_argument("--only", nargs="+", default=[""], help="files with one of these in their name")
-    parser.add_argument("--devices", type=int, default=2)
-    parser.add_argument("--limit", type=float, default=1200, help="seconds for a file")
-    given = parser.parse_args()
+def main(
+    checkout: Path,
+    only: Annotated[tuple[str, ...], "files with one of these in their name"] = ("",),
+    devices: int = 2,
+    limit: Annotated[float, "seconds for a file"] = 1200,
+) -> None:
     totals: Counter[str] = Counter()
     ours: list[str] = []
-    for file in sorted(given.checkout.glob("tests/**/test_*.py")):
-        tests = str(file.relative_to(given.checkout))
-        if not any(name in tests for name in given.only):
+    for file in sorted(checkout.glob("tests/**/test_*.py")):
+        tests = str(file.relative_to(checkout))
+        if not any(name in tests for name in only):
             continue
-        found = run(given.checkout, [tests], [f"--npu-sim={given.devices}"], given.limit)
+        found = run(checkout, [tests], [f"--npu-sim={devices}"], limit)
         counts = Counter(kind for kind, _ in found.values())
         failed = {name: why for name, (kind, why) in found.items() if kind == "failed"}
         wants_hub = {name for name, why in failed.items() if any(word in why for word in OFFLINE)}
         again = [name for name in failed if name not in wants_hub]
-        on_cpu = run(given.checkout, again, [], given.limit) if again else {}
+        on_cpu = run(checkout, again, [], limit) if again else {}
         only_here = [name for name in again if on_cpu.get(name, ("", ""))[0] != "failed"]
         counts.update({"wants a hub": len(wants_hub), "only here": len(only_here)})
         ours += [f"{name}: {last_error(failed[name])}" for name in only_here]
         totals += counts
         print(f"{tests}: {dict(counts)}", flush=True)
-    print(f"accelerate {version('accelerate')}, {given.devices} simulated NPUs: {dict(totals)}")
+    print(f"accelerate {version('accelerate')}, {devices} simulated NPUs: {dict(totals)}")
     print("\n".join(ours))
     sys.exit(len(ours) > 0)
-
-
-if __name__ == "__main__":
-    main()

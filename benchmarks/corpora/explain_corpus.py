@@ -22,7 +22,3 @@ def main() -> None:
         print(f"    {each.log.splitlines()[0][:110]}")
     missed = Counter(each.wanted for each in wrong).most_common(5)
     print("Most often missed:", ", ".join(f"{code} ({count})" for code, count in missed) or "none")
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,6 @@ model that `make demo` trains, where it is there: it is asked the demo's questio
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -20,6 +19,7 @@ import tempfile
 import time
 import urllib.request
 from pathlib import Path
+from typing import Annotated
 
 from benchmarks import ROOT
 from benchmarks.tiny_server import make_example
@@ -137,16 +137,9 @@ def use_all(only: str) -> bool:
     return wrong == 0
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="those with this in their name or command")
-    only = parser.parse_args().only
+def main(only: Annotated[str, "those with this in their name or command"] = "") -> None:
     train_all(only)
     if not (DEMO / "run").is_dir():
         print("chat, infer, export and deploy were not tried: they use the model of `make demo`")
     elif not use_all(only):
         sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()

@@ -16,7 +16,6 @@ mended that mae's README tells of. mpi4py and blobfile are stand-ins for one pro
 
 from __future__ import annotations
 
-import argparse
 import ast
 import json
 import os
@@ -28,7 +27,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from benchmarks.corpora.public_scripts.prepare import HERE, Script, scripts
 
@@ -62,7 +61,7 @@ def transfer_to_npu(before: Path, after: Path, script: Script) -> None:
     path.write_text("".join([*lines[:below], TRANSFER, *lines[below:]]))
 
 
-def vendor(tool: Path) -> Way:
+def vendors_converter(tool: Path) -> Way:
     def make(before: Path, after: Path, _: Script) -> None:
         with tempfile.TemporaryDirectory() as output:
             command = ["bash", str(tool), "-i", str(before), "-o", output, "-v", "2.8.0"]
@@ -172,46 +171,44 @@ def run_script(script: Script, checkout: Path, work: Path, ways: dict[str, tuple
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkouts", nargs="+", type=Path)
-    parser.add_argument("--packages", type=Path)
-    parser.add_argument("--vendor", type=Path)
-    parser.add_argument("--results", type=Path, default=Path("migrate_and_run.json"))
-    parser.add_argument("--only", nargs="+", default=[], help="names of scripts: these are run again")
-    parser.add_argument("--ways", nargs="+", default=[], help="columns: these alone are run")
-    arguments = parser.parse_args()
-    ways: dict[str, tuple[Way, str]] = {
+def main(
+    checkouts: tuple[Path, ...],
+    packages: Path | None = None,
+    vendor: Path | None = None,
+    results: Path = Path("migrate_and_run.json"),
+    only: Annotated[tuple[str, ...], "names of scripts: these are run again"] = (),
+    ways: Annotated[tuple[str, ...], "columns: these alone are run"] = (),
+) -> None:
+    every: dict[str, tuple[Way, str]] = {
         "npu": (migrated(Style.npu), "sim"),
         "portable": (migrated(Style.portable), "sim"),
         "portable on CPU": (migrated(Style.portable), "cpu"),
         "transfer_to_npu": (transfer_to_npu, "sim"),
     }
-    if arguments.vendor:
-        ways["vendor's converter"] = (vendor(arguments.vendor.resolve()), "sim")
-    known = json.loads(arguments.results.read_text()) if arguments.results.exists() else {}
-    checkouts = {path.name: path.resolve() for path in arguments.checkouts}
+    if vendor:
+        every["vendor's converter"] = (vendors_converter(vendor.resolve()), "sim")
+    known = json.loads(results.read_text()) if results.exists() else {}
+    by_name = {path.name: path.resolve() for path in checkouts}
     with tempfile.TemporaryDirectory(prefix="npukit-scripts-") as folder:
         work = Path(folder)
         path = [str(HERE / "stand_in"), os.environ.get("PYTHONPATH", "")]
-        if arguments.packages:
-            path.insert(0, str(packages_without_operators(arguments.packages, work)))
+        if packages:
+            path.insert(0, str(packages_without_operators(packages, work)))
         sys.path[1:1] = path[:2]
         for script in scripts():
-            chosen = script.name in arguments.only or not arguments.only
+            chosen = script.name in only or not only
             missing = {
                 name: way
-                for name, way in ways.items()
-                if (name in arguments.ways if arguments.ways else True)
-                and (name not in known.get(script.name, {}) or script.name in arguments.only)
+                for name, way in every.items()
+                if (name in ways if ways else True) and (name not in known.get(script.name, {}) or script.name in only)
             }
-            if chosen and missing and {script.checkout, script.imports or script.checkout} <= checkouts.keys():
-                first = [str(checkouts[script.imports])] if script.imports else []
+            if chosen and missing and {script.checkout, script.imports or script.checkout} <= by_name.keys():
+                first = [str(by_name[script.imports])] if script.imports else []
                 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*first, *path]))
-                found = run_script(script, checkouts[script.checkout], work, missing)
+                found = run_script(script, by_name[script.checkout], work, missing)
                 known[script.name] = {**known.get(script.name, {}), **found}
-                write_bytes(arguments.results, json.dumps(known, indent=1).encode())
-    show(known, list(ways))
+                write_bytes(results, json.dumps(known, indent=1).encode())
+    show(known, list(every))
 
 
 def show(known: dict[str, dict[str, str]], ways: list[str]) -> None:
@@ -222,7 +219,3 @@ def show(known: dict[str, dict[str, str]], ways: list[str]) -> None:
             print(f"| {script.name} | {' | '.join(cells)} |")
     right = [n for n, w in known.items() if all(w.get(c, "").startswith("same") for c in ways[:3])]
     print(f"\n{len(right)} of {len(known)} scripts train in both styles, and portably on the CPU.")
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,6 @@ package that is not installed, fails both times.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 
@@ -28,14 +27,10 @@ def loads(path: Path) -> bool:
     return "device(type=" not in text  # a torch.device, which the copy beside a run's checkpoints could not hold
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--count", type=int, default=60)
-    arguments = parser.parse_args()
-    folder, wanted = arguments.folder.resolve(), arguments.count
+def main(folder: Path, count: int = 60) -> None:
+    folder = folder.resolve()
     files = [path.relative_to(folder) for path in sorted(folder.rglob("*.py"))]
-    files = files[:: max(1, len(files) // wanted)][:wanted]
+    files = files[:: max(1, len(files) // count)][:count]
     before = [file for file in files if loads(folder / file)]
     print(f"{len(before)} of {len(files)} configurations load", flush=True)
     for style in Style:
@@ -45,7 +40,3 @@ def main() -> None:
             after = [file for file in before if loads(Path(temporary, folder.name, file))]
         print(f"{style.value}: {len(after)} of {len(before)} load after the migration", flush=True)
         print(f"  {len(migration.changes)} files changed, {len(migration.by_hand)} places left by hand", flush=True)
-
-
-if __name__ == "__main__":
-    main()

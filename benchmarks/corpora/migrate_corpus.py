@@ -14,7 +14,6 @@ measured at.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import re
 import resource
@@ -25,6 +24,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Annotated
 
 from npukit.launch.devices import choose
 from npukit.migrate import journal
@@ -66,7 +66,7 @@ def npukit(style: Style) -> Tool:
     return run
 
 
-def vendor(script: Path) -> Tool:
+def vendors_converter(script: Path) -> Tool:
     def run(source: Path, output: Path) -> tuple[int, int]:
         with tempfile.TemporaryDirectory() as folder:
             command = ["bash", str(script), "-i", str(source), "-o", folder, "-v", "2.8.0"]
@@ -181,23 +181,22 @@ def total(rows: list[tuple[Counts, float]]) -> tuple[Counts, float]:
     return Counts(*(sum(column) for column in columns)), sum(seconds for _, seconds in rows)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="+", type=Path)
-    parser.add_argument("--style", choices=[style.value for style in Style], default="portable")
-    parser.add_argument("--imports", action="store_true", help="import every touched file before and after")
-    parser.add_argument("--vendor", type=Path)
-    arguments = parser.parse_args()
+def main(
+    folders: tuple[Path, ...],
+    style: Annotated[str, [style.value for style in Style]] = "portable",
+    imports: Annotated[bool, "import every touched file before and after"] = False,
+    vendor: Path | None = None,
+) -> None:
     names = ["project", *Counts.__dataclass_fields__, "CPU s", "lines/s", "vendor"]
     print(f"| {' | '.join(names)} |\n|---|{'---:|' * (len(names) - 1)}")
     ours: list[tuple[Counts, float]] = []
     theirs: list[tuple[Counts, float]] = []
-    for folder in arguments.folders:
-        ours.append(measured(folder.resolve(), npukit(Style(arguments.style)), arguments.imports))
+    for folder in folders:
+        ours.append(measured(folder.resolve(), npukit(Style(style)), imports))
         speed: float = VENDOR_LINES_PER_SECOND
-        if arguments.vendor:
+        if vendor:
             try:
-                theirs.append(measured(folder.resolve(), vendor(arguments.vendor.resolve()), arguments.imports))
+                theirs.append(measured(folder.resolve(), vendors_converter(vendor.resolve()), imports))
                 speed = theirs[-1][0].lines / theirs[-1][1]
                 show(f"{folder.name}, vendor", *theirs[-1], None)
             except RuntimeError as error:
@@ -206,7 +205,3 @@ def main() -> None:
     if theirs:
         show("all, vendor", *total(theirs), None)
     show("all", *total(ours), total(theirs)[0].lines / total(theirs)[1] if theirs else VENDOR_LINES_PER_SECOND)
-
-
-if __name__ == "__main__":
-    main()

@@ -8,25 +8,18 @@ be run: they need a card, a second machine, or install packages.
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
+from typing import Annotated
 
 from benchmarks import ROOT
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="pages with this in their name")
-    only = parser.parse_args().only
+def main(only: Annotated[str, "pages with this in their name"] = "") -> None:
     variables = {**os.environ, "NPUKIT_ALL_GUIDES": "1"}
     chosen = f"commands_print{f' and {only}' if only else ''}"
     tests = [sys.executable, "-m", "pytest", "-v", "--no-header", "--tb=short", "tests/test_guides.py", "-k", chosen]
     code = subprocess.run(tests, cwd=ROOT, env=variables).returncode
     subprocess.run([sys.executable, "-m", "tests.test_guides"], cwd=ROOT, check=True)
     sys.exit(code)
-
-
-if __name__ == "__main__":
-    main()

@@ -121,7 +121,3 @@ def main() -> None:
             task(skill)
             os.chdir(work)
         os.chdir(home)
-
-
-if __name__ == "__main__":
-    main()

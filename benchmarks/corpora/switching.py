@@ -1,6 +1,6 @@
 """Which training examples of LLaMA-Factory and ms-swift does npukit take as they are, and do they train?
 
-    python -m benchmarks switching --llama-factory CHECKOUT --ms-swift CHECKOUT [--run] [--only NAME ...] [--json FILE]
+    python -m benchmarks switching --llama-factory CHECKOUT --ms-swift CHECKOUT [--run] [--only NAME ...]
 
 LLaMA-Factory: every YAML file below examples/ that has a `stage`. ms-swift: every sft, pt and rlhf command of the
 scripts below examples/. The scripts run in bash with nothing on PATH but a stand-in that records how it was called,
@@ -13,7 +13,6 @@ without DeepSpeed, on one device. Task, tuner, loss, optimizer, template, packin
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -25,6 +24,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
 import yaml
 from benchmarks.corpora.small_runs.examples import train_small
@@ -188,31 +188,28 @@ def _cause(text: str) -> str:
     return re.sub(r"\s+", " ", text)[:150]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--llama-factory", type=Path)
-    parser.add_argument("--ms-swift", type=Path)
-    parser.add_argument("--only", nargs="+", default=[""], help="examples with one of these in their name")
-    parser.add_argument("--list", action="store_true", help="show each example and why it was refused")
-    parser.add_argument("--run", action="store_true", help="train three steps of each accepted example")
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+def main(
+    llama_factory: Path | None = None,
+    ms_swift: Path | None = None,
+    only: Annotated[tuple[str, ...], "examples with one of these in their name"] = ("",),
+    list: Annotated[bool, "show each example and why it was refused"] = False,
+    run: Annotated[bool, "train three steps of each accepted example"] = False,
+    results: Path | None = None,
+) -> None:
     verdicts = []
-    for checkout, examples in ((arguments.llama_factory, of_llama_factory), (arguments.ms_swift, of_swift)):
-        for example in examples(checkout.absolute()) if checkout else ():
-            if not any(part in example.name for part in arguments.only):
+    for checkout, examples in ((llama_factory, of_llama_factory), (ms_swift, of_swift)):
+        if checkout is None:
+            continue
+        for example in examples(checkout.absolute()):
+            if not any(part in example.name for part in only):
                 continue
             verdicts.append(verdict := judge(example, checkout.absolute()))
-            if arguments.list:
+            if list:
                 answer = "yes" if verdict.accepted else "no "
                 print(f"{answer} {verdict.tool} {verdict.kind} {verdict.name}", *verdict.refused, sep="\n      ")
-            if arguments.run and verdict.accepted:
+            if run and verdict.accepted:
                 family, result = train_small(*example.command(), example.environ)
                 print(f"{example.tool:13} {verdict.kind:9} {example.name:60} {family:12} {result}", flush=True)
     show(verdicts)
-    if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(verdict) for verdict in verdicts], indent=1))
-
-
-if __name__ == "__main__":
-    main()
+    if results:
+        results.write_text(json.dumps([asdict(verdict) for verdict in verdicts], indent=1))

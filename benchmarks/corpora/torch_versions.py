@@ -13,7 +13,6 @@ environment when it is no longer needed.
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 import os
@@ -24,7 +23,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from benchmarks import ROOT
 
@@ -176,24 +175,19 @@ def row_of(version: str, sources: Path | None, folder: Path, remove: bool) -> di
     return row
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("versions", nargs="*", default=list(versions.TESTED))
-    parser.add_argument("--results", type=Path, default=Path("torch-versions"), help="folder for what is done")
-    parser.add_argument("--sources", type=Path, help="a clone of torch_npu's repository, for its own tests")
-    parser.add_argument("--remove", action="store_true", help="delete the environment of each version when it is done")
-    options = parser.parse_args()
-    options.results.mkdir(parents=True, exist_ok=True)
+def main(
+    only: tuple[str, ...],
+    results: Annotated[Path, "folder for what is done"] = Path("torch-versions"),
+    sources: Annotated[Path | None, "a clone of torch_npu's repository, for its own tests"] = None,
+    remove: Annotated[bool, "delete the environment of each version when it is done"] = False,
+) -> None:
+    results.mkdir(parents=True, exist_ok=True)
     print(f"{platform.machine()}, Python {platform.python_version()}, {datetime.date.today()}")
     print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
-    for version in options.versions:
-        row = row_of(version, options.sources, options.results, options.remove)
+    for version in only or versions.TESTED:
+        row = row_of(version, sources, results, remove)
         print("|", " | ".join(str(row.get(column, "")) for column in COLUMNS), "|", flush=True)
-    for kept in sorted(options.results.glob("*.json")):
+    for kept in sorted(results.glob("*.json")):
         for column, failures in json.loads(kept.read_text())["failed"].items():
             for failure in failures:
                 print(f"{kept.stem}, {column}: {failure}")
-
-
-if __name__ == "__main__":
-    main()

@@ -3,13 +3,12 @@
     python -m benchmarks unmodified_tools [--only NAME] [--at NAME=PATH ...]
 
 Every tool trains a few steps of a small chat model made on the spot. PATH is a folder for PYTHONPATH that holds the
-tool, where it is not installed: `--at LLaMA-Factory=CHECKOUT/src --at TRL=FOLDER`. A tool runs if it ends well, with
+tool, where it is not installed: `--at LLaMA-Factory=CHECKOUT/src TRL=FOLDER`. A tool runs if it ends well, with
 finite losses and its parameters on an NPU.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -19,6 +18,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from benchmarks.corpora.guides import prepare
 
@@ -120,19 +120,13 @@ def judge(tool: Tool, path: str) -> tuple[str, str]:
     return answer, f"{len(losses)} steps, loss {losses[0]:.3f} to {losses[-1]:.3f}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--only", default="", help="tools with this in their name")
-    parser.add_argument("--at", action="append", default=[], metavar="NAME=PATH")
-    options = parser.parse_args()
-    paths = dict(each.split("=", 1) for each in options.at)
+def main(
+    only: Annotated[str, "tools with this in their name"] = "", at: Annotated[tuple[str, ...], "NAME=PATH"] = ()
+) -> None:
+    paths = dict(each.split("=", 1) for each in at)
     for tool in TOOLS:
-        if options.only not in tool.name:
+        if only not in tool.name:
             continue
         path = next((paths[name] for name in paths if tool.name.startswith(name)), "")
         runs, why = judge(tool, path)
         print(f"{tool.name:24} {runs:12} {why}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

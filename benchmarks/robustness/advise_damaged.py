@@ -7,7 +7,6 @@ Without PROFILE it damages the small profiles of the tests; with some, copies of
 
 from __future__ import annotations
 
-import argparse
 import copy
 import gzip
 import json
@@ -141,22 +140,16 @@ def judged(path: Path) -> str:
         signal.alarm(0)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("profiles", nargs="*", type=Path)
-    parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-
+def main(profiles: tuple[Path, ...], count: int = 300, seed: int = 0) -> None:
     def late(*_: object) -> None:
         raise TimeoutError
 
     signal.signal(signal.SIGALRM, late)
     began, outcomes = time.perf_counter(), Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
-        sources = arguments.profiles or samples(Path(folder))
-        for number in range(arguments.count):
-            random_ = random.Random(arguments.seed + number)
+        sources = profiles or samples(Path(folder))
+        for number in range(count):
+            random_ = random.Random(seed + number)
             source = sources[number % len(sources)]
             target = Path(folder) / "damaged" / str(number) / source.name
             target.parent.mkdir(parents=True)
@@ -164,12 +157,8 @@ def main() -> None:
             outcome = judged(target)
             outcomes[outcome] += 1
             if outcome not in ("judged", "one sentence"):
-                print(f"{outcome}: {source.name}, {what}, --seed {arguments.seed + number}")
+                print(f"{outcome}: {source.name}, {what}, --seed {seed + number}")
             shutil.rmtree(target.parent)
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
-    print(f"{arguments.count} damaged profiles: {counts}; {time.perf_counter() - began:.0f} s")
+    counts = ", ".join(f"{number} {outcome}" for outcome, number in outcomes.most_common())
+    print(f"{count} damaged profiles: {counts}; {time.perf_counter() - began:.0f} s")
     sys.exit(0 if outcomes.keys() <= {"judged", "one sentence"} else 1)
-
-
-if __name__ == "__main__":
-    main()

@@ -11,7 +11,6 @@ runs are really resumed, and their final weights compared with those of the undi
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import itertools
 import os
@@ -24,6 +23,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
 from benchmarks.robustness import resume as job
 
@@ -124,13 +124,12 @@ def resume_some(output: Path, ranks: int, parallel: str, number: int, chance: ra
     return same
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parallel", nargs="+", choices=RANKS, default=["ddp", "fsdp2", "zero3"])
-    parser.add_argument("--every", type=int, default=1, help="try only every n-th of the damages")
-    parser.add_argument("--resumes", type=int, default=1, help="runs that are really resumed, of each kind of damage")
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
+def main(
+    parallel: Annotated[tuple[str, ...], RANKS] = ("ddp", "fsdp2", "zero3"),
+    every: Annotated[int, "try only every n-th of the damages"] = 1,
+    resumes: Annotated[int, "runs that are really resumed, of each kind of damage"] = 1,
+    seed: int = 0,
+) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     activate(devices=2)
     for module in ("torch._dynamo", "npukit.train.trainer"):  # every rank is a fork of this process
@@ -138,23 +137,19 @@ def main() -> None:
     warnings.simplefilter("ignore")
     sound = True
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        for parallel in arguments.parallel:
-            ranks = RANKS[parallel]
-            (Path(folder) / parallel).mkdir()
-            output = job.undisturbed(Path(folder) / parallel, ranks, STEPS, parallel=parallel)
+        for way in parallel:
+            ranks = RANKS[way]
+            (Path(folder) / way).mkdir()
+            output = job.undisturbed(Path(folder) / way, ranks, STEPS, parallel=way)
             files = [path for path in (output / NEWER).rglob("*") if path.is_file()]
             size, began = sum(path.stat().st_size for path in files), time.monotonic()
-            told = try_every_damage(output, arguments.every)
+            told = try_every_damage(output, every)
             total = sum(counted.total() for counted in told.values())
-            print(f"{parallel}, {ranks} rank{'s' * (ranks > 1)}: {len(files)} files, {size:,} bytes, ", end="")
+            print(f"{way}, {ranks} rank{'s' * (ranks > 1)}: {len(files)} files, {size:,} bytes, ", end="")
             print(f"{total:,} damages in {time.monotonic() - began:.0f} s", flush=True)
             for kind, counted in told.items():
                 print(f"  {kind}: " + ", ".join(f"{count:,} {result}" for result, count in counted.items()), flush=True)
-            chance = random.Random(arguments.seed)
+            chance = random.Random(seed)
             sound &= not any(OTHER in counted for counted in told.values())
-            sound &= resume_some(output, ranks, parallel, arguments.resumes, chance)
+            sound &= resume_some(output, ranks, way, resumes, chance)
     sys.exit(not sound)
-
-
-if __name__ == "__main__":
-    main()

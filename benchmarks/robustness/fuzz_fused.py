@@ -233,7 +233,3 @@ def main() -> None:
     torch.set_num_threads(1)
     good = [run_tests(layout) for layout in LAYOUTS]
     sys.exit(not all([*good, through_torch_npu()]))
-
-
-if __name__ == "__main__":
-    main()

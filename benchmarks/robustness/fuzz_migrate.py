@@ -8,11 +8,9 @@ code 1 if there was one.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import runpy
 import secrets
-import sys
 import time
 from pathlib import Path
 
@@ -53,25 +51,17 @@ def failure(number: int) -> tuple[str, str] | None:
     return None
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--keep", type=Path, default=TESTS / "data" / "fuzzed")
-    options = parser.parse_args()
-    batches, kept, end = 0, 0, time.monotonic() + options.seconds
+def main(seconds: float = 60, keep: Path = TESTS / "data" / "fuzzed") -> int:
+    batches, kept, end = 0, 0, time.monotonic() + seconds
     while time.monotonic() < end:
         number = secrets.randbits(32)
         batches += 1
         if failed := failure(number):
             program, trouble = failed
-            file = options.keep / f"{hashlib.sha256(program.encode()).hexdigest()[:12]}.txt"
+            file = keep / f"{hashlib.sha256(program.encode()).hexdigest()[:12]}.txt"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(program, encoding="utf-8")
             kept += 1
             print(f"seed {number}: {file}\n{program}\n{trouble}\n", flush=True)
     print(f"{batches * BATCH:,} programs or fewer, {kept} failures")
     return 1 if kept else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

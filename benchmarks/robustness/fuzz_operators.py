@@ -12,7 +12,6 @@ Exit code 1 on a finding that fuzz_operators.yaml does not list with its cause.
 
 from __future__ import annotations
 
-import argparse
 import collections
 import json
 import os
@@ -23,7 +22,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 
@@ -115,12 +114,11 @@ def cause_of(op: str, kind: str, way: str, dtype: str, how: str) -> dict[str, st
     return None
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, default=2, help="of OpInfo, for each operator and dtype")
-    parser.add_argument("--only", nargs="*", default=[], help="these operators")
-    parser.add_argument("--results", type=Path, default=Path("fuzz_operators.jsonl"))
-    arguments = parser.parse_args()
+def main(
+    samples: Annotated[int, "of OpInfo, for each operator and dtype"] = 2,
+    only: Annotated[tuple[str, ...], "these operators"] = (),
+    results: Path = Path("fuzz_operators.jsonl"),
+) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     from npukit.simulate import activate
 
@@ -129,10 +127,10 @@ def main() -> None:
     from torch.testing._internal.common_methods_invocations import op_db
 
     torch.set_num_threads(1)
-    ops = [op for op in op_db if not arguments.only or op.name in arguments.only]
-    fuzz_all(ops, arguments.samples, arguments.results)
+    ops = [op for op in op_db if not only or op.name in only]
+    fuzz_all(ops, samples, results)
     wanted = {name_of(op) for op in ops}
-    sys.exit(report([line for line in read(arguments.results) if line["op"] in wanted]))
+    sys.exit(report([line for line in read(results) if line["op"] in wanted]))
 
 
 def report(lines: list[dict[str, Any]]) -> int:
@@ -153,7 +151,3 @@ def report(lines: list[dict[str, Any]]) -> int:
         print(f"{len(found):4} operators, {found.total():4} findings; {cause}")
     print(f"{new} findings that are not listed")
     return int(new > 0)
-
-
-if __name__ == "__main__":
-    main()

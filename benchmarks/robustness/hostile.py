@@ -9,7 +9,6 @@ and it ended with a result or a sentence, not with a traceback. Prints counts, a
 
 from __future__ import annotations
 
-import argparse
 import collections
 import hashlib
 import json
@@ -23,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from benchmarks.tiny_server import make_example
 
@@ -412,19 +411,16 @@ def make_tiny(folder: Path) -> Path:
     return folder / "model"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--seconds", type=float, default=120, help="of CPU time, for one case")
-    parser.add_argument("--gigabytes", type=int, default=6)
-    arguments = parser.parse_args()
+def main(
+    only: tuple[str, ...] = (), seconds: Annotated[float, "of CPU time, for one case"] = 120, gigabytes: int = 6
+) -> None:
     counts: collections.Counter[tuple[str, bool]] = collections.Counter()
     with tempfile.TemporaryDirectory() as folder:
         TINY.append(make_tiny(Path(folder)))
         for name, (kind, _) in CASES.items():
-            if arguments.only and name not in arguments.only and kind not in arguments.only:
+            if only and name not in only and kind not in only:
                 continue
-            ended = try_case(name, arguments.seconds, arguments.gigabytes)
+            ended = try_case(name, seconds, gigabytes)
             if name in KNOWN and not ended.startswith("good"):
                 ended = f"good, as is known: {ended}: {KNOWN[name]}"
             counts[kind, ended.startswith("good")] += 1
@@ -432,7 +428,3 @@ def main() -> None:
     for kind in dict.fromkeys(kind for kind, _ in counts):
         print(f"{kind}: {counts[kind, True]} good, {counts[kind, False]} not")
     sys.exit(any(number for (_, good), number in counts.items() if not good))
-
-
-if __name__ == "__main__":
-    main()

@@ -10,7 +10,6 @@ at a time, and are removed.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import subprocess
@@ -18,6 +17,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Annotated
 
 from benchmarks import ROOT
 from benchmarks.tiny_server import make_model
@@ -82,11 +82,7 @@ def shown(use: Use) -> str:
     return re.sub(r"\{folder\}/|[{}]", "", use.words)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--extra", nargs="+", default=["base", *EXTRAS], choices=["base", *EXTRAS])
-    parser.add_argument("--torch", default="2.13.0")
-    arguments = parser.parse_args()
+def main(extra: Annotated[tuple[str, ...], ["base", *EXTRAS]] = ("base", *EXTRAS), torch: str = "2.13.0") -> None:
     table: dict[str, dict[str, str]] = {}
     with tempfile.TemporaryDirectory(prefix="install-matrix-") as temporary:
         folder = Path(temporary)
@@ -95,14 +91,10 @@ def main() -> None:
         model = make_model(folder / "model")
         pip(Path(sys.executable), "wheel", "-q", "--no-deps", "-w", str(folder), str(ROOT))
         wheel = next(folder.glob("npukit-*.whl"))
-        for extra in arguments.extra:
-            with tempfile.TemporaryDirectory(prefix=f"install-{extra}-") as place:
-                table[extra] = try_extra(extra, Path(place), wheel, arguments.torch, model)
+        for name in extra:
+            with tempfile.TemporaryDirectory(prefix=f"install-{name}-") as place:
+                table[name] = try_extra(name, Path(place), wheel, torch, model)
     print(f"| use | {' | '.join(table)} |\n|---{'|---' * len(table)}|")
-    for use in table[arguments.extra[0]]:
+    for use in table[extra[0]]:
         print(f"| {use} | {' | '.join(found[use] for found in table.values())} |")
     sys.exit(any(FAILS in found.values() for found in table.values()))
-
-
-if __name__ == "__main__":
-    main()

@@ -18,7 +18,6 @@ On a busy machine give it shared memory of its own, as root:
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import random
@@ -30,6 +29,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from benchmarks.tiny_server import make_example
 
@@ -149,14 +149,15 @@ def prepare(work: Path) -> None:
     make_example(work / "chat")
 
 
-def end_every_command(arguments: argparse.Namespace) -> bool:
+def end_every_command(only: Annotated[tuple[str, ...], "these commands"] = ()) -> int:
+    random.seed(0)
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         prepare(work)
         print(f"{'command':<10}{'end':>6}{'error':>7}{'SIGTERM':>9}{'SIGKILL':>9}{'next':>6}", flush=True)
         for name, case in cases(work).items():
-            if arguments.only and name not in arguments.only:
+            if only and name not in only:
                 continue
             ended = [end(work, case.short, None, 0), end(work, case.wrong, None, 0)]
             ended += [end(work, case.long, each, case.seconds) for each in (signal.SIGTERM, signal.SIGKILL)]
@@ -169,7 +170,7 @@ def end_every_command(arguments: argparse.Namespace) -> bool:
             failures += bool(wrong)
             if wrong or ended[3]:
                 print(f"    left: {', '.join(sorted({*wrong, *ended[3]}))}", flush=True)
-    return failures == 0
+    return failures
 
 
 def start_npu_run(cache: Path, script: Path, mark: str, steps: int) -> subprocess.Popen[bytes]:
@@ -202,38 +203,24 @@ def kill_npu_run(number: int, cache: Path, script: Path) -> str:
     return ", ".join([f"process {process}" for process in left] + files)
 
 
-def kill_npu_runs(arguments: argparse.Namespace) -> bool:
+def kill_npu_runs(runs: int = 100) -> bool:
     from npukit.simulate import build
 
+    random.seed(0)
     ready = build.ensure()
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
         cache, script = Path(folder, "cache"), Path(folder, "train.py")
         script.write_text(NPU_SCRIPT)
         shutil.copytree(ready.cache, cache, copy_function=os.link, symlinks=True)
-        for number in range(1, arguments.runs + 1):
+        for number in range(1, runs + 1):
             left_over = kill_npu_run(number, cache, script)
             failures += bool(left_over)
             print(f"{number}: {'left ' + left_over if left_over else 'clean'}", flush=True)
         works = start_npu_run(cache, script, "last", steps=3).wait() == 0
     outcome = "works" if works else "FAILS"
-    print(f"{arguments.runs} runs killed: {failures} left something behind; the next run {outcome}")
-    return works and failures == 0
+    print(f"{runs} runs killed: {failures} left something behind; the next run {outcome}")
+    return failures > 0 or not works
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ways = parser.add_subparsers(required=True)
-    commands = ways.add_parser("commands")
-    commands.add_argument("--only", nargs="*", help="these commands")
-    commands.set_defaults(run=end_every_command)
-    kills = ways.add_parser("kills")
-    kills.add_argument("--runs", type=int, default=100)
-    kills.set_defaults(run=kill_npu_runs)
-    arguments = parser.parse_args()
-    random.seed(0)
-    sys.exit(not arguments.run(arguments))
-
-
-if __name__ == "__main__":
-    main()
+COMMANDS = {"commands": end_every_command, "kills": kill_npu_runs}

@@ -9,7 +9,6 @@ fails with a traceback, another exit code, more than a line, after 20 seconds of
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import io
 import json
@@ -317,10 +316,7 @@ def outcome(arguments: list[str], folder: Path) -> tuple[int, str]:
     return os.waitstatus_to_exitcode(status), said.read_text(errors="replace")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--only", default="")
-    only = parser.parse_args().only
+def main(only: str = "") -> None:
     root = Path(tempfile.mkdtemp(prefix="precision-broken-"))
     for name, scale in (("left", "1"), ("right", "2")):
         subprocess.run([sys.executable, "-c", RECORD, str(root / name), scale], check=True)
@@ -351,7 +347,3 @@ def main() -> None:
     compared = codes[0] + codes[1]
     print(f"{total} broken dumps: {codes[2]} refused in a sentence, {compared} compared as far as they go, {bad} wrong")
     shutil.rmtree(root)
-
-
-if __name__ == "__main__":
-    main()

@@ -21,8 +21,8 @@ infer: `npukit infer` with a tiny model on the CPU samples answers to 200 rows; 
 
 from __future__ import annotations
 
-import argparse
 import collections
+import contextlib
 import ctypes
 import importlib
 import json
@@ -36,9 +36,9 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from benchmarks.robustness.killing.grpo import prepare_grpo, train_grpo
 from benchmarks.tiny_server import make_example
@@ -214,13 +214,11 @@ def undisturbed(folder: Path, ranks: int, steps: int, **more: Any) -> Path:
     return output
 
 
-def kill_and_resume(folder: Path, ranks: int, arguments: argparse.Namespace) -> bool:
+def kill_and_resume(folder: Path, ranks: int, times: int, steps: int, seed: int, **more: Any) -> bool:
     """Whether a run that is killed so often ends as an undisturbed one."""
-    steps, seed = arguments.steps, arguments.seed * 1000
-    more = {"parallel": arguments.parallel, "job": train_grpo if arguments.task == "grpo" else train}
     expected, disturbed = undisturbed(folder, ranks, steps, **more), folder / f"disturbed-{ranks}"
     began, kills = time.monotonic(), 0
-    while kills < arguments.kills and attempt(disturbed, ranks, steps, kill_seed=seed + kills, **more):
+    while kills < times and attempt(disturbed, ranks, steps, kill_seed=seed * 1000 + kills, **more):
         kills += 1
     if failed := attempt(disturbed, ranks, steps, **more):
         sys.exit(f"the resumed run failed: {failed}")
@@ -231,7 +229,7 @@ def kill_and_resume(folder: Path, ranks: int, arguments: argparse.Namespace) -> 
         f"{time.monotonic() - began:.0f} s; final weights {'bit-identical' if same else 'DIFFER'}",
         flush=True,
     )
-    return same and kills == arguments.kills
+    return same and kills == times
 
 
 def draw_fault(chance: random.Random, ranks: int) -> str:
@@ -267,17 +265,15 @@ def flip_a_bit(output: Path, chance: random.Random) -> bool:
     return True
 
 
-def train_through_faults(
-    number: int, folder: Path, arguments: argparse.Namespace, counts: collections.Counter[str]
-) -> str:
+def train_through_faults(number: int, folder: Path, steps: int, seed: int, counts: collections.Counter[str]) -> str:
     """One run: what became of it, in capitals where it should not have."""
-    chance = random.Random(f"{arguments.seed}-{number}")
+    chance = random.Random(f"{seed}-{number}")
     ranks = 1 + number % 2
     output = folder / f"run-{number}"
     unnamed, last, flips = [], "", 0
     for turn in range(ATTEMPTS + 4):
         fault = draw_fault(chance, ranks) if turn < ATTEMPTS else ""
-        failed = attempt(output, ranks, arguments.steps, fault=fault)
+        failed = attempt(output, ranks, steps, fault=fault)
         kind = fault.replace("=", "@").partition("@")[0] or "none"
         counts[f"{kind} {'stopped' if failed else 'went through'}"] += 1
         counts["slow streams beside"] += "slow" in fault
@@ -297,24 +293,49 @@ def train_through_faults(
     return "equal" if same else ("differs, after a flipped bit that nobody noticed" if flips else "DIFFERS")
 
 
-def with_kills(folder: Path, arguments: argparse.Namespace) -> bool:
-    if arguments.task == "grpo":
-        prepare_grpo(folder)
-    results = [kill_and_resume(folder, ranks, arguments) for ranks in arguments.ranks]
-    return all(results)
+@contextlib.contextmanager
+def training_folder(device: str, ranks: int) -> Iterator[Path]:
+    """A folder to train in, once this process has what every attempt, which is a fork of it, would have to import."""
+    os.environ |= {"OMP_NUM_THREADS": "1", "HCCL_EXEC_TIMEOUT": "20"}
+    if device == "sim":
+        from npukit.simulate import activate
+
+        activate(devices=ranks)
+    for module in ("torch._dynamo", "npukit.train.trainer", "npukit.rl.rollouts", "npukit.llm.finetune.train"):
+        importlib.import_module(module)
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
-def with_faults(folder: Path, arguments: argparse.Namespace) -> bool:
+def with_kills(
+    kills: int = 20,
+    steps: int = 150,
+    ranks: tuple[int, ...] = (1, 2),
+    device: Literal["cpu", "sim"] = "cpu",
+    task: Literal["regression", "grpo"] = "regression",
+    parallel: Annotated[str, "ddp, or with --device sim: fsdp2, zero2, zero3"] = "ddp",
+    seed: int = 0,
+) -> bool:
+    more = {"parallel": parallel, "job": train_grpo if task == "grpo" else train}
+    with training_folder(device, max(ranks)) as folder:
+        if task == "grpo":
+            prepare_grpo(folder)
+        results = [kill_and_resume(folder, count, kills, steps, seed, **more) for count in ranks]
+    return not all(results)
+
+
+def with_faults(runs: int = 50, steps: int = 200, seed: int = 0) -> bool:
     counts: collections.Counter[str] = collections.Counter()
     ends: collections.Counter[str] = collections.Counter()
-    for ranks in (1, 2):
-        undisturbed(folder, ranks, arguments.steps, fault="")
-    for number in range(arguments.runs):
-        outcome = train_through_faults(number, folder, arguments, counts)
-        ends[outcome.partition(":")[0]] += 1
-        print(f"{number:3}: {outcome}", flush=True)
+    with training_folder("sim", 2) as folder:
+        for ranks in (1, 2):
+            undisturbed(folder, ranks, steps, fault="")
+        for number in range(runs):
+            outcome = train_through_faults(number, folder, steps, seed, counts)
+            ends[outcome.partition(":")[0]] += 1
+            print(f"{number:3}: {outcome}", flush=True)
     print(json.dumps({"attempts": dict(sorted(counts.items())), "runs": dict(ends)}, indent=1))
-    return not any(end.isupper() for end in ends)
+    return any(end.isupper() for end in ends)
 
 
 def start_infer(model: Path, data: Path, output: Path) -> subprocess.Popen[bytes]:
@@ -338,15 +359,21 @@ def answered(part: Path) -> int:
     return sum(file.read_bytes().count(b"\n") for file in part.glob("rows-*"))
 
 
-def infer_with_kills(folder: Path, arguments: argparse.Namespace) -> bool:
-    model, data, pick = make_example(folder), folder / "rows.jsonl", random.Random(arguments.seed)
+def infer_with_kills(kills: int = 20, seed: int = 0) -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        return not kill_infer(Path(folder), kills, random.Random(seed))
+
+
+def kill_infer(folder: Path, times: int, pick: random.Random) -> bool:
+    """Whether `npukit infer` that is killed so often writes what an undisturbed one does."""
+    model, data = make_example(folder), folder / "rows.jsonl"
     data.write_text("".join(json.dumps({"prompt": f"Question number {n}?"}) + "\n" for n in range(INFER_ROWS)))
     whole, disturbed = folder / "whole.jsonl", folder / "killed.jsonl"
     assert start_infer(model, data, whole).wait() == 0
     part, kills = folder / "killed.jsonl.part", 0
-    while kills < arguments.kills:
+    while kills < times:
         process, before = start_infer(model, data, disturbed), answered(part)
-        wait = before + pick.randint(1, max(1, (INFER_ROWS - before) // (arguments.kills - kills + 1)))
+        wait = before + pick.randint(1, max(1, (INFER_ROWS - before) // (times - kills + 1)))
         while answered(part) < wait and process.poll() is None:
             time.sleep(0.005)
         time.sleep(pick.random() / 20)
@@ -362,38 +389,4 @@ def infer_with_kills(folder: Path, arguments: argparse.Namespace) -> bool:
     return same
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ways = parser.add_subparsers(required=True)
-    for name, run in (("kills", with_kills), ("faults", with_faults), ("infer", infer_with_kills)):
-        way = ways.add_parser(name)
-        way.set_defaults(run=run, device="cpu", ranks=[2])
-        way.add_argument("--seed", type=int, default=0)
-        if name == "faults":
-            way.set_defaults(device="sim")
-            way.add_argument("--runs", type=int, default=50)
-            way.add_argument("--steps", type=int, default=200)
-        else:
-            way.add_argument("--kills", type=int, default=20)
-        if name == "kills":
-            way.add_argument("--steps", type=int, default=150)
-            way.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
-            way.add_argument("--device", choices=["cpu", "sim"], default="cpu")
-            way.add_argument("--task", choices=["regression", "grpo"], default="regression")
-            way.add_argument("--parallel", default="ddp", help="ddp, or with --device sim: fsdp2, zero2, zero3")
-    arguments = parser.parse_args()
-    os.environ |= {"OMP_NUM_THREADS": "1", "HCCL_EXEC_TIMEOUT": "20"}
-    if arguments.device == "sim":
-        from npukit.simulate import activate
-
-        activate(devices=max(arguments.ranks))
-    if arguments.run is not infer_with_kills:
-        # Every attempt is a fork that has these already; its optimizer would import dynamo.
-        for module in ("torch._dynamo", "npukit.train.trainer", "npukit.rl.rollouts", "npukit.llm.finetune.train"):
-            importlib.import_module(module)
-    with tempfile.TemporaryDirectory() as folder:
-        sys.exit(not arguments.run(Path(folder), arguments))
-
-
-if __name__ == "__main__":
-    main()
+COMMANDS = {"kills": with_kills, "faults": with_faults, "infer": infer_with_kills}

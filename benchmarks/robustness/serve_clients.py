@@ -10,7 +10,6 @@ engine in this process. At the end the server gets SIGTERM, and every answer tha
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 import signal
@@ -206,12 +205,8 @@ def run(clients: int, seconds: float) -> Tally:
     return tally
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=300)
-    arguments = parser.parse_args()
-    tally = run(arguments.clients, arguments.seconds)
+def main(clients: int = 64, seconds: float = 300) -> None:
+    tally = run(clients, seconds)
     for kind, number in sorted(tally.counts.items()):
         print(f"{kind:16} {number}")
     settled = tally.memory[len(tally.memory) // 5 :]
@@ -220,7 +215,3 @@ def main() -> None:
     )
     print(f"wrong            {len(tally.wrong)}", *tally.wrong[:10], sep="\n  ")
     raise SystemExit(bool(tally.wrong))
-
-
-if __name__ == "__main__":
-    main()

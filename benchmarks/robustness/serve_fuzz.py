@@ -12,7 +12,6 @@ be JSON. Everything is drawn from the seed.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import random
@@ -265,27 +264,17 @@ def schemas_of(suite: Path) -> list[Any]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=5000)
-    parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--schemas", type=Path)
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-    schemas = schemas_of(arguments.schemas) if arguments.schemas else []
+def main(requests: int = 5000, clients: int = 64, schemas: Path | None = None, seed: int = 0) -> None:
+    tried = schemas_of(schemas) if schemas else []
     with tempfile.TemporaryDirectory() as name, served(make_model(Path(name), longest=2048)) as server:
         before = server.resident()
-        fuzzed = fuzz(server.url, arguments.requests, arguments.clients, schemas, arguments.seed)
+        fuzzed = fuzz(server.url, requests, clients, tried, seed)
         tally = asyncio.run(fuzzed)
         print(f"memory           {before / 2**20:.0f} MiB before, {server.resident() / 2**20:.0f} after")
-    print(f"schemas          {len(schemas) + len(SCHEMAS)}")
+    print(f"schemas          {len(tried) + len(SCHEMAS)}")
     print("statuses        ", *(f"{status}: {number}" for status, number in sorted(tally.statuses.items())))
     for kind, seconds in (("alone", tally.quiet), ("meanwhile", tally.under_fire)):
         cuts = statistics.quantiles(seconds, n=100)
         print(f"honest {kind:9} {len(seconds)} answers, {cuts[49]:.2f} s in the median, {cuts[98]:.2f} s at 99%")
     print(f"wrong            {len(tally.wrong)}", *tally.wrong[:20], sep="\n  ")
     raise SystemExit(bool(tally.wrong))
-
-
-if __name__ == "__main__":
-    main()

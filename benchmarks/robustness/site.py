@@ -9,14 +9,13 @@ Markdown copy and its line in llms.txt. --pictures keeps screenshots of some pag
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
 import time
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import unquote
 
 from benchmarks import ROOT
@@ -159,22 +158,17 @@ def in_a_browser(site: Path, pictures: Path | None) -> list[str]:
         driver.quit()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--site", type=Path, default=ROOT / "site", help="what make docs has written")
-    parser.add_argument("--pictures", type=Path, help="where screenshots are kept")
-    options = parser.parse_args()
-    site = options.site.resolve()
+def main(
+    site: Annotated[Path, "what make docs has written"] = ROOT / "site",
+    pictures: Annotated[Path | None, "where screenshots are kept"] = None,
+) -> None:
+    site = site.resolve()
     if not (site / "index.html").is_file():
         sys.exit(f"{site} has no index.html: run make docs first")
     links, broken = broken_links(site)
     lacking = without_markdown(site)
-    wrong = in_a_browser(site, options.pictures)
+    wrong = in_a_browser(site, pictures)
     print(f"{sum(1 for _ in site.rglob('*.html'))} pages, {links} links, {len(broken)} of them broken")
     for problem in (*broken, *(f"{page}: no Markdown or not in llms.txt" for page in lacking), *wrong):
         print(f"  {problem}")
     sys.exit(bool(broken or lacking or wrong))
-
-
-if __name__ == "__main__":
-    main()

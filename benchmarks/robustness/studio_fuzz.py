@@ -8,7 +8,6 @@ outside. Every route is asked with hostile paths, types, lengths and encodings, 
 
 from __future__ import annotations
 
-import argparse
 import collections
 import contextlib
 import http.client
@@ -69,12 +68,8 @@ def body(pick: random.Random) -> bytes:
     return json.dumps(made).encode()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--requests", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    pick = random.Random(given.seed)
+def main(requests: int = 2000, seed: int = 0) -> None:
+    pick = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         outside, work = Path(folder), Path(folder) / "work"
         (work / "project").mkdir(parents=True)
@@ -96,7 +91,7 @@ def main() -> None:
         csrf = json.loads(ask(address.netloc, "GET", "/api/session", {"Authorization": f"Bearer {token}"}, b"")[1])[
             "csrf"
         ]
-        for number in range(given.requests):
+        for number in range(requests):
             path, method = pick.choice(known)
             if pick.random() < 0.08:
                 method = pick.choice(["PUT", "DELETE", "OPTIONS", "HEAD", "POST", "GET", "TRACE"])
@@ -126,7 +121,7 @@ def main() -> None:
         said = server.stderr.read()
         server.wait()
         after = {file: file.stat().st_mtime_ns for file in outside.iterdir() if file != work}
-    print(f"{given.requests} requests to {len(known)} routes: {dict(sorted(counts.items()))}")
+    print(f"{requests} requests to {len(known)} routes: {dict(sorted(counts.items()))}")
     print(f"alive at the end: {alive}; outside unchanged: {before == after}; tracebacks: {said.count('Traceback')}")
     print("\n".join(failures[:20]) or "no 5xx, nothing outside was read")
     if failures:
@@ -144,7 +139,3 @@ def ask(host: str, method: str, path: str, headers: dict[str, str], sent: bytes)
         return 0, b""  # refused before it was a request
     finally:
         connection.close()
-
-
-if __name__ == "__main__":
-    main()

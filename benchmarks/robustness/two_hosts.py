@@ -8,7 +8,6 @@ or a cut, both hosts must end with HCCL's own error before the time limit, and l
 
 from __future__ import annotations
 
-import argparse
 import base64
 import contextlib
 import json
@@ -20,6 +19,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Annotated
 
 import torch
 from benchmarks.robustness.left_behind import MARK, processes
@@ -175,28 +175,20 @@ def disturb(script: Path, way: str, number: int) -> tuple[str, float, bool, int]
     return what, seconds, named == (2 if what == "cut" else max(1, named)), left
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--faults", type=int, default=20)
-    parser.add_argument("--ways", nargs="*", choices=WAYS, default=WAYS)
-    options = parser.parse_args()
+def main(faults: int = 20, ways: Annotated[tuple[str, ...], WAYS] = WAYS) -> None:
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "train.py"
         script.write_text(SCRIPT)
-        for way in options.ways:
+        for way in ways:
             with two_hosts() as hosts:
                 for launcher in LAUNCHERS:
                     equal = "equal" if compare(hosts, script, way, launcher) else "NO"
                     print(f"{way:6} {launcher:9} two hosts of two against one of four: {equal}", flush=True)
         results = []
-        for number in range(options.faults):
+        for number in range(faults):
             way = WAYS[number // 2 % len(WAYS)]
             what, seconds, named, left = disturb(script, way, number)
             results.append(named and not left)
             print(f"{way:6} {what:4} both ended after {seconds:5.1f} s, HCCL's error: {named}, left behind: {left}",
                   flush=True)  # fmt: skip
-        print(f"{sum(results)} of {options.faults} faults ended well")
-
-
-if __name__ == "__main__":
-    main()
+        print(f"{sum(results)} of {faults} faults ended well")

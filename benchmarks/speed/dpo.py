@@ -12,7 +12,6 @@ keeps all activations, TRL computes them again) and then as the other does.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import os
@@ -20,11 +19,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
-from benchmarks.contest import result, result_of
+from benchmarks.contest import result, results
 
 from npukit.facts.models import known_model
 
@@ -43,7 +42,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 COMMON = {"tie_word_embeddings": False, "max_position_embeddings": 32768, "bos_token_id": None, "eos_token_id": None}
 PAIRS, LONGEST, RATE = 8, 2048, 1e-4
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-QUIET = {**os.environ, "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "1"}
+QUIET = {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "1"}
 Pair = tuple[list[int], list[int], list[int]]
 
 
@@ -65,7 +64,7 @@ def wait() -> float:
     return time.perf_counter()
 
 
-def with_npukit(shape: dict[str, Any], batch: int, steps: int, warm: int, recompute: bool) -> None:
+def with_npukit(shape: dict[str, Any], batch: int, steps: int, warm: int, recompute: bool) -> dict[str, float]:
     from npukit.llm.config.options import Config
     from npukit.llm.data.collate import Collator
     from npukit.llm.data.encode import SEPARATOR, Encoded
@@ -132,10 +131,10 @@ def with_npukit(shape: dict[str, Any], batch: int, steps: int, warm: int, recomp
     seconds = times[-1] - times[warm * PAIRS // batch]
     counted = tokens_in(made[warm * PAIRS : -batch])
     with_reference = seconds + of_reference * counted / tokens_in(made)
-    result(counted / seconds, with_reference=counted / with_reference)
+    return result(counted / seconds, with_reference=counted / with_reference)
 
 
-def with_trl(shape: dict[str, Any], batch: int, steps: int, warm: int, checkpointing: bool) -> None:
+def with_trl(shape: dict[str, Any], batch: int, steps: int, warm: int, checkpointing: bool) -> dict[str, float]:
     from datasets import Dataset
     from peft import LoraConfig
     from torch.utils.data import SequentialSampler
@@ -186,10 +185,10 @@ def with_trl(shape: dict[str, Any], batch: int, steps: int, warm: int, checkpoin
         own = {"train_dataset": Dataset.from_list(data), "processing_class": words, "peft_config": adapter}
         InOrder(model, args=options, callbacks=[Clock()], **own).train()
         ended = wait()
-    result(tokens_in(made[warm * PAIRS :]) / (ended - times[warm]))
+    return result(tokens_in(made[warm * PAIRS :]) / (ended - times[warm]))
 
 
-def contestants(shape: dict[str, Any]) -> dict[str, Callable[[], None]]:
+def contestants(shape: dict[str, Any]) -> dict[str, Callable[[], dict[str, float]]]:
     return {
         "npukit, 4 pairs x 2": functools.partial(with_npukit, shape, 4, 12, 4, False),
         "npukit, 4 pairs x 2, recomputing activations": functools.partial(with_npukit, shape, 4, 12, 4, True),
@@ -200,21 +199,13 @@ def contestants(shape: dict[str, Any]) -> dict[str, Callable[[], None]]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=SHAPES, default="qwen2-7b")
-    parser.add_argument("--run", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    runners = contestants(SHAPES[options.shape])
-    if options.run:
-        runners[options.run]()
-        return
+def main(shape: Annotated[str, SHAPES] = "qwen2-7b") -> None:
+    os.environ |= QUIET
     device = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
     print(f"{device}, torch {torch.__version__}\n| | tokens/s | with the reference | npukit is | peak GiB |")
     print("|---|---|---|---|---|", flush=True)
     ours = 0.0
-    for name in runners:
-        got = result_of(__file__, "--shape", options.shape, "--run", name, env=QUIET)
+    for name, got in results(contestants(SHAPES[shape])):
         if "failed" in got:
             print(f"| {name} | failed: {got['failed']} |", flush=True)
             continue
@@ -224,7 +215,3 @@ def main() -> None:
         print(
             f"| {name} | {speed:,.0f} | {whole:,.0f} | {ours / whole:.2f} times | {got['peak_gib']:.1f} |", flush=True
         )
-
-
-if __name__ == "__main__":
-    main()

@@ -8,7 +8,6 @@ With --peer, PEFT's merge_and_unload does the same, which takes as much memory a
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import shutil
@@ -16,6 +15,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Annotated
 
 from npukit.facts.models import known_model
 
@@ -86,23 +86,17 @@ def measure(name: str, command: list[str]) -> None:
     print(f"{name}: exit {done.returncode}, {time.monotonic() - start:.0f} s, peak {peak:.2f} GiB; {told}", flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="is made, and removed at the end")
-    parser.add_argument("--model", default="Qwen2-7B", help="the shape")
-    parser.add_argument("--peer", action="store_true")
-    arguments = parser.parse_args()
-    folder = arguments.folder
-    shapes = make_model(folder / "model", arguments.model)
+def main(
+    folder: Annotated[Path, "is made, and removed at the end"],
+    model: Annotated[str, "the shape"] = "Qwen2-7B",
+    peer: bool = False,
+) -> None:
+    shapes = make_model(folder / "model", model)
     make_adapter(folder / "lora", folder / "model", shapes)
     command = ["export", str(folder / "lora"), "--output", str(folder / "merged")]
     measure("npukit export", [sys.executable, "-m", "npukit", *command])
     shutil.rmtree(folder / "merged", ignore_errors=True)
-    if arguments.peer:
+    if peer:
         places = [str(folder / name) for name in ("model", "lora", "peer")]
         measure("PEFT merge_and_unload", [sys.executable, "-c", PEER, *places])
     shutil.rmtree(folder)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,12 +9,12 @@ before), and a reward that costs nothing, so that sampling and learning are what
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Annotated
 
 from benchmarks.speed.serve import SHAPES
 from benchmarks.speed.serve_http import save
@@ -27,32 +27,30 @@ def ends_evenly(prompts, completions, **columns):
 STEPS, WARM = 4, 2
 
 
-def main() -> None:
+def main(
+    shape: Annotated[str, SHAPES] = "small",
+    prompts: Annotated[int, "in a step"] = 64,
+    answers: Annotated[int, "to each prompt"] = 8,
+    length: Annotated[int, "tokens of an answer"] = 512,
+    batch: Annotated[int, "answers that are learned from at once"] = 16,
+    device: str = "cpu",
+) -> None:
     """Train for a few steps, and print the phases of the last ones."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=SHAPES, default="small")
-    parser.add_argument("--prompts", type=int, default=64, help="in a step")
-    parser.add_argument("--answers", type=int, default=8, help="to each prompt")
-    parser.add_argument("--length", type=int, default=512, help="tokens of an answer")
-    parser.add_argument("--batch", type=int, default=16, help="answers that are learned from at once")
-    parser.add_argument("--device", default="cpu")
-    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        save(arguments.shape, folder / "model")
+        save(shape, folder / "model")
         make_tokenizer().save_pretrained(folder / "model")  # one for text, with a chat template
         (folder / "rewards.py").write_text(REWARDS)
-        rows = [{"prompt": f"What is {number} times {number + 1}?"} for number in range(arguments.prompts)]
+        rows = [{"prompt": f"What is {number} times {number + 1}?"} for number in range(prompts)]
         (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        subprocess.run(_command(folder, arguments), check=True)
+        subprocess.run(_command(folder, prompts, answers, length, batch, device), check=True)
         lines = [json.loads(line) for line in (folder / "output" / "log.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "time/generation" in line][WARM:]
-    _show(steps, arguments.prompts * arguments.answers)
+    _show(steps, prompts * answers)
 
 
-def _command(folder: Path, arguments: argparse.Namespace) -> list[str]:
-    answers = arguments.prompts * arguments.answers
-    batch = min(arguments.batch, answers)
+def _command(folder: Path, prompts: int, answers: int, length: int, batch: int, device: str) -> list[str]:
+    batch = min(batch, prompts * answers)
     options = {
         "task": "grpo",
         "model.path": folder / "model",
@@ -60,17 +58,17 @@ def _command(folder: Path, arguments: argparse.Namespace) -> list[str]:
         "tuning.rank": 16,
         "data.train": folder / "rows.jsonl",
         "rewards.plugins": folder / "rewards.py",
-        "grpo.num_generations": arguments.answers,
-        "grpo.max_completion_length": arguments.length,
+        "grpo.num_generations": answers,
+        "grpo.max_completion_length": length,
         "training.output": folder / "output",
         "training.batch_size": batch,
-        "training.accumulation": answers // batch,
+        "training.accumulation": prompts * answers // batch,
         "training.max_steps": STEPS,
         "training.log_every": 1,
         "training.plot": "false",
     }
     words = [f"{name}={value}" for name, value in options.items()]
-    return [sys.executable, "-m", "npukit", "train", *words, "--device", arguments.device]
+    return [sys.executable, "-m", "npukit", "train", *words, "--device", device]
 
 
 def _show(steps: list[dict[str, float]], answers: int) -> None:
@@ -80,7 +78,3 @@ def _show(steps: list[dict[str, float]], answers: int) -> None:
     for name, value in sorted(means.items()):
         print(f"{name}: {value:.4g}")
     print(f"{tokens:,.0f} tokens a step; sampling {tokens / means['time/sampling']:,.0f} tokens/s")
-
-
-if __name__ == "__main__":
-    main()

@@ -77,7 +77,3 @@ def main() -> None:
             f"computed again {more / python:.2f} times ({recomputed})",
             flush=True,
         )
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """Hold what a walk predicts against what a GPU needs: peak memory and time of a step, for plain transformers jobs.
 
-    npukit run --device sim --compute shapes -m benchmarks.speed.plan predict     # writes plan.json; needs no GPU
-    PYTHONPATH=src python -m benchmarks plan                                      # on a machine with a GPU
+    npukit run --device sim --compute shapes -m benchmarks plan --predict     # writes plan.json; needs no GPU
+    PYTHONPATH=src python -m benchmarks plan                                   # on a machine with a GPU
 
 The same jobs run in both: first on a simulated NPU where nothing is computed, watched by the observer of `npukit plan`,
 then for real. Aims: the peak within 5% in 10 of 12 jobs; the time of a step within 25%, after two other jobs have shown
@@ -15,14 +15,13 @@ times as long. How many times, one such product is asked for (`odd_width`).
 
 from __future__ import annotations
 
-import argparse
 import gc
 import itertools
 import json
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
@@ -157,7 +156,7 @@ def linear_as_on_cuda(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor 
     return result.view(*x.shape[:-1], -1)
 
 
-def predict() -> None:
+def predict_all() -> None:
     """Walk through every job on a simulated NPU, one after the other."""
     from npukit.performance.plan.observe import Observer, WalkIsOver
     from npukit.performance.plan.operators import flops_of, kind_of
@@ -246,7 +245,7 @@ def measure(job: Job, steps: int = 9) -> tuple[int, float]:
     return torch.cuda.max_memory_allocated(), times[len(times) // 2]
 
 
-def main() -> None:
+def compare() -> None:
     from npukit.facts.planning import planning, speed_of
     from npukit.performance.plan.work import PlannedWork, step_time
 
@@ -295,7 +294,6 @@ def main() -> None:
 
 SHARES = {"compute": 0.7, "attention": 0.5, "memory": 0.7}  # of the peaks, before calibration
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=["predict", "measure"], default="measure")
-    predict() if parser.parse_args().what == "predict" else main()
+
+def main(predict: Annotated[bool, "write what is predicted, on a simulated NPU"] = False) -> None:
+    predict_all() if predict else compare()

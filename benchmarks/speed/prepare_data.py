@@ -9,18 +9,18 @@ the faster of the others. LLaMA-Factory takes part if it can be imported (its sr
 
 from __future__ import annotations
 
-import argparse
+import functools
 import importlib.util
 import json
 import os
 import random
 import resource
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.contest import results
 from benchmarks.tiny_server import make_tokenizer
 
 CUTOFF = 512
@@ -81,31 +81,12 @@ WAYS = {"npukit": npukit, "datasets": datasets, "llama_factory": llama_factory}
 
 
 def measure(way: str, rows: Path, workers: int) -> tuple[float, int]:
-    """CPU seconds of one preparation beyond the imports, and the tokens it gave; its output goes to a log."""
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.speed.prepare_data",
-        "--workers",
-        str(workers),
-        "--one",
-        way,
-        str(rows),
-    ]
-    variables = {**os.environ, "NPUKIT_CACHE": str(rows.parent / way), "HF_DATASETS_CACHE": str(rows.parent / "hf")}
-    with (rows.parent / f"{way}.log").open("w") as log:
-        done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, stderr=log, text=True, check=False)
-    if done.returncode:
-        sys.exit((rows.parent / f"{way}.log").read_text())
-    seconds, tokens = done.stdout.split()[-2:]
-    return float(seconds), int(tokens)
-
-
-def one(way: str, rows: Path, workers: int) -> None:
+    """CPU seconds of one preparation beyond the imports, and the tokens it gave."""
+    os.environ |= {"NPUKIT_CACHE": str(rows.parent / way), "HF_DATASETS_CACHE": str(rows.parent / "hf")}
     tokenizer = make_tokenizer(texts(2000, 4, 25, seed=1), words=8000)
     before = cpu_seconds()
     tokens = WAYS[way](rows, tokenizer, workers)
-    print(cpu_seconds() - before, tokens)
+    return cpu_seconds() - before, tokens
 
 
 def cpu_seconds() -> float:
@@ -114,28 +95,19 @@ def cpu_seconds() -> float:
     return sum(used.ru_utime + used.ru_stime for used in both)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--one", nargs=2, metavar=("WAY", "FILE"), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.one:
-        return one(arguments.one[0], Path(arguments.one[1]), arguments.workers)
+def main(rows: int = 100_000, workers: int = 1) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        rows = Path(folder) / "rows.jsonl"
-        questions, answers = texts(arguments.rows, 4, 12, seed=1), texts(arguments.rows, 5, 25, seed=2)
-        with rows.open("w") as file:
+        path = Path(folder) / "rows.jsonl"
+        questions, answers = texts(rows, 4, 12, seed=1), texts(rows, 5, 25, seed=2)
+        with path.open("w") as file:
             for question, answer in zip(questions, answers, strict=True):
                 file.write(json.dumps({"instruction": question, "input": "", "output": answer}) + "\n")
         ways = [way for way in WAYS if way != "llama_factory" or importlib.util.find_spec("llamafactory")]
         taken = {}
-        for way in ways:
-            taken[way], tokens = measure(way, rows, arguments.workers)
-            speed = arguments.rows / taken[way]
+        for way, result in results({way: functools.partial(measure, way, path, workers) for way in ways}):
+            if "failed" in result:
+                sys.exit(result["failed"])
+            taken[way], tokens = result
+            speed = rows / taken[way]
             print(f"{way:<16}{taken[way]:7.1f} CPU s {speed:9,.0f} rows a CPU second {tokens:12,} tokens", flush=True)
     print(f"npukit takes 1/{min(taken[way] for way in ways[1:]) / taken['npukit']:.1f} of the faster of the others")
-
-
-if __name__ == "__main__":
-    main()

@@ -10,7 +10,6 @@ bf16 and seconds by the clock; else on one thread of the CPU, in fp32 and CPU se
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import re
 import textwrap
@@ -90,32 +89,22 @@ def answered(model: Any, requests: list[Request], lookup: int) -> tuple[list[lis
     return ids, passes, clock() - began
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--lookup", type=int, default=8)
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--width", type=int, default=768)
-    parser.add_argument("--tokens", type=int, default=60)
-    given = parser.parse_args()
+def main(lookup: int = 8, layers: int = 4, width: int = 768, tokens: int = 60) -> None:
     torch.set_num_threads(1)
     print(f"{'answer':<13}{'how':<21}{'tokens':>7}{'passes':>12}{'seconds':>16}{'faster':>8}  equal")
     for kind, (asked, wanted) in texts().items():
         ids = {word: number for number, word in enumerate(dict.fromkeys(WORD.findall(asked + wanted)))}
         prompt, answer = ([ids[word] for word in WORD.findall(text)] for text in (asked, wanted))
-        model = model_that_says(prompt, answer[: given.tokens], given.layers, given.width)
+        model = model_that_says(prompt, answer[:tokens], layers, width)
         for name, temperature, clients in (("greedy, 1 client", 0, 1), ("drawn, 1 client", 1, 1), ("drawn, 4", 1, 4)):
             requests = [
-                Request(tuple(prompt), SamplingParams(temperature=temperature, seed=seed, max_tokens=given.tokens))
+                Request(tuple(prompt), SamplingParams(temperature=temperature, seed=seed, max_tokens=tokens))
                 for seed in range(clients)
             ]
             plain, passes, seconds = answered(model, requests, 0)
-            said, fewer, less = answered(model, requests, given.lookup)
+            said, fewer, less = answered(model, requests, lookup)
             print(
                 f"{kind:<13}{name:<21}{sum(map(len, said)):>7}{f'{passes} to {fewer}':>12}"
                 f"{f'{seconds:.2f} to {less:.2f}':>16}{seconds / less:>8.2f}  {said == plain}",
                 flush=True,
             )
-
-
-if __name__ == "__main__":
-    main()

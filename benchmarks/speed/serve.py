@@ -10,12 +10,11 @@ all ways do the same work, greedily. On a GPU with the shapes of Qwen2 and Qwen3
 
 from __future__ import annotations
 
-import argparse
 import functools
 import random
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from benchmarks.speed.peers import vllm_peer
@@ -47,38 +46,39 @@ SAMPLING: dict[str, dict[str, Any]] = {
 }
 ROUNDS = 3  # so many requests each client sends, on average
 BANDWIDTH = 4.3e12  # bytes a second that one H200 copies, as measured
+Lengths = tuple[int, int]  # of a prompt and of an answer, on average
 Work = list[tuple[tuple[int, ...], int]]  # prompts, and how long each answer is to be
 
 
-def main() -> None:
+def main(
+    shape: Annotated[str, SHAPES] = "small",
+    requests: tuple[int, ...] = (64,),
+    peers: Annotated[tuple[str, ...], PEERS] = (),
+    vllm: Annotated[str, "vLLM beside it: a folder with its packages, or `pip`"] = "",
+    prompt: Annotated[int, "mean length of a prompt"] = 256,
+    answer: Annotated[int, "mean length of an answer"] = 256,
+    quantization: Annotated[Literal["w8a8"] | None, "linear layers of npukit's engine in 8 bits"] = None,
+    load: Annotated[bool, "time to first token at half of the capacity, too"] = False,
+    sample: Annotated[bool, "also with tokens that are drawn"] = False,
+) -> None:
     """Run the engine and the peers, and print a table."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--shape", choices=SHAPES, default="small")
-    parser.add_argument("--requests", type=int, nargs="+", default=[64])
-    parser.add_argument("--peers", nargs="*", choices=PEERS, default=[])
-    parser.add_argument("--vllm", metavar="FOLDER", help="vLLM beside it: a folder with its packages, or `pip`")
-    parser.add_argument("--prompt", type=int, default=256, help="mean length of a prompt")
-    parser.add_argument("--answer", type=int, default=256, help="mean length of an answer")
-    parser.add_argument("--quantization", choices=["w8a8"], help="linear layers of npukit's engine in 8 bits")
-    parser.add_argument("--load", action="store_true", help="time to first token at half of the capacity, too")
-    parser.add_argument("--sample", action="store_true", help="also with tokens that are drawn")
-    arguments = parser.parse_args()
-    vllm = run_vllm(arguments) if arguments.vllm else {}
+    lengths = prompt, answer
+    theirs = run_vllm(vllm, shape, requests, lengths, sample) if vllm else {}
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = make_model(arguments.shape, device)
+    model = make_model(shape, device)
     words = model.config.vocab_size
-    print(f"{arguments.shape} shape, {model.dtype}, {device}, torch {torch.__version__}", flush=True)
-    works = {count: make_work(count * ROUNDS, arguments, words) for count in arguments.requests}
+    print(f"{shape} shape, {model.dtype}, {device}, torch {torch.__version__}", flush=True)
+    works = {count: make_work(count * ROUNDS, lengths, words) for count in requests}
     few = min(works)
-    peers = {name: measured(PEERS[name], model, works[few][:few]) for name in arguments.peers}
+    by_peer = {name: measured(PEERS[name], model, works[few][:few]) for name in peers}
     sizes: dict[str, Any] = {"max_model_len": 2048, "max_num_seqs": max(works), "gpu_memory_utilization": 0.85}
-    engine = Engine(model, EngineOptions(**sizes, quantization=arguments.quantization))
+    engine = Engine(model, EngineOptions(**sizes, quantization=quantization))
     print(f"  {model.get_memory_footprint() / 2**30:.1f} GiB of weights", flush=True)
     start = time.perf_counter()
     engine.warm_up()
     print(f"  warmed up in {time.perf_counter() - start:.0f} s", flush=True)
     for count, work in works.items():
-        run_engine(engine, make_work(count + 1, arguments, words), count)  # other prompts: none is in the cache later
+        run_engine(engine, make_work(count + 1, lengths, words), count)  # other prompts: none is in the cache later
         ours = measured(lambda _, each, count=count: run_engine(engine, each, count), model, work)  # type: ignore[misc]
         share = (
             f", {ours * step_bound(model, work[:count]) / count:.0%} of the bandwidth bound"
@@ -86,36 +86,36 @@ def main() -> None:
             else ""
         )
         print(f"npukit, {count} clients at once: {ours:,.0f} tokens/s{share}", flush=True)
-        if count in vllm:
-            print(f"  {ours / vllm[count]:.2f} times vLLM ({vllm[count]:,.0f})", flush=True)
-        for name, theirs in peers.items():
-            print(f"  {ours / theirs:.1f} times {name} ({theirs:,.0f}, {few} requests)", flush=True)
-        if arguments.load:
-            others = make_work(count * 2 + 1, arguments, words)
+        if count in theirs:
+            print(f"  {ours / theirs[count]:.2f} times vLLM ({theirs[count]:,.0f})", flush=True)
+        for name, rate in by_peer.items():
+            print(f"  {ours / rate:.1f} times {name} ({rate:,.0f}, {few} requests)", flush=True)
+        if load:
+            others = make_work(count * 2 + 1, lengths, words)
             print(f"  time to first token, 99th percentile, at half of that: {first_token(engine, others, ours):.3f} s")
-        if arguments.sample and count == few:
+        if sample and count == few:
             for number, (name, settings) in enumerate(SAMPLING.items(), start=1):
-                others = make_work(count * ROUNDS + number, arguments, words)
+                others = make_work(count * ROUNDS + number, lengths, words)
                 run = functools.partial(run_engine, at_once=count, settings=settings)
                 print(f"  {name}:", flush=True)
-                run(engine, make_work(count + number + 1, arguments, words))  # kernels are compiled at their first use
+                run(engine, make_work(count + number + 1, lengths, words))  # kernels are compiled at their first use
                 rate = measured(lambda _, each, run=run: run(engine, each), model, others)  # type: ignore[misc]
                 print(f"  {rate / ours:.2f} of greedy", flush=True)
 
 
-def run_vllm(arguments: argparse.Namespace) -> dict[int, float]:
+def run_vllm(folder: str, shape: str, clients: tuple[int, ...], lengths: Lengths, sample: bool) -> dict[int, float]:
     """Output tokens a second of vLLM's engine by the number of clients; the same work, after as much warming up."""
-    config = make_config(arguments.shape)
+    config = make_config(shape)
     runs = []
-    for count in arguments.requests:
+    for count in clients:
         for requests in (count + 1, count * ROUNDS):
-            work = make_work(requests, arguments, config.vocab_size)
+            work = make_work(requests, lengths, config.vocab_size)
             runs.append({"clients": count, "temperature": 0.0, "work": work})
-    if arguments.sample:
-        work = make_work(min(arguments.requests) * ROUNDS + 1, arguments, config.vocab_size)
-        runs.append({"clients": min(arguments.requests), "temperature": 0.8, "work": work})
+    if sample:
+        work = make_work(min(clients) * ROUNDS + 1, lengths, config.vocab_size)
+        runs.append({"clients": min(clients), "temperature": 0.8, "work": work})
     architectures = {"architectures": [AutoModelForCausalLM._model_mapping[type(config)].__name__]}
-    rates = vllm_peer.engine_rates(arguments.vllm, {**config.to_dict(), **architectures}, runs)
+    rates = vllm_peer.engine_rates(folder, {**config.to_dict(), **architectures}, runs)
     for rate in rates:
         print(f"  {rate}", flush=True)
     return {rate["clients"]: rate["tokens_per_second"] for rate in rates if not rate["temperature"]}
@@ -135,17 +135,14 @@ def make_model(shape: str, device: torch.device) -> Any:
         return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
 
 
-def make_work(count: int, arguments: argparse.Namespace, words: int) -> Work:
+def make_work(count: int, lengths: Lengths, words: int) -> Work:
     """Requests whose lengths vary by half around the mean; the same for the same count, and others for another."""
     draw = random.Random(count)
 
     def length(mean: int) -> int:
         return draw.randint(mean // 2, mean * 3 // 2)
 
-    return [
-        (tuple(draw.randrange(words) for _ in range(length(arguments.prompt))), length(arguments.answer))
-        for _ in range(count)
-    ]
+    return [(tuple(draw.randrange(words) for _ in range(length(lengths[0]))), length(lengths[1])) for _ in range(count)]
 
 
 def measured(run: Callable[[Any, Work], int], model: Any, work: Work) -> float:
@@ -282,6 +279,3 @@ PEERS: dict[str, Callable[[Any, Work], int]] = {
     "compiled": compiled,
     "continuous": continuous,
 }
-
-if __name__ == "__main__":
-    main()

@@ -12,7 +12,6 @@ that arrive at random times, at half and at 90% of what npukit reached before.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -21,14 +20,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import torch
 from benchmarks.speed.peers import vllm_peer
-from benchmarks.speed.serve import ROUNDS, SHAPES, Work, make_model, make_work
+from benchmarks.speed.serve import ROUNDS, SHAPES, Lengths, Work, make_model, make_work
 from benchmarks.tiny_server import served
 
 CLIENT_PROCESSES = 4
@@ -86,13 +85,12 @@ def load_process(url: str, work: Work, clients: int) -> tuple[int, list[float]]:
     return asyncio.run(load(url, work, clients))
 
 
-def measure(url: str, arguments: argparse.Namespace, words: int) -> float:
+def measure(url: str, clients: int, lengths: Lengths, words: int) -> float:
     """Output tokens a second that the clients counted; prints them with the times to the first token."""
-    clients = arguments.clients
     processes = min(CLIENT_PROCESSES, clients)
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         for count in (clients + 1, clients * ROUNDS):  # the first ones only warm up
-            work = make_work(count, arguments, words)
+            work = make_work(count, lengths, words)
             shares = [(url, work[part::processes], clients // processes) for part in range(processes)]
             start = time.perf_counter()
             answers = pool.starmap(load_process, shares)
@@ -108,16 +106,16 @@ def measure(url: str, arguments: argparse.Namespace, words: int) -> float:
     return tokens / seconds
 
 
-def bench(url: str, model: Path, arguments: argparse.Namespace, rate: float) -> None:
+def ask_by_vllm(url: str, model: Path, vllm: str, clients: int, mean: Lengths, rate: float) -> None:
     """vLLM's own load generator against this server, with Poisson arrivals; its summary."""
-    lengths = ["--random-input-len", str(arguments.prompt), "--random-output-len", str(arguments.answer)]
-    count = arguments.clients * ROUNDS
+    lengths = ["--random-input-len", str(mean[0]), "--random-output-len", str(mean[1])]
+    count = clients * ROUNDS
     command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "bench", "serve", "--base-url", url, "--model", "m"]
     command += ["--tokenizer", str(model), "--dataset-name", "random", *lengths, "--random-range-ratio", "0.5"]
     command += ["--ignore-eos", "--num-prompts", str(count), "--disable-tqdm", "--percentile-metrics", "ttft,tpot,itl"]
     for share in (0.5, 0.9):
-        per_second = share * rate / arguments.answer
-        environment = vllm_peer.environment(arguments.vllm)
+        per_second = share * rate / mean[1]
+        environment = vllm_peer.environment(vllm)
         done = subprocess.run(
             [*command, "--request-rate", f"{per_second:.2f}"], env=environment, capture_output=True, text=True
         )
@@ -126,49 +124,41 @@ def bench(url: str, model: Path, arguments: argparse.Namespace, rate: float) -> 
         print(f"  vllm bench serve at {share:.0%} ({per_second:.1f} requests/s):\n    {lines}", flush=True)
 
 
-def main() -> None:
+def main(
+    shape: Annotated[str, SHAPES] = "small",
+    clients: int = 16,
+    device: str = "cpu",
+    prompt: Annotated[int, "mean length of a prompt"] = 256,
+    answer: Annotated[int, "mean length of an answer"] = 256,
+    vllm: Annotated[str, "vLLM beside it: a folder with its packages, or `pip`"] = "",
+    bench: Annotated[bool, "vLLM's load generator against each server, too"] = False,
+) -> None:
     """Serve, ask, print."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--shape", choices=SHAPES, default="small")
-    parser.add_argument("--clients", type=int, default=16)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--prompt", type=int, default=256, help="mean length of a prompt")
-    parser.add_argument("--answer", type=int, default=256, help="mean length of an answer")
-    parser.add_argument("--vllm", metavar="FOLDER", help="vLLM beside it: a folder with its packages, or `pip`")
-    parser.add_argument("--bench", action="store_true", help="vLLM's load generator against each server, too")
-    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        words = save(arguments.shape, folder).vocab_size
+        words = save(shape, folder).vocab_size
         torch.cuda.empty_cache()
-        servers: dict[str, Callable[..., contextlib.AbstractContextManager[str]]] = {"npukit": served_by_npukit}
-        if arguments.vllm:
-            servers["vLLM"] = served_by_vllm
+        servers: dict[str, contextlib.AbstractContextManager[str]] = {
+            "npukit": served_by_npukit(folder, device, clients)
+        }
+        if vllm:
+            servers["vLLM"] = vllm_peer.served_by_vllm(vllm, folder, clients)
         rates: dict[str, float] = {}
-        for server, started in servers.items():
-            print(f"{server}, Qwen2 {arguments.shape} shape on {arguments.device}:", flush=True)
-            with started(folder, arguments) as url:
-                rates[server] = measure(url, arguments, words)
-                if arguments.bench:
-                    bench(url, folder, arguments, rates["npukit"])
+        for server, running in servers.items():
+            print(f"{server}, Qwen2 {shape} shape on {device}:", flush=True)
+            with running as url:
+                rates[server] = measure(url, clients, (prompt, answer), words)
+                if bench:
+                    ask_by_vllm(url, folder, vllm, clients, (prompt, answer), rates["npukit"])
         if "vLLM" in rates:
             print(f"{rates['npukit'] / rates['vLLM']:.2f} times vLLM")
 
 
 @contextlib.contextmanager
-def served_by_npukit(folder: Path, arguments: argparse.Namespace) -> Iterator[str]:
+def served_by_npukit(folder: Path, device: str, clients: int) -> Iterator[str]:
     """`npukit serve`, and its address."""
-    options = ["--device", arguments.device, "--served-model-name", "m", "--max-model-len", "2048", "--no-key"]
+    options = ["--device", device, "--served-model-name", "m", "--max-model-len", "2048", "--no-key"]
     start = time.perf_counter()
-    with served(folder, [*options, "--max-num-seqs", str(arguments.clients)]) as server:
+    with served(folder, [*options, "--max-num-seqs", str(clients)]) as server:
         print(f"  npukit serve answers after {time.perf_counter() - start:.0f} s", flush=True)
         yield server.url
-
-
-def served_by_vllm(folder: Path, arguments: argparse.Namespace) -> contextlib.AbstractContextManager[str]:
-    """vLLM's own server, and its address."""
-    return vllm_peer.served_by_vllm(arguments.vllm, folder, arguments.clients)
-
-
-if __name__ == "__main__":
-    main()

@@ -8,7 +8,6 @@ Aim: under 60 s, under 2 GiB of host memory per rank. The peak is what torch.npu
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import subprocess
@@ -63,13 +62,11 @@ def step() -> None:
         dist.destroy_process_group()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--devices", type=int, nargs="+", default=[1, 8])
-    for devices in parser.parse_args().devices:
-        print(f"Qwen2-7B shape, LoRA, {TOKENS} tokens, {devices} simulated 910B3{', FSDP2' if devices > 1 else ''}")
+def main(devices: tuple[int, ...] = (1, 8)) -> None:
+    for count in devices:
+        print(f"Qwen2-7B shape, LoRA, {TOKENS} tokens, {count} simulated 910B3{', FSDP2' if count > 1 else ''}")
         command = [sys.executable, "-m", "npukit", "run", "--device", "sim", "--card", "910B3"]
-        command += ["--devices", str(devices), "--compute", "shapes", __file__, "step"]
+        command += ["--devices", str(count), "--compute", "shapes", __file__]
         start = time.perf_counter()
         subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
         print(
@@ -78,4 +75,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    step() if sys.argv[1:] == ["step"] else main()
+    step()

@@ -8,7 +8,6 @@ fp16. All run in this one process, in turn, and are measured in CPU time: what e
 
 from __future__ import annotations
 
-import argparse
 import platform
 import statistics
 import time
@@ -66,13 +65,7 @@ def medians(runs: Mapping[str, Run], rounds: int) -> dict[str, float]:
     return {name: statistics.median(of_run) for name, of_run in seconds.items()}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--layers", type=int, default=6)
-    parser.add_argument("--batch", type=int, default=8)
-    arguments = parser.parse_args()
-    rounds, layers, batch = arguments.rounds, arguments.layers, arguments.batch
+def main(rounds: int = 5, layers: int = 6, batch: int = 8) -> None:
     print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}")
     print(f"GPT-2 {layers}x{WIDTH}, {batch}x{SEQUENCE} tokens, one training step (aim: at most 1.3 times)")
     steps = {"plain CPU eager, fp32": training_step(layers, batch, "cpu")}
@@ -86,7 +79,3 @@ def main() -> None:
     cpu_seconds, npu_seconds = medians({device: small_op(device) for device in ("cpu", "npu")}, 10 * rounds).values()
     print(f"  plain CPU eager {cpu_seconds * 1e3:7.2f} us")
     print(f"  simulated NPU   {npu_seconds * 1e3:7.2f} us   {npu_seconds / cpu_seconds:.2f} times")
-
-
-if __name__ == "__main__":
-    main()

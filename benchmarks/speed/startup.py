@@ -7,7 +7,6 @@ Prints the ratio of medians; the aim is at most 2.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import subprocess
 import sys
@@ -22,10 +21,7 @@ def seconds(command: list[str]) -> float:
     return time.perf_counter() - began
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=15)
-    runs = parser.parse_args().runs
+def main(runs: int = 15) -> None:
     commands = {"import typer, rich.console": PEER}
     for option in ("--help", "--version"):
         commands[f"npukit {option}"] = [sys.executable, "-m", "npukit", option]
@@ -35,7 +31,3 @@ def main() -> None:
     peer = medians["import typer, rich.console"]
     for name, median in medians.items():
         print(f"{name:<28} {median * 1000:6.0f} ms   {median / peer:.2f} times")
-
-
-if __name__ == "__main__":
-    main()

@@ -11,7 +11,6 @@ accessibility, light and dark.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -27,20 +26,15 @@ from typing import Any
 PAGES = ("machine", "port", "data", "train", "runs", "chat", "eval", "export", "precision", "performance", "run")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--runs", type=int, default=300)
-    parser.add_argument("--steps", type=int, default=100_000)
-    parser.add_argument("--axe", type=Path)
-    given = parser.parse_args()
+def main(runs: int = 300, steps: int = 100_000, axe: Path | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        write_runs(Path(folder), given.runs, given.steps)
+        write_runs(Path(folder), runs, steps)
         command = [sys.executable, "-m", "npukit", "studio", folder, "--port", "0"]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert server.stdout
         address = server.stdout.readline().split()[-1]
         try:
-            measure(address, server.pid, given.runs, given.axe)
+            measure(address, server.pid, runs, axe)
         finally:
             server.terminate()
             server.wait()
@@ -149,7 +143,3 @@ def check_accessibility(browser: Any, origin: str, axe: str, theme: str) -> None
             nodes = "; ".join(node["html"][:120] for node in each["nodes"][:3])
             print(f"  {page} ({theme}): {each['impact']}: {each['id']}: {nodes}")
         print(f"axe-core, {page}, {theme}: {len(worst)} serious, {len(found['violations'])} in all")
-
-
-if __name__ == "__main__":
-    main()

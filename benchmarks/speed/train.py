@@ -10,7 +10,6 @@ a step. Padding does not count as a token. Every contestant runs in a process of
 
 from __future__ import annotations
 
-import argparse
 import functools
 import importlib.util
 import json
@@ -19,11 +18,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
-from benchmarks.contest import result, result_of
+from benchmarks.contest import result, results
 
 from npukit.facts.models import known_model
 
@@ -51,6 +50,8 @@ QWEN3_MOE = {
 QWEN2_FLOPS = 4 * 7.07e9  # a token: forward and backward through frozen weights, the embedding's table left out
 PACK = 4096
 PADDING = 0
+JOBS = ("gpt2", "gpt2_as_nanogpt", "qwen2", "qwen3_moe")
+Result = dict[str, float]
 
 
 def ceiling() -> float:
@@ -102,7 +103,7 @@ class Packs:
 
 def train_with_npukit(
     shape: dict[str, Any], rows: Sequence[np.ndarray[Any, Any]], length: int, tuning: str, batch: int
-) -> None:
+) -> Result:
     from npukit.llm.config.options import Config
     from npukit.llm.data.collate import Collator, tokens, weight
     from npukit.llm.finetune.train import make_model
@@ -142,22 +143,22 @@ def train_with_npukit(
         trainer.train()
         lines = [json.loads(line) for line in Path(folder, "log.jsonl").read_text().splitlines()]
     speeds = [line["items_per_second"] for line in lines if "items_per_second" in line][-2:]
-    result(float(np.mean(speeds)))
+    return result(float(np.mean(speeds)))
 
 
-def npukit_gpt2(shape: dict[str, Any]) -> None:
+def npukit_gpt2(shape: dict[str, Any]) -> Result:
     rows = list(np.random.default_rng(0).integers(0, 50000, (640, 1024)).astype(np.int32))
-    train_with_npukit(shape, rows, 1024, "full", 32)
+    return train_with_npukit(shape, rows, 1024, "full", 32)
 
 
-def npukit_lora(shape: dict[str, Any]) -> None:
-    train_with_npukit(shape, rows_of_random_length(1000), PACK, "lora", 1)
+def npukit_lora(shape: dict[str, Any]) -> Result:
+    return train_with_npukit(shape, rows_of_random_length(1000), PACK, "lora", 1)
 
 
 # the others
 
 
-def nanogpt(checkout: Path, bias: bool) -> None:
+def nanogpt(checkout: Path, bias: bool) -> Result:
     """Its own model, optimizer and loop body, compiled, as its train.py has them; GPT-2 is the one with biases."""
     spec = importlib.util.spec_from_file_location("nanogpt", checkout / "model.py")
     assert spec and spec.loader
@@ -180,12 +181,12 @@ def nanogpt(checkout: Path, bias: bool) -> None:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    result(32 * 1024 / timed(step, warm=10, runs=30))
+    return result(32 * 1024 / timed(step, warm=10, runs=30))
 
 
 def transformers_trainer(
     model: Any, rows: Sequence[np.ndarray[Any, Any]], batch: int, accumulation: int, **more: Any
-) -> None:
+) -> Result:
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
     steps, warm = more.pop("steps"), more.pop("warm")
@@ -223,28 +224,28 @@ def transformers_trainer(
         data: Any = [{"input_ids": row} for row in rows]
         Trainer(model=model, args=arguments, train_dataset=data, data_collator=padded, callbacks=[Clock()]).train()
     used = rows[warm * batch * accumulation : steps * batch * accumulation]
-    result(sum(map(len, used)) / (times[-1] - times[warm - 1]))
+    return result(sum(map(len, used)) / (times[-1] - times[warm - 1]))
 
 
-def transformers_gpt2(shape: dict[str, Any]) -> None:
+def transformers_gpt2(shape: dict[str, Any]) -> Result:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     rows = list(np.random.default_rng(0).integers(0, 50000, (32 * 30, 1024)).astype(np.int32))
     model = GPT2LMHeadModel(GPT2Config(**shape)).cuda()
-    transformers_trainer(model, rows, 32, 1, steps=30, warm=10, torch_compile=True)
+    return transformers_trainer(model, rows, 32, 1, steps=30, warm=10, torch_compile=True)
 
 
-def transformers_lora(shape: dict[str, Any], batch: int, accumulation: int) -> None:
+def transformers_lora(shape: dict[str, Any], batch: int, accumulation: int) -> Result:
     from peft import LoraConfig, get_peft_model
     from transformers import AutoConfig, AutoModelForCausalLM
 
     with torch.device("cuda"):
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**shape), dtype=torch.bfloat16)
     model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=8, lora_alpha=16, target_modules="all-linear"))
-    transformers_trainer(model, rows_of_random_length(16 * 8), batch, accumulation, steps=8, warm=2)
+    return transformers_trainer(model, rows_of_random_length(16 * 8), batch, accumulation, steps=8, warm=2)
 
 
-def contestants(checkout: Path) -> dict[str, dict[str, Callable[[], None]]]:
+def contestants(checkout: Path) -> dict[str, dict[str, Callable[[], Result]]]:
     return {
         "gpt2": {
             "npukit": functools.partial(npukit_gpt2, GPT2),
@@ -278,8 +279,7 @@ def run_all(checkout: Path, only: str | None) -> Iterator[str]:
             continue
         yield f"\n{job}\n| | tokens/s | npukit is | peak GiB |\n|---|---|---|---|"
         ours = 0.0
-        for name in runners:
-            got = result_of(__file__, "--nanogpt", str(checkout), "--run", job, name)
+        for name, got in results(runners):
             if "failed" in got:
                 yield f"| {name} | failed: {got['failed']} | | |"
                 continue
@@ -291,18 +291,6 @@ def run_all(checkout: Path, only: str | None) -> Iterator[str]:
                 yield f"| (of the ceiling: {share:.0%}) | | | |"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nanogpt", type=Path, required=True)
-    parser.add_argument("--only", choices=["gpt2", "gpt2_as_nanogpt", "qwen2", "qwen3_moe"])
-    parser.add_argument("--run", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.run:
-        contestants(options.nanogpt)[options.run[0]][options.run[1]]()
-        return
-    for line in run_all(options.nanogpt, options.only):
+def main(*, nanogpt: Path, only: Annotated[str | None, JOBS] = None) -> None:
+    for line in run_all(nanogpt, only):
         print(line, flush=True)
-
-
-if __name__ == "__main__":
-    main()

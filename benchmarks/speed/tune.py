@@ -9,7 +9,6 @@ tokenizer trained on the same data. What `npukit tune` prints is the result.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -38,25 +37,15 @@ def make_model(folder: Path, data: Path, layers: int) -> None:
     make_tokenizer(texts, words=16000).save_pretrained(folder)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("llama_factory", type=Path)
-    parser.add_argument("--layers", type=int, default=36)
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--folder", type=Path, default=Path("tuned"))
-    wanted = parser.parse_args()
-    data = wanted.llama_factory.resolve() / "data"
-    model = wanted.folder.resolve() / "model"
+def main(llama_factory: Path, layers: int = 36, steps: int = 8, folder: Path = Path("tuned")) -> None:
+    data = llama_factory.resolve() / "data"
+    model = folder.resolve() / "model"
     if not model.exists():
-        make_model(model, data, wanted.layers)
-    changes = [f"model_name_or_path={model}", f"dataset_dir={data}", f"output_dir={wanted.folder / 'output'}"]
-    files = ["--trials", str(wanted.folder / "trials"), "--output", str(wanted.folder / "tuned.yaml")]
-    command = [sys.executable, "-m", "npukit", "tune", str(wanted.llama_factory / EXAMPLE), *changes, *files]
+        make_model(model, data, layers)
+    changes = [f"model_name_or_path={model}", f"dataset_dir={data}", f"output_dir={folder / 'output'}"]
+    files = ["--trials", str(folder / "trials"), "--output", str(folder / "tuned.yaml")]
+    command = [sys.executable, "-m", "npukit", "tune", str(llama_factory / EXAMPLE), *changes, *files]
     start = time.monotonic()
-    subprocess.run([*command, "--max-steps", str(wanted.steps)], check=True)
+    subprocess.run([*command, "--max-steps", str(steps)], check=True)
     print(f"{time.monotonic() - start:.0f} s; the configuration that it wrote:")
-    print((wanted.folder / "tuned.yaml").read_text(encoding="utf-8"))
-
-
-if __name__ == "__main__":
-    main()
+    print((folder / "tuned.yaml").read_text(encoding="utf-8"))

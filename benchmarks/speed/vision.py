@@ -12,7 +12,6 @@ and all answers have the same length; the time begins with the tower. Every cont
 
 from __future__ import annotations
 
-import argparse
 import functools
 import io
 import json
@@ -22,11 +21,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
-from benchmarks.contest import result, result_of
+from benchmarks.contest import result, results
 from examples.images.make import SPECIAL, make_tokenizer
 from PIL import Image
 
@@ -57,6 +56,7 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 64},
     ),
 }
+Result = dict[str, float]
 WORDS = ("a", "cat", "on", "the", "mat", "sees", "two", "quiet", "birds", "through", "blue", "air", "and", "rain")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIZE, STEP, WORKERS, RATE, LONGEST = (640, 480), 16, 8 if DEVICE == "cuda" else 0, 1e-4, 2048
@@ -101,7 +101,7 @@ def rate_of(times: list[float], tokens: list[int]) -> float:
     return sum(tokens[half : len(times) - 1]) / (times[-1] - times[half])
 
 
-def train_npukit(folder: Path, batch: int, recompute: bool) -> None:
+def train_npukit(folder: Path, batch: int, recompute: bool) -> Result:
     """`batch` packed rows of 2,048 tokens in a pass, about four rows each."""
     from npukit.llm.config.options import Config
     from npukit.llm.finetune import train as finetune
@@ -117,7 +117,7 @@ def train_npukit(folder: Path, batch: int, recompute: bool) -> None:
     }
     times, tokens = clocked_passes(finetune)
     finetune.train(Config.model_validate(wanted))
-    result(rate_of(times, tokens))
+    return result(rate_of(times, tokens))
 
 
 def clocked_passes(finetune: Any) -> tuple[list[float], list[int]]:
@@ -188,7 +188,7 @@ def padded(rows: list[dict[str, Any]], image_token: int) -> dict[str, Any]:
     return {**batch, "mm_token_type_ids": (ids == image_token).int()}
 
 
-def train_transformers(folder: Path, batch: int, checkpointing: bool) -> None:
+def train_transformers(folder: Path, batch: int, checkpointing: bool) -> Result:
     from peft import LoraConfig, get_peft_model
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
@@ -223,7 +223,7 @@ def train_transformers(folder: Path, batch: int, checkpointing: bool) -> None:
     collate = functools.partial(padded, image_token=image_token)
     Trainer(model, args=options, train_dataset=rows, data_collator=collate, callbacks=[Clock()]).train()
     lengths = [len(ids) for ids, _ in rows.rows]  # shuffled: all steps have about as many
-    result(rate_of(times, [round(sum(lengths) / len(times))] * len(times)))
+    return result(rate_of(times, [round(sum(lengths) / len(times))] * len(times)))
 
 
 def make_model(folder: Path) -> Any:
@@ -247,7 +247,7 @@ def shown(folder: Path, clients: int) -> Iterator[tuple[list[int], bytes]]:
         yield ids[:-2], content.getvalue()
 
 
-def serve_npukit(folder: Path, clients: int, answer: int) -> None:
+def serve_npukit(folder: Path, clients: int, answer: int) -> Result:
     from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
     from npukit.inference.pictures import read
     from npukit.llm.config.options import DataOptions, ModelOptions, Source
@@ -274,10 +274,10 @@ def serve_npukit(folder: Path, clients: int, answer: int) -> None:
 
     engine.generate(requests, note)
     seconds = wait() - began
-    result(clients * answer / seconds, first=float(np.median(list(first.values()))))
+    return result(clients * answer / seconds, first=float(np.median(list(first.values()))))
 
 
-def serve_transformers(folder: Path, clients: int, answer: int, at_once: int) -> None:
+def serve_transformers(folder: Path, clients: int, answer: int, at_once: int) -> Result:
     from transformers import AutoImageProcessor
 
     model, processor = make_model(folder), AutoImageProcessor.from_pretrained(folder)
@@ -295,7 +295,7 @@ def serve_transformers(folder: Path, clients: int, answer: int, at_once: int) ->
         for batch in batches:
             model.model.rope_deltas = None
             model.generate(**batch, **fixed)
-    result(count * answer / (wait() - began))
+    return result(count * answer / (wait() - began))
 
 
 def left_padded(rows: list[dict[str, Any]], image_token: int) -> dict[str, Any]:
@@ -310,8 +310,7 @@ def left_padded(rows: list[dict[str, Any]], image_token: int) -> dict[str, Any]:
     return {name: value.to(DEVICE) for name, value in batch.items()}
 
 
-def contestants(folder: Path, options: argparse.Namespace) -> dict[str, Callable[[], None]]:
-    clients, answer = options.clients, options.answer
+def contestants(folder: Path, clients: int, answer: int) -> dict[str, Callable[[], Result]]:
     return {
         "training: npukit, 4 x 2,048 tokens": functools.partial(train_npukit, folder, 4, False),
         "training: npukit, 4 x 2,048 tokens, recomputing": functools.partial(train_npukit, folder, 4, True),
@@ -325,40 +324,24 @@ def contestants(folder: Path, options: argparse.Namespace) -> dict[str, Callable
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=SHAPES, default="tiny")
-    parser.add_argument("--rows", type=int, default=32 * STEP)
-    parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--answer", type=int, default=128)
-    parser.add_argument("--only", default="", help="the contestants whose names contain this")
-    parser.add_argument("--run", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.run:
-        contestants(Path(options.run[0]), options)[options.run[1]]()
-        return
-    name = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
-    print(f"{name}, torch {torch.__version__}\n| | tokens/s | npukit is | peak GiB |\n|---|---|---|---|", flush=True)
-    with tempfile.TemporaryDirectory() as place:
-        make_folder(Path(place), options.shape, options.rows)
-        compare(Path(place), options)
-
-
-def compare(folder: Path, options: argparse.Namespace) -> None:
+def main(
+    shape: Annotated[str, SHAPES] = "tiny",
+    rows: int = 32 * STEP,
+    clients: int = 64,
+    answer: int = 128,
+    only: Annotated[str, "the contestants whose names contain this"] = "",
+) -> None:
+    device = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
+    print(f"{device}, torch {torch.__version__}\n| | tokens/s | npukit is | peak GiB |\n|---|---|---|---|", flush=True)
     ours: dict[str, float] = {}
-    for name in contestants(folder, options):
-        if options.only not in name:
-            continue
-        words = ["--shape", options.shape, "--clients", str(options.clients), "--answer", str(options.answer)]
-        got = result_of("-m", "benchmarks.speed.vision", *words, "--run", str(folder), name)
-        if "failed" in got:
-            print(f"| {name} | failed: {got['failed']} |", flush=True)
-            continue
-        speed = got["tokens_per_second"]
-        best = ours.setdefault(name.partition(":")[0], speed)
-        more = f", first token after {got['first']:.2f} s" if "first" in got else ""
-        print(f"| {name}{more} | {speed:,.0f} | {best / speed:.2f} times | {got['peak_gib']:.1f} |", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as place:
+        make_folder(Path(place), shape, rows)
+        every = contestants(Path(place), clients, answer)
+        for name, got in results({name: run for name, run in every.items() if only in name}):
+            if "failed" in got:
+                print(f"| {name} | failed: {got['failed']} |", flush=True)
+                continue
+            speed = got["tokens_per_second"]
+            best = ours.setdefault(name.partition(":")[0], speed)
+            more = f", first token after {got['first']:.2f} s" if "first" in got else ""
+            print(f"| {name}{more} | {speed:,.0f} | {best / speed:.2f} times | {got['peak_gib']:.1f} |", flush=True)
