@@ -7,6 +7,8 @@ NPUKIT_SCREENSHOTS=FOLDER keeps pictures of every page, light and dark.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from tests.studio.browser import Browser, Server
 from tests.studio.conftest import HOSTILE
 
 from npukit.precision import capture
+from npukit.studio.wrapper import PROCESS
 
 YAML = """
 model_name_or_path: model
@@ -117,11 +120,15 @@ def test_a_training_goes_on_without_page_and_server(browser: Browser, server: Se
     server.kill()
     while log.read_text().count("\n") <= before:
         time.sleep(0.1)
+    (run,) = folder.rglob(f"{name}/{PROCESS}")
+    group = json.loads(run.read_text())["pid"]
+    os.killpg(group, signal.SIGSTOP)  # or it may have ended before the page shows it
     server.start(int(server.origin.rpartition(":")[2].strip("/")))
     browser.show("machine")
     browser.until("document.querySelectorAll('.slot.taken').length === 2")  # it has two simulated cards
     browser.until("document.querySelector('.verdict')")
     browser.keep("machine")
+    os.killpg(group, signal.SIGCONT)
     browser.show(f"run?id={name}")
     browser.until_state("finished")
     lines = browser.until("document.querySelectorAll('.legend span').length")
@@ -137,6 +144,7 @@ def test_a_curve_is_zoomed_with_mouse_and_keys(browser: Browser) -> None:
     steps = (
         "[...document.querySelector('.art').querySelectorAll('text[text-anchor=middle]')].map(each => each.textContent)"
     )
+    browser.until("document.querySelector('.art')")
     everything = browser.do(f"return {steps}")
     art = browser.driver.find_element("css selector", ".art")
     ActionChains(browser.driver).drag_and_drop_by_offset(art, 80, 0).perform()
