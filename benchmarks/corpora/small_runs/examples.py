@@ -16,6 +16,7 @@ from npukit.errors import NpukitError
 from npukit.llm.config.options import Config
 from npukit.llm.finetune.train import train
 from npukit.llm.reading.read import predicts, read
+from npukit.rl.rank import train as train_with_rewards
 
 # What a part of a model's name says about its family, the first that fits.
 FAMILIES = {
@@ -68,6 +69,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "rerank": [{"query": asked, "positive": ["yes"], "negative": ["no", "never"]} for asked in ASKED],
 }
 ROWS["rm"] = ROWS["dpo"]
+ROWS["grpo"] = [{"query": asked, "solution": f"${2 * number}$"} for number, asked in enumerate(ASKED)]
 SECONDS = 90  # for one example
 QUANTISED = ("awq", "gptq", "aqlm", "int4", "int8")
 
@@ -136,7 +138,21 @@ def small(config: Config, folder: Path) -> tuple[str, Config]:
     for name, changes in (("model", model), ("data", data), ("training", training), ("tuning", tuning)):
         plain[name] |= changes
     plain["head"]["labels"] = config.head.labels
+    if config.task == "grpo":
+        _few_answers(plain, config)
     return family, Config(**plain)
+
+
+def _few_answers(plain: dict[str, Any], config: Config) -> None:
+    """A generation of two groups of short answers, with as many updates from it as the example makes."""
+    per_step = (config.grpo.steps_per_generation or config.training.accumulation) // config.training.accumulation
+    answers = min(config.grpo.num_generations, 4)
+    plain["training"] |= {"batch_size": 2 * answers, "accumulation": 1, "max_steps": 3 * min(per_step, 2)}
+    plain["grpo"] |= {
+        "num_generations": answers,
+        "steps_per_generation": min(per_step, 2),
+        "max_completion_length": 24,
+    }
 
 
 def train_small(verb: str, file: Path | None, words: list[str], environ: dict[str, str]) -> tuple[str, str]:
@@ -155,7 +171,7 @@ def train_small(verb: str, file: Path | None, words: list[str], environ: dict[st
         try:
             signal.signal(signal.SIGALRM, _too_long)
             signal.alarm(SECONDS)
-            summary = train(wanted)
+            summary = (train_with_rewards if wanted.task == "grpo" else train)(wanted)
         except NpukitError as error:
             return family, f"REFUSED {error}"
         except Exception as error:

@@ -5,10 +5,12 @@ Randomness comes from the seed, the generation and the place of an answer in it,
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +29,7 @@ from npukit.rl.samples import RolloutSample
 from npukit.train.parallel import Parallel
 from npukit.train.randomness import seed_of
 
+GYM = "gym_reward"  # the sum of an environment's rewards
 TOLD = 3  # how often a kind of problem with a reward function is told
 
 
@@ -40,7 +43,8 @@ class Collector:
         self._models = [
             ScoringModel(model, config.model.hub, parallel.device, parallel.dtype) for model in options.models
         ]
-        self.names = [*self._scorer.names, *(model.name for model in self._models)]
+        gym = [GYM] * config.grpo.use_gym_env
+        self.names = [*self._scorer.names, *(model.name for model in self._models), *gym]
         if options.weights and len(options.weights) != len(self.names):
             raise NpukitError(f"rewards.weights: there are {len(options.weights)} for {', '.join(self.names)}.")
         self.weights = torch.tensor(options.weights or [1.0] * len(self.names))
@@ -76,14 +80,26 @@ class Collector:
             [sample.ids.tolist() for sample in samples],
             [sample.prompt.columns for sample in samples],
             step,
+            [sample.messages for sample in samples],
+            [{"num_turns": sample.turns, **sample.infos} for sample in samples],
         )
         rewards, problems = self._scorer.score(answers)
         scores = [model.score(answers) for model in self._models]
-        self._log_problems(problems)
+        if self._config.grpo.use_gym_env:
+            scores.append([_number(sample.infos.get("total_reward")) for sample in samples])
+        self._log_problems([*self._of_scheduler(samples), *problems])
         self.seconds["sampling"] += sampled - began
         self.seconds["rewards"] += time.perf_counter() - sampled
         rewarded = [[*row, *more] for row, *more in zip(rewards, *scores, strict=True)]
         return [replace(sample, rewards=row) for sample, row in zip(samples, rewarded, strict=True)]
+
+    def _of_scheduler(self, samples: Sequence[RolloutSample]) -> list[RewardProblem]:
+        name = self._config.grpo.multi_turn_scheduler or ""
+        return [
+            RewardProblem(name, "raised", sample.problem, sample.text, "scheduler")
+            for sample in samples
+            if sample.problem
+        ]
 
     def replaced(self, generation: int, samples: list[RolloutSample], step: int) -> list[RolloutSample]:
         """Groups from which nothing can be learnt give way to those of other prompts (DAPO's dynamic sampling)."""
@@ -106,9 +122,13 @@ class Collector:
 
     def _log_problems(self, problems: Sequence[RewardProblem]) -> None:
         for problem in problems:
-            self.failures[problem.function] += 1
-            kind = (problem.function, problem.kind)
+            self.failures[problem.figure] += 1
+            kind = (problem.figure, problem.kind)
             self._told[kind] += 1
             if self._told[kind] <= TOLD:
                 more = " (Further ones are only counted.)" if self._told[kind] == TOLD else ""
                 self._log(f"Warning: {problem}{more}")
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else math.nan

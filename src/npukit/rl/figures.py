@@ -27,6 +27,11 @@ def figures_of(samples: Sequence[RolloutSample], totals: Tensor, names: Sequence
     }
     if not is_cut.all():
         values["completions/mean_terminated_length"] = lengths[~is_cut].mean()
+    if any(sample.loss_mask is not None for sample in samples):
+        turns = torch.tensor([float(sample.turns) for sample in samples])
+        values |= {"turns/mean": turns.mean(), "turns/max": turns.max()}
+        own = torch.tensor([float(sample.mask.sum()) for sample in samples])
+        values["completions/mean_sampled"] = own.mean()
     for number, name in enumerate(names):
         values[f"rewards/{name}/mean"] = rewards[:, number].nanmean()
         values[f"rewards/{name}/std"] = _deviation(rewards[:, number])
@@ -34,9 +39,9 @@ def figures_of(samples: Sequence[RolloutSample], totals: Tensor, names: Sequence
 
 
 def times(seconds: Mapping[str, float], failures: Mapping[str, int]) -> dict[str, Tensor]:
-    """Seconds by phase, and how often reward functions failed."""
+    """Seconds by phase, and how often reward functions and schedulers failed."""
     by_name = {f"time/{name}": float(value) for name, value in seconds.items()}
-    by_name |= {f"rewards/{name}/failed": float(count) for name, count in failures.items()}
+    by_name |= {name: float(count) for name, count in failures.items()}
     return {name: torch.tensor(value) for name, value in by_name.items()}
 
 

@@ -39,7 +39,7 @@ def _line(step: int, sample: RolloutSample, names: Sequence[str], total: float) 
     rewards = zip(names, sample.rewards, strict=True)
     return {
         "step": step,
-        "messages": [*sample.prompt.messages, {"role": "assistant", "content": sample.text}],
+        "messages": [*sample.prompt.messages, *sample.messages],
         "reward": _plain(total),
         "rewards": {name: _plain(value) for name, value in rewards},
         "advantage": sample.advantage,
@@ -71,7 +71,8 @@ def _shown(which: str, sample: RolloutSample, names: Sequence[str]) -> str:
     scored = "  ".join(f"{name} {value:.3g}" for name, value in scores.items())
     asked = str(sample.prompt.messages[-1].get("content", "")) if sample.prompt.messages else ""
     head = f"  {which}: advantage {sample.advantage:.3g}  {scored}  {len(sample.ids)} tokens"
-    return "\n".join([head, _indented(asked), _indented(sample.text)])
+    texts = [_indented(str(message["content"])) for message in sample.messages]
+    return "\n".join([head, _indented(asked), *texts])
 
 
 def _indented(text: str) -> str:

@@ -40,7 +40,8 @@ class Notes:
                 with self._reference:
                     _note("reference", self._think(batch)[0], some)
         if self._masks:
-            known = [row for part in self._parallel.gather(entropies) for row in part.values()]
+            own = {number: row[samples[number].mask > 0] for number, row in entropies.items()}
+            known = [row for part in self._parallel.gather(own) for row in part.values()]
             least = np.quantile(np.concatenate(known), 1 - self._options.top_entropy_quantile)
             for number, entropy_row in entropies.items():
                 samples[number].noted["learns"] = (entropy_row >= least).astype(np.float32)
@@ -50,7 +51,7 @@ class Notes:
         if not (self._reference and self._options.kl_in_reward):
             return None
         own = {
-            number: float((sample.noted["old"] - sample.noted["reference"]).sum())
+            number: float(((sample.noted["old"] - sample.noted["reference"]) * sample.mask).sum())
             for number, sample in enumerate(samples)
             if sample.noted
         }

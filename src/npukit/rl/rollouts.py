@@ -27,6 +27,9 @@ from npukit.rl.kept import Kept, view
 from npukit.rl.notes import Notes
 from npukit.rl.sampler import Sampler
 from npukit.rl.samples import RolloutSample, SampleCollator
+from npukit.rl.turns.conversing import Conversations
+from npukit.rl.turns.encoding import UNLIMITED, TurnEncoder
+from npukit.rl.turns.scheduler import SchedulerProcess
 from npukit.train.data import Batch, Split
 from npukit.train.parallel import Parallel
 from npukit.train.randomness import seed_of
@@ -69,8 +72,19 @@ class GrpoRollouts:
         self._parallel = parallel
         self._split = Split(training.batch_size, training.accumulation, parallel.rank, parallel.world_size)
         self._notes = Notes(self._options, self._collate, parallel, self.repeats)
-        sampler = Sampler(parallel.module, parallel.dtype, self._tokenizer, self._end_tokens, self._options)
+        sampling = (self._tokenizer, self._end_tokens, self._options, self._conversations(parallel.module.config))
+        sampler = Sampler(parallel.module, parallel.dtype, *sampling)
         self._collector = Collector(config, self._prompts, sampler, parallel, self._log)
+
+    def _conversations(self, shape: Any) -> Conversations | None:
+        """What holds them, if answers have several turns."""
+        if self._options.multi_turn_scheduler is None:
+            return None
+        scheduler = SchedulerProcess(self._options, self._config.rewards, self._tokenizer)
+        text = shape.get_text_config()
+        longest = getattr(text, "max_position_embeddings", None) or UNLIMITED
+        encoder = TurnEncoder(self._config, self._tokenizer)
+        return Conversations(self._options, scheduler, encoder, longest, text.vocab_size)
 
     def batches(self, step: int, rows: Batch) -> list[Batch]:
         generation, turn = divmod(step, self.repeats)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from npukit.inference.engine import Engine, EngineOptions, Request, SamplingPara
 from npukit.launch.abilities import abilities
 from npukit.llm.config.reinforcement import GrpoOptions
 from npukit.llm.data.prompts import RolloutPrompt
-from npukit.rl.samples import RolloutSample
+from npukit.rl.samples import Drawn, RolloutSample
+from npukit.rl.turns.conversing import Asked, Conversations, Draw
 
 
 class Sampler:
@@ -21,66 +23,97 @@ class Sampler:
     """
 
     def __init__(
-        self, model: Any, dtype: torch.dtype, tokenizer: Any, ends: frozenset[int], options: GrpoOptions
+        self,
+        model: Any,
+        dtype: torch.dtype,
+        tokenizer: Any,
+        ends: frozenset[int],
+        options: GrpoOptions,
+        conversations: Conversations | None = None,
     ) -> None:
-        """`dtype` is the type that the model computes in, and `ends` are the tokens that end an answer."""
+        """`dtype` is the type that the model computes in, and `ends` are the tokens that end an answer. Answers have
+        one turn unless there are `conversations`.
+        """
         self._model = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._tokenizer, self._end_tokens, self._dtype, self._options = tokenizer, ends, dtype, options
         self._engine: Engine | None = None
+        self._conversations, self._is_awake = conversations, False
 
-    @torch.no_grad()
     def sample(self, prompts: Sequence[RolloutPrompt], seeds: Sequence[int]) -> list[RolloutSample]:
         """An answer to each prompt; those to the same prompt follow each other, and share its cache."""
         if not prompts:
             return []
+        with self.awake() as draw:
+            if self._conversations:
+                return self._conversations.hold(prompts, seeds, draw)
+            most = self._options.max_completion_length
+            answers = draw([Asked(prompt.ids, seed, most) for prompt, seed in zip(prompts, seeds, strict=True)])
+        return [_sample(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
+
+    @contextmanager
+    def awake(self) -> Iterator[Draw]:
+        """Inside, answers can be drawn, and their cache stays; outside, the model can be trained."""
         device = self._model.device
         # A graph would keep the weights that autocast has turned into another type.
         caches = not abilities(device).records_graphs
-        with torch.autocast(device.type, self._dtype, enabled=self._dtype != torch.float32, cache_enabled=caches):
-            engine = self._awake(len(prompts), max(len(prompt.ids) for prompt in prompts))
+        computes = torch.autocast(device.type, self._dtype, enabled=self._dtype != torch.float32, cache_enabled=caches)
+        with torch.no_grad(), computes:
+            self._is_awake = False
             try:
-                answers = engine.generate([self._request(*pair) for pair in zip(prompts, seeds, strict=True)])
+                yield self._draw
             finally:
-                engine.sleep(self._options.keep_cache)
-                self._engine = engine if self._options.keep_cache else None
+                if self._engine is not None:
+                    self._engine.sleep(self._options.keep_cache)
+                    self._engine = self._engine if self._options.keep_cache else None
+
+    def _draw(self, asked: Sequence[Asked]) -> list[Drawn]:
+        engine = self._large_enough(len(asked), max(len(one.ids) + one.most for one in asked))
+        answers = engine.generate([self._request(one) for one in asked])
         for answer in answers:
             if answer.error:
                 raise answer.error
-        return [self._sample(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
+        return [self._drawn(answer) for answer in answers]
 
-    def _awake(self, answers: int, prompt: int) -> Engine:
-        """An engine for so many answers after prompts of so many tokens: the kept one, if it is large enough."""
-        longest = prompt + self._options.max_completion_length
+    def _large_enough(self, answers: int, longest: int) -> Engine:
+        """An engine for so many answers, whose sequences have so many tokens: the kept one, if it is large enough."""
         if self._engine is not None and self._engine.longest >= longest:
-            self._engine.wake_up()
-            return self._engine
-        options = EngineOptions(
-            max_model_len=longest,
-            max_num_seqs=min(self._options.max_num_seqs, answers),
-            gpu_memory_utilization=self._options.cache_share,
-            compile=False,
-        )
-        return Engine(self._model, options, trained_in=self._dtype)
+            if not self._is_awake:
+                self._engine.wake_up()
+        else:
+            if self._engine is not None:
+                self._engine.sleep(keep_cache=False)
+            options = EngineOptions(
+                max_model_len=longest,
+                max_num_seqs=min(self._options.max_num_seqs, answers),
+                gpu_memory_utilization=self._options.cache_share,
+                compile=False,
+            )
+            self._engine = Engine(self._model, options, trained_in=self._dtype)
+        self._is_awake = True
+        return self._engine
 
-    def _request(self, prompt: RolloutPrompt, seed: int) -> Request:
+    def _request(self, asked: Asked) -> Request:
         options = self._options
         sampling = SamplingParams(
-            max_tokens=options.max_completion_length,
+            max_tokens=asked.most,
             temperature=options.temperature,
             top_k=options.top_k,
             top_p=options.top_p,
             min_p=options.min_p,
             repetition_penalty=options.repetition_penalty,
             end_tokens=self._end_tokens,
-            seed=seed,
+            seed=asked.seed,
             logprobs=0,
             logprobs_after_temperature=True,
         )
-        return Request(prompt.ids, sampling)
+        return Request(asked.ids, sampling)
 
-    def _sample(self, prompt: RolloutPrompt, answer: Any) -> RolloutSample:
-        ids = answer.ids
-        visible = ids[:-1] if answer.finish == "stop" else ids
-        text = self._tokenizer.decode(visible, skip_special_tokens=True)
-        logprobs = np.array([token.logprob for token in answer.tokens], dtype=np.float32)
-        return RolloutSample(prompt, np.array(ids, dtype=np.int64), logprobs, text, is_cut=answer.finish == "length")
+    def _drawn(self, answer: Any) -> Drawn:
+        ids, has_ended = list(answer.ids), answer.finish == "stop"
+        text = self._tokenizer.decode(ids[:-1] if has_ended else ids, skip_special_tokens=True)
+        return Drawn(ids, [token.logprob for token in answer.tokens], text, has_ended)
+
+
+def _sample(prompt: RolloutPrompt, answer: Drawn) -> RolloutSample:
+    ids, logprobs = np.array(answer.ids, dtype=np.int64), np.array(answer.logprobs, dtype=np.float32)
+    return RolloutSample(prompt, ids, logprobs, answer.text, is_cut=not answer.has_ended)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,11 +18,25 @@ from npukit.llm.data.rows import IGNORED
 Floats = NDArray[np.float32]
 # What the learner notes of each token before the first update, by its name in a batch.
 NOTED = ("old", "reference", "learns")
+TURNS = ("messages", "turns", "infos", "problem")
+
+
+class Drawn(NamedTuple):
+    """What the sampler drew: tokens with their log-probabilities, and their text without the token that ended them."""
+
+    ids: list[int]
+    logprobs: list[float]
+    text: str
+    has_ended: bool  # with a token that ends answers, or it reached the longest length
 
 
 @dataclass
 class RolloutSample:
-    """An answer: its tokens, how likely they were to the sampler, and what became of it."""
+    """An answer: its tokens, how likely they were to the sampler, and what became of it.
+
+    One of several turns has the tokens of all of them, and `messages` after the prompt; `loss_mask` is 0 for tokens
+    that the model did not sample.
+    """
 
     prompt: RolloutPrompt
     ids: NDArray[np.int64]
@@ -32,12 +46,24 @@ class RolloutSample:
     rewards: list[float] = field(default_factory=list)  # by function; NaN where there is none
     advantage: float = 0.0
     noted: dict[str, Floats] = field(default_factory=dict)
+    loss_mask: Floats | None = None  # all 1
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    turns: int = 1
+    infos: dict[str, Any] = field(default_factory=dict)  # of the scheduler
+    problem: str = ""  # why the scheduler ended it
+
+    def __post_init__(self) -> None:
+        self.messages = self.messages or [{"role": "assistant", "content": self.text}]
+        self.mask: Floats = np.ones(len(self.ids), np.float32) if self.loss_mask is None else self.loss_mask
 
     def state_dict(self) -> dict[str, Any]:
         """The answer in plain containers; the prompt is known by its number."""
         arrays = {name: torch.from_numpy(array) for name, array in self.noted.items()}
         plain = {"number": self.prompt.number, "text": self.text, "is_cut": self.is_cut, "rewards": self.rewards}
         tokens = {"ids": torch.from_numpy(self.ids), "sampled": torch.from_numpy(self.sampled)}
+        if self.loss_mask is not None:
+            tokens |= {"loss_mask": torch.from_numpy(self.loss_mask), "prompt": torch.tensor(self.prompt.ids)}
+            plain |= {name: getattr(self, name) for name in TURNS} | {"asked": self.prompt.messages}
         return {**plain, **tokens, "advantage": self.advantage, "noted": arrays}
 
     @classmethod
@@ -45,6 +71,9 @@ class RolloutSample:
         """What `state_dict` returned, as a sample again."""
         noted = {name: tensor.numpy() for name, tensor in state["noted"].items()}
         plain = {name: state[name] for name in ("text", "is_cut", "rewards", "advantage")}
+        if "loss_mask" in state:  # of several turns, which may have begun with another prompt
+            prompt = prompt._replace(ids=tuple(state["prompt"].tolist()), messages=state["asked"])
+            plain |= {name: state[name] for name in TURNS} | {"loss_mask": state["loss_mask"].numpy()}
         return cls(prompt, state["ids"].numpy(), state["sampled"].numpy(), noted=noted, **plain)
 
 
@@ -72,7 +101,7 @@ class SampleCollator:
         batch |= {
             "places": torch.from_numpy(np.concatenate(places)),
             "layout": _table(layout, torch.int64),
-            "mask": _table([np.full(n, count) for n, count in zip(lengths, counts, strict=True)], torch.float32),
+            "mask": _table([s.mask * count for s, count in zip(samples, counts, strict=True)], torch.float32),
             "advantages": torch.tensor([sample.advantage for sample in samples], dtype=torch.float32),
             "sampled": _table([sample.sampled for sample in samples], torch.float32),
         }

@@ -169,7 +169,7 @@ def test_of_several_keys_the_one_that_says_most_is_named() -> None:
 
 
 def test_stages_that_come_later_are_refused() -> None:
-    with pytest.raises(NpukitError, match=r"x.yaml:5: stage ppo is not supported yet"):
+    with pytest.raises(NpukitError, match=r"x.yaml:5: stage ppo is not supported: use task grpo"):
         llama_factory(LORA_SFT_DS.replace("stage: sft", "stage: ppo"))
 
 

@@ -137,6 +137,7 @@ def test_a_whole_command_of_swift() -> None:
             '--rope_scaling \'{"type": "linear", "factor": 2.0}\'',
             {"model.rope": {"rope_type": "linear", "factor": 2.0}},
         ),
+        ("--quant_bits 4 --quant_method bnb --deepspeed zero2", {"training.parallel": "ddp", "model.quantize": "nf4"}),
         ("--training.learning_rate 3e-4 --data.packing true", {"training.learning_rate": 3e-4, "data.packing": True}),
     ],
 )
@@ -301,6 +302,22 @@ def test_preferences(flags: str, expected: dict[str, object]) -> None:
     assert found | expected == found
 
 
+def test_columns_are_renamed_in_all_data_sets(assert_has: Check) -> None:
+    config = swift(f"""{SFT} --val_dataset rows.jsonl --columns '{{"x": "query", "answer": "response"}}'""").config
+    columns = {"query": "x", "response": "answer"}
+    validation = config.data.validation
+    assert isinstance(validation, tuple) and config.data.train[0].columns == validation[0].columns == columns
+    with pytest.raises(NpukitError, match="columns must be JSON"):
+        swift(f"{SFT} --columns x=query")
+
+
+def test_a_step_has_the_same_answers_without_sequence_parallelism() -> None:
+    line = f"{SFT} --rlhf_type grpo --reward_funcs format --sequence_parallel_size 4 --num_generations 4"
+    reading = swift(line, "rlhf", ranks=4)
+    assert reading.config.training.sequence_parallel == 1 and reading.config.training.accumulation == 16
+    assert any("sequence_parallel_size" in note for note in reading.notes)
+
+
 def test_grpo() -> None:
     flags = """--rlhf_type grpo --reward_funcs format mine --external_plugins plugin.py --reward_weights 1 2 --top_k -1
         --use_vllm true --vllm_mode colocate --vllm_gpu_memory_utilization 0.4 --sleep_level 1 --offload_model true
@@ -313,6 +330,7 @@ def test_grpo() -> None:
     assert reading.config.rewards.plugins == (Path("plugin.py"),)
     assert found == {
         "beta": 0.04,
+        "completion_length_limit_scope": "per_round",
         "dynamic_sample": True,
         "epsilon_high": 0.28,
         "mask_truncated_completions": True,
@@ -334,7 +352,7 @@ def test_grpo() -> None:
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ("--reward_funcs format --multi_turn_scheduler tips", "answers of several turns are not sampled yet"),
+        ("--reward_funcs format --use_gym_env true", "environments are for answers of several turns"),
         ("--reward_funcs format --external_plugins none.py", "there is no Python file none.py"),
         ("--reward_funcs soft_overlong", "soft_overlong needs it"),
         ("--loss_type real --reward_funcs format", "loss_type must be one of grpo"),
@@ -347,7 +365,7 @@ def test_what_grpo_cannot_do_is_refused_by_name(flags: str, sentence: str) -> No
 
 
 def test_what_needs_a_value_model_or_a_teacher_is_refused_by_name() -> None:
-    with pytest.raises(NpukitError, match="rlhf_type ppo is not supported yet"):
+    with pytest.raises(NpukitError, match="rlhf_type ppo is not supported: use grpo"):
         swift(f"{SFT} --rlhf_type ppo", "rlhf")
 
 

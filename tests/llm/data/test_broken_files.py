@@ -130,3 +130,9 @@ print([name for name in ("torch", "transformers", "datasets", "numpy", "pyarrow"
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.stdout.strip() == "[]", result.stderr
+
+
+def test_a_column_that_no_task_reads_but_a_reward_function_may() -> None:
+    data = DataOptions(train=(Source(path="imdb", columns={"instructon": "x"}),))
+    assert "'instructon'; did you mean instruction?" in check_files(data, named("sft"))[0]
+    assert check_files(data, named("grpo")) == []

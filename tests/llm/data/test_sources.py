@@ -148,8 +148,6 @@ def test_names_of_hubs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find("AI-ModelScope/alpaca-gpt4-data-zh#500").limit == 500
     with pytest.raises(NpukitError, match="no such file"):
         find("data/missing")
-    with pytest.raises(NpukitError, match=r"columns cannot name 'instructon'; did you mean instruction\?"):
-        find("imdb", columns={"instructon": "x"})
 
 
 def test_rows_of_the_hugging_face_hub(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,25 @@ class GrpoOptions(FrozenOptions):
         None, description="learn nothing from bad answers that became less likely by more than this (DeepSeek-V3.2)"
     )
     max_completion_length: Annotated[PositiveInt, GRPO] = Field(512, description="most tokens of an answer")
+    multi_turn_scheduler: Annotated[str | None, GRPO, Called(swift="multi_turn_scheduler")] = Field(
+        None,
+        description="what follows an answer, so that the model answers again: a function of messages in "
+        "rewards.plugins, a class of ms-swift's form there, math_tip_trick or gym_scheduler",
+    )
+    max_turns: Annotated[PositiveInt, GRPO, Called(swift="max_turns")] = Field(
+        8, description="answers of the model in a conversation, after which it ends"
+    )
+    completion_length_limit_scope: Annotated[Literal["total", "per_round"], GRPO] = Field(
+        "total",
+        description="whether max_completion_length is that of a conversation with all that the scheduler adds, or of "
+        "each answer in it",
+    )
+    use_gym_env: Annotated[bool, GRPO, Called(swift="use_gym_env")] = Field(
+        False, description="the total_reward that a scheduler notes is a reward, too: gym_reward"
+    )
+    gym_env: Annotated[str | None, GRPO, Called(swift="gym_env")] = Field(
+        None, description="gym_scheduler: the environment, unless a row has env_config"
+    )
     temperature: Annotated[PositiveFloat, GRPO] = Field(1.0, description="of sampling, and of the learner's ratios")
     top_p: Annotated[float, Field(gt=0, le=1), GRPO] = Field(1.0, description="sample from this share of probability")
     top_k: Annotated[NonNegativeInt, GRPO] = Field(0, description="sample from so many tokens; all if 0")
@@ -136,7 +155,9 @@ class RewardOptions(FrozenOptions):
         "or of a plug-in",
     )
     plugins: Annotated[tuple[Path, ...], BeforeValidator(_as_list), GRPO] = Field(
-        (), description="Python files with reward functions, which are run; the functions are named in functions"
+        (),
+        description="Python files with reward functions and schedulers, which are run; the functions are named in "
+        "functions",
     )
     weights: Annotated[tuple[float, ...], BeforeValidator(_as_list), GRPO, Called(swift="reward_weights")] = Field(
         (), description="of the functions, then of the reward models; 1 each if empty"
@@ -145,7 +166,9 @@ class RewardOptions(FrozenOptions):
         (), description="reward models, as task rm trains them: folders, or names on a hub"
     )
     timeout: Annotated[PositiveFloat, GRPO] = Field(
-        300.0, description="seconds that a reward function may take for a batch; then its answers have no reward"
+        300.0,
+        description="seconds that a reward function or a scheduler may take for a batch; then its answers have no "
+        "reward, or end",
     )
     cosine_min_len_value_wrong: Annotated[float, GRPO, Called(swift="cosine_min_len_value_wrong")] = Field(
         -0.5, description="cosine: reward of a wrong answer without tokens"

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from npukit.errors import NpukitError
-from npukit.llm.config.options import DataOptions
+from npukit.llm.config.nearest import nearest
+from npukit.llm.config.options import DataOptions, Source
 from npukit.llm.data.files import RawRow, read_file
-from npukit.llm.data.layout import recognise, renamed
+from npukit.llm.data.layout import COLUMNS, recognise, renamed
 from npukit.llm.data.row import BadRow, Layout, LeftOut, Row, listed
 from npukit.llm.data.sources import Table, find_table
 from npukit.llm.tasks.task import Task
@@ -27,12 +28,22 @@ def check_files(data: DataOptions, task: Task) -> list[str]:
     validation = data.validation if isinstance(data.validation, tuple) else ()
     for source in (*data.train, *validation):
         try:
+            _check_names(source, task)
             table = find_table(source, data)
             if not table.hub:
                 _check_table(table, data, task)
         except NpukitError as error:
             sentences.append(str(error))
     return sentences
+
+
+def _check_names(source: Source, task: Task) -> None:
+    """Where columns tell, a task or a reward function may ask for any."""
+    unknown = next((name for name in source.columns if name not in COLUMNS), None)
+    if unknown and not task.columns_tell:
+        near = nearest(unknown, COLUMNS)
+        hint = f"did you mean {near}?" if near else f"known are {', '.join(sorted(COLUMNS))}."
+        raise NpukitError(f"{source.path}: columns cannot name {unknown!r}; {hint}")
 
 
 def _check_table(table: Table, data: DataOptions, task: Task) -> None:

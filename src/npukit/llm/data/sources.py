@@ -18,7 +18,6 @@ from npukit.llm.config.nearest import nearest_file
 from npukit.llm.config.options import DataOptions, Source
 from npukit.llm.data.files import READERS, RawRow, read_file
 from npukit.llm.data.hub import hub_rows
-from npukit.llm.data.layout import COLUMNS
 from npukit.llm.data.origin import hub_root
 from npukit.llm.data.row import Layout, Rewriting
 from npukit.llm.hub import Hub
@@ -77,8 +76,6 @@ def find_table(source: Source, data: DataOptions, hub: Hub | None = None) -> Tab
             raise NpukitError(f"{source.path}: #{rows} selects no rows; select at least 1.")
     else:
         path, limit = source.path, None
-    if unknown := next((name for name in source.columns if name not in COLUMNS), None):
-        raise NpukitError(f"{source.path}: columns cannot name {unknown!r}; {_nearest(unknown, COLUMNS)}")
     hub = (
         source.hub
         or hub
@@ -106,11 +103,6 @@ def find_table(source: Source, data: DataOptions, hub: Hub | None = None) -> Tab
     limits = [number for number in (limit, data.max_rows, table.limit) if number]
     sampled = None if data.streaming else limit or table.limit
     return replace(table, limit=min(limits, default=None), sampled=sampled)
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, sorted(known), n=1)
-    return f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(known))}."
 
 
 def _local(path: str, folder: Path) -> Path | None:

@@ -32,7 +32,9 @@ class GRPO(Task):
     def problems(self, config: Config) -> Iterator[tuple[str, str]]:
         yield from super().problems(config)
         options, rewards, training = config.grpo, config.rewards, config.training
-        if not (rewards.functions or rewards.plugins or rewards.models):
+        if options.use_gym_env and options.multi_turn_scheduler is None:
+            yield "grpo.use_gym_env", "environments are for answers of several turns: set grpo.multi_turn_scheduler."
+        if not (rewards.functions or rewards.plugins or rewards.models or options.use_gym_env):
             yield (
                 "rewards.functions",
                 "task grpo needs rewards: functions, Python files (plugins) or models.",
@@ -43,7 +45,7 @@ class GRPO(Task):
         if training.sequence_parallel > 1:
             yield "training.sequence_parallel", "task grpo does not share rows: set training.sequence_parallel=1."
         if rewards.weights and rewards.functions:
-            sources = len(rewards.functions) + len(rewards.models)
+            sources = len(rewards.functions) + len(rewards.models) + options.use_gym_env
             if len(rewards.weights) != sources:
                 text = f"there are {len(rewards.weights)} weights for {sources} reward functions and models."
                 yield "rewards.weights", text

@@ -15,13 +15,31 @@ SHOWN = 200  # characters of an answer
 
 @dataclass(frozen=True)
 class AnswerBatch:
-    """Answers to prompts, with the columns of the rows that the prompts came from."""
+    """Answers to prompts, with the columns of the rows that the prompts came from.
+
+    Of several turns, `texts` are the last answers, `turns` all messages after the prompts, and `infos` what the
+    scheduler noted.
+    """
 
     prompts: Sequence[Messages]
     texts: Sequence[str]
     ids: Sequence[Sequence[int]]
     columns: Sequence[dict[str, Any]]
     step: int = 0
+    turns: Sequence[Messages] = ()
+    infos: Sequence[dict[str, Any]] = ()
+
+    @property
+    def answer_messages(self) -> list[Messages]:
+        """The messages of each answer."""
+        return [list(turns) for turns in self.turns] or [
+            [{"role": "assistant", "content": text}] for text in self.texts
+        ]
+
+    @property
+    def conversations(self) -> list[Messages]:
+        """The messages of each prompt and its answer."""
+        return [[*prompt, *turns] for prompt, turns in zip(self.prompts, self.answer_messages, strict=True)]
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -29,7 +47,8 @@ class AnswerBatch:
     def only(self, number: int) -> AnswerBatch:
         """One answer alone."""
         at = slice(number, number + 1)
-        return AnswerBatch(self.prompts[at], self.texts[at], self.ids[at], self.columns[at], self.step)
+        parts = (self.prompts[at], self.texts[at], self.ids[at], self.columns[at])
+        return AnswerBatch(*parts, self.step, self.turns[at], self.infos[at])
 
 
 @dataclass(frozen=True)
@@ -40,10 +59,16 @@ class RewardProblem:
     kind: Kind
     sentence: str
     answer: str = ""  # the one that caused it, where it is known
+    of: Literal["reward", "scheduler"] = "reward"
+
+    @property
+    def figure(self) -> str:
+        """What counts such problems in the log."""
+        return f"rewards/{self.function}/failed" if self.of == "reward" else "turns/failed"
 
     def __str__(self) -> str:
         shown = self.answer if len(self.answer) <= SHOWN else f"{self.answer[:SHOWN]}…"
-        return f"reward {self.function}: {self.sentence}" + (f" Answer: {shown!r}" if self.answer else "")
+        return f"{self.of} {self.function}: {self.sentence}" + (f" Answer: {shown!r}" if self.answer else "")
 
 
 @dataclass

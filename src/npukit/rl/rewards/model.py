@@ -40,11 +40,9 @@ class ScoringModel:
     @torch.no_grad()
     def score(self, answers: AnswerBatch) -> list[float]:
         """The score of each answer after its prompt."""
-        conversations = [
-            [*prompt, {"role": "assistant", "content": text}]
-            for prompt, text in zip(answers.prompts, answers.texts, strict=True)
+        texts = [
+            self._tokenizer.apply_chat_template(conversation, tokenize=False) for conversation in answers.conversations
         ]
-        texts = [self._tokenizer.apply_chat_template(conversation, tokenize=False) for conversation in conversations]
         scores: list[float] = []
         for first in range(0, len(texts), ROWS):
             some = self._tokenizer(

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import pickle
-import select
-import subprocess
-import sys
 from collections.abc import Sequence
-from typing import Any
 
-from npukit.errors import NpukitError
 from npukit.llm.config.reinforcement import GrpoOptions, RewardOptions
 from npukit.packages import require
 from npukit.rl.rewards import worker
 from npukit.rl.rewards.answers import AnswerBatch, RewardProblem, Scores
 from npukit.rl.rewards.calling import failed
 from npukit.rl.rewards.functions import NEEDS
-
-TO_START = 300.0  # seconds: a plug-in may import torch
+from npukit.rl.workers import Worker
 
 
 class Scorer:
@@ -31,10 +23,9 @@ class Scorer:
 
     def __init__(self, options: RewardOptions, grpo: GrpoOptions, columns: Sequence[str]) -> None:
         require(*(package for name in options.functions for package in NEEDS.get(name, ())))
-        self._options, self._asked = options, (options, grpo, tuple(columns))
-        self._process: subprocess.Popen[bytes] | None = None
-        self.names: list[str] = []
-        self._start()
+        self._timeout = options.timeout
+        self._worker = Worker(worker.__name__, (options, grpo, tuple(columns)))
+        self.names: list[str] = self._worker.start()
 
     def __enter__(self) -> Scorer:
         return self
@@ -51,51 +42,15 @@ class Scorer:
 
     def close(self) -> None:
         """End the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
+        self._worker.close()
 
     def _score(self, name: str, answers: AnswerBatch) -> Scores:
         if not len(answers):
             return Scores([])
-        if self._process is None:
-            self._start()
         try:
-            self._send((name, answers))
-            reply: Scores = self._receive(self._options.timeout)
-            return reply
+            scores: Scores = self._worker.ask((name, answers), self._timeout)
+            return scores
         except TimeoutError:
-            self.close()
-            return failed(
-                name, "timeout", f"it took longer than {self._options.timeout:g} s (rewards.timeout).", answers
-            )
-        except (EOFError, BrokenPipeError):
-            self.close()
+            return failed(name, "timeout", f"it took longer than {self._timeout:g} s (rewards.timeout).", answers)
+        except EOFError:
             return failed(name, "raised", "its process ended.", answers)
-
-    def _start(self) -> None:
-        command = [sys.executable, "-m", worker.__name__, str(os.getpid())]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
-        try:
-            self._send(self._asked)
-            reply = self._receive(TO_START)
-        except (TimeoutError, EOFError, BrokenPipeError):
-            self.close()
-            raise NpukitError("The process of the reward functions did not start: see what it said above.") from None
-        if isinstance(reply, NpukitError):
-            self.close()
-            raise reply
-        self.names = reply
-
-    def _send(self, value: Any) -> None:
-        assert self._process and self._process.stdin
-        pickle.dump(value, self._process.stdin)
-        self._process.stdin.flush()
-
-    def _receive(self, seconds: float) -> Any:
-        assert self._process and self._process.stdout
-        if not select.select([self._process.stdout], [], [], seconds)[0]:
-            raise TimeoutError
-        return pickle.load(self._process.stdout)

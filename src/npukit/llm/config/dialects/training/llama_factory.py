@@ -15,7 +15,9 @@ def task(values: Values) -> Translated:
     if "do_train" in values.given and not values.flag("do_train"):
         raise RefusedValue("do_train", "do_train must be true: this command trains.")
     if values.get("stage") == "ppo":
-        raise RefusedValue("stage", "stage ppo is not supported yet: sft, pt, dpo, kto and rm are.")
+        raise RefusedValue(
+            "stage", "stage ppo is not supported: use task grpo, with the reward model in rewards.models."
+        )
     stages = {stage: stage for stage in ("sft", "pt", "dpo", "kto", "rm")} | {"orpo": "dpo"}  # a stage until 0.7.1
     return {"task": values.choice("stage", stages, otherwise="sft")}
 

@@ -15,7 +15,7 @@ from npukit.llm.config.dialects.table import Dialect, load
 from npukit.llm.config.dialects.training import transformers
 from npukit.llm.config.dialects.training.optimizers import optimizer
 from npukit.llm.config.dialects.training.swift_data import datasets, validation
-from npukit.llm.config.dialects.training.swift_grpo import grpo, is_grpo
+from npukit.llm.config.dialects.training.swift_grpo import grpo, is_grpo, sequence_parallel
 from npukit.llm.config.dialects.training.swift_heads import head, head_of
 from npukit.llm.config.dialects.training.swift_tuning import TUNING
 from npukit.llm.config.dialects.training.transformers import TABLE, Translated
@@ -51,6 +51,8 @@ METHODS = {
 
 
 def _method(values: Values) -> tuple[str, str, float]:
+    if values.get("rlhf_type") == "ppo":
+        raise RefusedValue("rlhf_type", "rlhf_type ppo is not supported: use grpo, which takes the same reward_model.")
     if values.get("rlhf_type") in LATER:
         kinds = ", ".join((*METHODS, "grpo"))
         raise RefusedValue("rlhf_type", f"rlhf_type {values.get('rlhf_type')} is not supported yet: {kinds} are.")
@@ -334,6 +336,6 @@ OWN = (
     most_rows,
 )
 ALSO = (bad_rows, folder, packing, loss_on, tool_format, output, resume, images)
-MORE = (new_tokens, rope, grpo, optimizer, accumulation, learning_rate)
+MORE = (new_tokens, rope, grpo, sequence_parallel, optimizer, accumulation, learning_rate)
 FUNCTIONS = {function.__name__: function for function in (*OWN, *ALSO, *MORE, *TUNING)}
 SWIFT = Dialect("ms-swift", load(TABLE, "training/swift"), {**transformers.FUNCTIONS, **FUNCTIONS})

@@ -29,6 +29,15 @@ def datasets(values: Values) -> Translated:
     return {"data.train": train} if train else {}
 
 
+def _columns(values: Values) -> Translated:
+    """What columns are called, as {theirs: ours} in ms-swift, which renames them in all data sets that have them."""
+    wanted = values.get("columns", {})
+    names = wanted if isinstance(wanted, dict) else None
+    if names is None or not all(isinstance(name, str) for name in names.values()):
+        raise RefusedValue("columns", """columns must be JSON such as {"question": "query"}.""")
+    return {"columns": {ours: theirs for theirs, ours in names.items()}} if names else {}
+
+
 SELF_COGNITION = re.compile(r"(^|/)self-cognition$")
 # What ms-swift writes into the rows of two subsets that no hub has.
 EMPTY_THOUGHT = {"answer_prefix": "<think>\n\n</think>\n\n"}
@@ -55,17 +64,17 @@ def _self_cognition(path: str, subset: str | None, values: Values) -> Translated
 def sources(key: str, values: Values) -> list[Translated]:
     """The data sets that a key names."""
     value = values.get(key, [])
-    result = []
+    result, columns = [], _columns(values)
     for name in [value] if isinstance(value, str) else values.words(key):
         match = DATASET.fullmatch(name)
         if match is None or Path(name.split("#")[0]).exists():
-            result.append({"path": name})
+            result.append({"path": name, **columns})
             continue
         path = match["path"] + (match["rows"] or "")
         source = {"path": path, **_named(match["path"], match["subset"])}
         if SELF_COGNITION.search(match["path"]):
             source = _self_cognition(path, match["subset"], values)
-        result.append({**source, **({"hub": HUBS[match["hub"].upper()]} if match["hub"] else {})})
+        result.append({**columns, **source, **({"hub": HUBS[match["hub"].upper()]} if match["hub"] else {})})
     return result
 
 

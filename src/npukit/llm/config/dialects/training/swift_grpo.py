@@ -40,9 +40,23 @@ def grpo(values: Values) -> dict[str, Any]:
         "grpo.top_p": values.number("top_p", 1.0),
         "grpo.repetition_penalty": values.number("repetition_penalty", 1.0),
         "grpo.max_completion_length": int(values.number("max_completion_length", 512)),
+        "grpo.completion_length_limit_scope": values.choice(
+            "completion_length_limit_scope", ("per_round", "total"), otherwise="per_round"
+        ),
         "rewards.plugins": values.words("external_plugins"),
         **_generation(values),
     }
+
+
+def sequence_parallel(values: Values) -> dict[str, Any]:
+    """How many devices share a row. With GRPO none do, and a step has the same answers, as ms-swift then accumulates
+    that much longer.
+    """
+    size = values.get("sequence_parallel_size", 1)
+    if size != 1 and is_grpo(values):
+        values.notes.append("sequence_parallel_size: each device learns from whole answers, as many in a step")
+        size = 1
+    return {"training.sequence_parallel": size}
 
 
 def _scale(values: Values, usual: str) -> str:

@@ -195,6 +195,9 @@ def _deepspeed(wanted: Any, values: Values) -> Translated:
         hint = f": did you mean {near}?" if near else f", and it is none of {', '.join(PRESETS)}."
         raise RefusedValue("deepspeed", f"there is no DeepSpeed file {wanted}{hint}")
     stage, offload = match.groups()
+    if stage in "12" and (values.get("quant_bits") or values.get("quantization_bit")):
+        values.notes.append("deepspeed: with quantised weights only the adapter is trained, which every device keeps")
+        return {"training.parallel": "ddp"}
     if stage == "0":
         values.notes.append("deepspeed: ZeRO-0 is plain data parallelism")
     return {"training.parallel": "ddp" if stage == "0" else f"zero{stage}", "training.offload": bool(offload)}

@@ -1,0 +1,95 @@
+"""What plug-ins import from ms-swift, where it is not installed.
+
+A stand-in takes its place: the registries and the classes that plug-ins derive from are here; all else that a file
+imports is there by name, and fails when it is used.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.metadata
+import logging
+import sys
+import types
+from typing import Any
+
+from npukit.rl.rewards.functions import accuracy
+from npukit.rl.turns import swift_schedulers
+
+PACKAGE = "swift"
+
+
+class ORM:
+    """What ms-swift's reward classes derive from."""
+
+    def __init__(self, args: Any = None, **_: Any) -> None:
+        self.args = args
+
+
+class MathAccuracy(ORM):
+    """The reward `accuracy` as a class."""
+
+    def __call__(self, completions: list[str], solution: list[str], **_: Any) -> list[float]:
+        return accuracy(completions, solution)
+
+
+class _Registry(dict[str, Any]):
+    """A registry of ms-swift's, or a function of it, which cannot be called."""
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError("ms-swift is not installed")
+
+
+ORMS = _Registry()
+REGISTRIES = {"orms": ORMS, "multi_turns": swift_schedulers.MULTI_TURNS, "envs": swift_schedulers.ENVS}
+OWN = {
+    **REGISTRIES,
+    "ORM": ORM,
+    "AsyncORM": ORM,
+    "MathAccuracy": MathAccuracy,
+    "get_logger": lambda *_: logging.getLogger(PACKAGE),
+    **{made.__name__: made for made in swift_schedulers.CLASSES},
+}
+
+
+def registry(name: str) -> dict[str, Any]:
+    """One of ms-swift's registries, wherever a file has it from.
+
+    >>> sorted(registry("multi_turns"))
+    ['gym_scheduler', 'math_tip_trick']
+    """
+    ours = REGISTRIES[name]
+    modules = [module for place, module in sys.modules.items() if place.startswith(f"{PACKAGE}.")]
+    theirs = (getattr(module, name, None) for module in modules if not isinstance(module, _Module))
+    return next((installed for installed in theirs if isinstance(installed, dict)), ours)
+
+
+class _Module(types.ModuleType):
+    """A module of ms-swift's in which every name is found."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        attribute = OWN[name] if name in OWN else type(name, (ORM,), {}) if name[:1].isupper() else _Registry()
+        setattr(self, name, attribute)
+        return attribute
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name: str, *_: Any) -> importlib.machinery.ModuleSpec | None:
+        ours = name == PACKAGE or name.startswith(f"{PACKAGE}.")
+        return importlib.machinery.ModuleSpec(name, self, is_package=True) if ours else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return _Module(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """There is nothing in it."""
+
+
+def stand_in() -> None:
+    """From now on `import swift` works, also beside a checkout of ms-swift whose requirements are not installed."""
+    is_installed = any(importlib.metadata.distributions(name="ms-swift"))
+    if not is_installed and not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())

@@ -1,0 +1,43 @@
+"""Ask the process that runs a scheduler; one that hangs or dies ends the conversations that wait for it."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+from npukit.llm.config.reinforcement import GrpoOptions, RewardOptions
+from npukit.rl.turns import worker
+from npukit.rl.turns.turn import Messages, RolloutConversation, Turn, TurnReply
+from npukit.rl.workers import Worker
+
+
+class SchedulerProcess:
+    """The scheduler of a configuration."""
+
+    def __init__(self, options: GrpoOptions, rewards: RewardOptions, tokenizer: Any) -> None:
+        self._timeout, begins_with = rewards.timeout, (options, rewards.plugins, pickle.dumps(tokenizer))
+        self._worker = Worker(worker.__name__, begins_with)
+        self._worker.start()
+
+    def begin(self, conversations: Sequence[RolloutConversation]) -> list[Messages | str]:
+        """The messages that each conversation begins with, or why it cannot."""
+        begun, problem = self._ask("begin", list(conversations))
+        return begun or [problem for _ in conversations]
+
+    def next(self, turns: Sequence[Turn]) -> list[TurnReply]:
+        """How each conversation goes on; where it fails, the conversation ends."""
+        replies, problem = self._ask("next", list(turns))
+        return replies or [TurnReply(problem=problem) for _ in turns]
+
+    def close(self) -> None:
+        """End the process."""
+        self._worker.close()
+
+    def _ask(self, method: str, content: list[Any]) -> tuple[list[Any], str]:
+        try:
+            return self._worker.ask((method, content), self._timeout), ""
+        except TimeoutError:
+            return [], f"it took longer than {self._timeout:g} s (rewards.timeout)."
+        except EOFError:
+            return [], "its process ended."

@@ -1,0 +1,99 @@
+"""Processes that run the user's Python: one that hangs can be ended, one that prints disturbs nothing, and one that
+uses signals has a main thread.
+
+A worker is sent what it begins with, then requests, each as a pickle, and answers each in turn. What it prints goes to
+standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from npukit.children import die_with
+from npukit.errors import NpukitError
+
+TO_START = 300.0  # seconds: a plug-in may import torch
+
+
+class Worker:
+    """A process that runs `module`, which calls `serve`; it is started when it is asked, and again after it died."""
+
+    def __init__(self, module: str, begins_with: Any) -> None:
+        self._module, self._begins_with = module, begins_with
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Any:
+        """What it says when it is ready; its refusals are raised here."""
+        command = [sys.executable, "-m", self._module, str(os.getpid())]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        try:
+            reply = self._exchange(self._begins_with, TO_START)
+        except (TimeoutError, EOFError, BrokenPipeError):
+            self.close()
+            raise NpukitError("The process of the reward functions did not start: see what it said above.") from None
+        if isinstance(reply, NpukitError):
+            self.close()
+            raise reply
+        return reply
+
+    def ask(self, request: Any, seconds: float) -> Any:
+        """Its answer. TimeoutError or EOFError if there is none; then it is ended."""
+        if self._process is None:
+            self.start()
+        try:
+            return self._exchange(request, seconds)
+        except (TimeoutError, EOFError):
+            self.close()
+            raise
+        except BrokenPipeError:
+            self.close()
+            raise EOFError from None
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def _exchange(self, value: Any, seconds: float) -> Any:
+        assert self._process and self._process.stdin and self._process.stdout
+        pickle.dump(value, self._process.stdin)
+        self._process.stdin.flush()
+        if not select.select([self._process.stdout], [], [], seconds)[0]:
+            raise TimeoutError
+        return pickle.load(self._process.stdout)
+
+
+def serve(begin: Callable[[Any], tuple[Any, Callable[[Any], Any]]]) -> None:
+    """Be a worker until nobody asks any more. `begin` makes of the first message what to say to it, and what answers
+    the others; an NpukitError that it raises is told instead.
+    """
+    die_with(int(sys.argv[1]))
+    requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        ready, answer = begin(pickle.load(requests))
+    except NpukitError as error:
+        return _reply(replies, error)
+    _reply(replies, ready)
+    while True:
+        try:
+            request = pickle.load(requests)
+        except EOFError:
+            return
+        _reply(replies, answer(request))
+
+
+def _reply(replies: BinaryIO, value: Any) -> None:
+    pickle.dump(value, replies)
+    replies.flush()
