@@ -42,6 +42,8 @@ HAN = re.compile("[\u4e00-\u9fff]")
 SOURCES = Path(__file__).parents[2] / "src" / "npukit"
 # Texts made of parts that are looked up by themselves, or of a rule's own words, which are not.
 MADE_OF_PARTS = {"x does not run on NPUsx", "x x", "x x on the CPU", "x x ms of each step", "x=x: x", "x x on x"}
+# Lines whose parts are looked up one by one, or are figures.
+SAID_IN_PARTS = {"x run", "x: x s", "step x/x  x  x", "step x  x", "x, in x (x filled)."}
 # Errors that end in a hint, or in what others say: each hint makes another sentence.
 ENDS_OPEN = {
     "--adapter x=x: x", "There is no file xx", "There is no x.", "There is x in x.",
@@ -133,6 +135,20 @@ def test_all_errors_are_there_in_chinese() -> None:
     said = {*said_by("NpukitError", SOURCES, 0), *said_by("BadRow", SOURCES, 0), *said_by("ConfigProblem", SOURCES, 1)}
     said |= {*said_by("RefusedValue", SOURCES, 1)}
     assert {text for text in said if " " in text and chinese(text.strip()) is None} <= ENDS_OPEN
+
+
+def test_all_that_commands_say_while_they_work_is_there_in_chinese() -> None:
+    functions = ("say", "_say", "log", "_log", "progress", "step", "status", "lines")
+    said = {text.strip() for function in functions for text in said_by(function, SOURCES, 0)}
+    assert {text for text in said if re.search("[a-wyz]", text) and chinese(text) is None} <= SAID_IN_PARTS
+
+
+def test_only_one_function_speaks_for_npukit_on_stderr() -> None:
+    """`say` translates; a print of its own would not."""
+    for file in sorted(SOURCES.rglob("*.py")):
+        if file.name not in ("terminal.py", "quiet.py"):
+            printed = [ast.unparse(call) for call in calls_in(file) if _name(call) == "print"]
+            assert [text for text in printed if re.match(r"print\(f?['\"]npukit: .*sys\.stderr", text)] == [], file
 
 
 def test_all_findings_are_there_in_chinese() -> None:

@@ -14,9 +14,8 @@ from npukit.cli.results import forget, print_error
 from npukit.cli.verbs import Verbs, extra_of, new_app
 from npukit.errors import NpukitError
 from npukit.quiet import hide_libraries, verbosity
-from npukit.report import language
 from npukit.report.result import data_of, error_data
-from npukit.report.terminal import printable
+from npukit.report.terminal import printable, say
 
 app = new_app(name="npukit", cls=Verbs)
 WAYS_OUT = {
@@ -110,5 +109,5 @@ def _fail(error: dict[str, Any], code: int, printed: bool = False) -> int:
     """Tell of an error: as a sentence unless its traceback tells, and with --json as JSON too."""
     print_error(error, code, sys.argv[1:])
     if not printed:
-        print(f"npukit: {printable(language.translated(error['message']))}", file=sys.stderr)
+        say(error["message"])
     return code

@@ -12,6 +12,7 @@ import typer
 
 from npukit.cli.options import JsonOption, report_option
 from npukit.cli.results import show
+from npukit.report.language import translated
 from npukit.report.terminal import console, has_color
 
 
@@ -36,7 +37,9 @@ def advise(
     from npukit.performance.advise.page import write_report
     from npukit.performance.advise.text import as_text, comparison_text
 
-    waiting = console(sys.stderr).status("Reading profiles") if sys.stderr.isatty() else contextlib.nullcontext()
+    waiting = (
+        console(sys.stderr).status(translated("Reading profiles")) if sys.stderr.isatty() else contextlib.nullcontext()
+    )
     with waiting:
         result = write_report(profiles, report) if report else judge(profiles)
     if isinstance(result, ProfileComparison):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ from npukit.cli.options import CardOption, JsonOption
 from npukit.cli.results import show
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
+from npukit.report.terminal import say
 
 if TYPE_CHECKING:
     from npukit.llm.config.use import Use
@@ -124,7 +124,7 @@ def _merge(use: Use, output: Path, json: bool) -> None:
             progress=on_progress,
         )
     for note in done.notes:
-        print(f"npukit: {note}", file=sys.stderr)
+        say(note)
     merged = f", {done.changed} changed by {', '.join(done.adapters)}" if done.adapters else ""
     show(done, f"{done.output}: {done.tensors} tensors{merged}; {_size(done.bytes)} in {done.dtype}", json)
 

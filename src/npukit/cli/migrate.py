@@ -13,7 +13,7 @@ from npukit.cli.results import show as show_result
 from npukit.errors import NpukitError
 from npukit.migrate.goal import Style
 from npukit.report.progress import progress
-from npukit.report.terminal import printable
+from npukit.report.terminal import printable, say
 from npukit.report.writing import write_text
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _checked(migration: Migration, path: Path, command: str) -> Migration:
     from npukit.port.check import as_lines
     from npukit.port.check import check as run_checks
 
-    checked = run_checks(migration, path, command, log=lambda line: print(f"npukit: {line} …", file=sys.stderr))
+    checked = run_checks(migration, path, command, log=say)
     for line in as_lines(checked):
         print(printable(line), file=sys.stderr)
     if not checked.good:

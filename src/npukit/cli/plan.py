@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +13,7 @@ from npukit.cli.results import show
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.report.language import translated
+from npukit.report.terminal import say
 
 Words = Annotated[
     list[str] | None, typer.Argument(metavar="CONFIG.yaml [KEY=VALUE]… | -- python SCRIPT [ARGS]", show_default=False)
@@ -96,7 +96,7 @@ def _walk_script(script: list[str], devices: int, card: str, nodes: int, auto: b
 
 
 def _tell_walk(card: str) -> None:
-    print(f"npukit: walking through two steps on a simulated {card}, which can take a minute", file=sys.stderr)
+    say(f"walking through two steps on a simulated {card}, which can take a minute")
 
 
 def script_of(words: list[str]) -> list[str]:

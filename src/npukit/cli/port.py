@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import typer
 from npukit.cli.options import DevicesOption, JsonOption, TestOption
 from npukit.cli.results import show
 from npukit.migrate.goal import Style
-from npukit.report.terminal import printable
+from npukit.report.terminal import printable, say
 
 
 def port(
@@ -56,7 +55,7 @@ def port(
         test,
         data or (),
         devices,
-        log=lambda line: print(f"npukit: {line}", file=sys.stderr),
+        log=say,
     )
     files = write_reports(result)
 

@@ -25,7 +25,7 @@ from npukit.cli.verbs import SCRIPT_FOLLOWS, new_app
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.devices import Wanted
-from npukit.report.language import translated
+from npukit.report.terminal import say
 
 precision = new_app(help="Find the first operator that differs between two runs.")
 
@@ -228,7 +228,6 @@ def bisect(
         npukit precision bisect -o dumps -- python train.py  # this machine's device against its CPU
         npukit precision bisect --device sim --steps 0 -o dumps -- python train.py
     """
-    import sys
 
     from npukit.launch.devices import choose
     from npukit.precision.bisect import bisect as bisect_runs
@@ -243,7 +242,7 @@ def bisect(
         output,
         parse_numbers(steps, "--steps"),
         auto,
-        lambda line: print(f"npukit: {translated(line)}", file=sys.stderr),
+        say,
     )
     show(bisection, "bisect", json)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +12,7 @@ from npukit.cli.results import show
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.devices import Wanted
+from npukit.report.terminal import say
 
 if TYPE_CHECKING:
     from npukit.llm.config.use import Use
@@ -80,5 +80,5 @@ def _start_vllm(use: Use, device: Wanted, words: tuple[str, ...], dry_run: bool,
         show({"argv": command.argv, "variables": command.variables}, str(command), json)
         return
     version = check_environment(use.engine.python)
-    print(f"npukit: starting vLLM {version}: {command}", file=sys.stderr, flush=True)
+    say(f"starting vLLM {version}: {command}")
     become(list(command.argv), {**os.environ, **command.variables})

@@ -17,6 +17,7 @@ from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.devices import Wanted
 from npukit.report.language import translated
+from npukit.report.terminal import say
 
 if TYPE_CHECKING:
     from npukit.llm.config.options import Config
@@ -198,8 +199,7 @@ def _warn_if_too_large(config: Config, devices: int, card: str) -> None:
 
     figures = needed_and_usable(config, devices, card) if card and os.environ.get("LOCAL_RANK", "0") == "0" else None
     if figures and figures[0] > figures[1]:
-        text = f"npukit: this probably {verdict(*figures, card)}; `npukit plan --fit` finds a change that helps."
-        print(translated(text), file=sys.stderr)
+        say(f"this probably {verdict(*figures, card)}; `npukit plan --fit` finds a change that helps.")
 
 
 def _explain(word: str, json: bool) -> None:

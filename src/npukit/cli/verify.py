@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +11,7 @@ from npukit.cli.options import DeviceOption, DevicesOption, JsonOption, report_o
 from npukit.cli.results import show
 from npukit.launch.devices import Wanted
 from npukit.report.language import translated
-from npukit.report.terminal import printable
+from npukit.report.terminal import printable, say
 
 
 def verify(
@@ -51,7 +50,7 @@ def verify(
         device,
         devices,
         tolerance,
-        log=lambda line: print(f"npukit: {line}", file=sys.stderr),
+        log=say,
     )
     if report:
         from npukit.report.migration_html import write_report

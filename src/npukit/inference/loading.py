@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +29,7 @@ from npukit.llm.models.adapter import apply_adapter
 from npukit.llm.models.checkpoint import WeightFiles, open_checkpoint
 from npukit.llm.models.folder import find_parts, read_json
 from npukit.llm.models.loading import auto_class, from_pretrained, load_images
+from npukit.report.terminal import say
 
 SHOWN = 3  # names of weights in a sentence
 GIB = 2**30
@@ -281,9 +281,8 @@ def start_engine(loaded: Loaded, options: EngineOptions) -> Engine:
         engine = Engine(loaded.model, options)
     if not engine.is_paged and os.environ.get("LOCAL_RANK", "0") == "0":
         kind = loaded.model.config.model_type
-        print(
-            f"npukit: batched attention does not support {kind} models, so their sequences are computed one after the "
-            "other by transformers' own code. This is slower.",
-            file=sys.stderr,
+        say(
+            f"batched attention does not support {kind} models, so their sequences are computed one after the other "
+            "by transformers' own code. This is slower."
         )
     return engine

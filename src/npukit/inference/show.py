@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from typing import TYPE_CHECKING
 
 from npukit.report.result import hand_back
-from npukit.report.terminal import printable
+from npukit.report.terminal import say
 
 if TYPE_CHECKING:
     from npukit.inference.batch import Inferred
@@ -20,7 +19,7 @@ def show_inferred(done: Inferred, as_json: bool) -> None:
         hand_back("result", done)
         return
     for problem in done.problems:
-        print(f"npukit: {printable(problem)}", file=sys.stderr)
+        say(problem)
     answered = f"{done.rows - done.failed} of {done.rows} rows answered"
     before = f", {done.resumed} of them by an earlier run" if done.resumed else ""
     speed = f"{done.generated_tokens} tokens in {done.seconds:.1f} s" if done.generated_tokens else ""
@@ -37,7 +36,7 @@ def show_evaluated(done: Evaluated, as_json: bool) -> None:
         return
     for file in done.files:
         for problem in file.problems:
-            print(f"npukit: {printable(problem)}", file=sys.stderr)
+            say(problem)
         if file.perplexity is not None:
             of_rows = f" of the answers of {file.rows - file.failed} of {file.rows} rows" if file.rows else ""
             print(f"{file.file}: perplexity {file.perplexity:.4f} over {file.tokens} tokens{of_rows}")

@@ -12,8 +12,7 @@ from typing import Any
 from npukit.errors import NpukitError
 from npukit.inference.chat import Conversation
 from npukit.llm.chat.answer import Reasoning, ToolCall
-from npukit.report.language import translated
-from npukit.report.terminal import has_color, paint, printable
+from npukit.report.terminal import has_color, paint, printable, say
 
 HELP = """\
 /clear           forget the conversation
@@ -60,7 +59,7 @@ class _Terminal:
                 elif line:
                     self._answer(line)
             except NpukitError as error:
-                print(f"npukit: {printable(translated(str(error)))}", file=sys.stderr, flush=True)
+                say(str(error))
 
     def _read(self, prompt: str) -> str | None:
         """The next line; None at the end of the input. Ctrl-C throws away what was typed."""

@@ -26,6 +26,7 @@ from npukit.launch.other_nodes import OtherNodes
 from npukit.launch.rank_logs import RankLogs, use
 from npukit.launch.script import LAUNCHER, ONE_LOG
 from npukit.report.result import error_data, hand_back
+from npukit.report.terminal import say
 from npukit.report.unfinished import temporary_folder
 
 
@@ -83,7 +84,7 @@ def _launch(arguments: Any, logs: RankLogs, spare: str) -> int:
 
 def _say(failures: list[Failure], nodes: int) -> int:
     if not failures:
-        print("\nnpukit: node 0 is gone, and the job with it; the output on node 0 says why.", file=sys.stderr)
+        say("node 0 is gone, and the job with it; the output on node 0 says why.")
         return 1
     failure = first(failures)
     if failure.kind == "sentence":

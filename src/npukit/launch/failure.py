@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from npukit.report.language import translated
 from npukit.report.terminal import printable
 
 SIGNALS = {
@@ -112,15 +113,16 @@ def report(failure: Failure, nodes: int) -> str:
     who = f"rank {failure.rank}" if failure.rank >= 0 else "the launcher"
     where = who + (f" on node {failure.node}" if nodes > 1 else "")
     what = "left, with exit code 0, while others still needed it" if failure.left else f"failed first, {_how(failure)}"
-    parts = [f"npukit: {where} {what}; the other ranks were stopped."]
+    parts = [f"npukit: {translated(f'{where} {what}; the other ranks were stopped.')}"]
     if failure.left:
-        parts.append("Every rank must reach every collective: give all of them the same number of batches and steps.")
+        advice = "Every rank must reach every collective: give all of them the same number of batches and steps."
+        parts.append(translated(advice))
     if failure.exit_code < 0 and failure.kind == "log":
-        parts[0] += "\n" + SIGNALS.get(signal.Signals(-failure.exit_code).name, "")
+        parts[0] += "\n" + translated(SIGNALS.get(signal.Signals(-failure.exit_code).name, ""))
     parts.append(textwrap.indent(printable(_shown(failure.text)), "    "))
     parts.append(explained(failure.text).strip())
     if failure.log:
-        parts.append(f"Its full log: {failure.log}")
+        parts.append(translated(f"Its full log: {failure.log}"))
     return "\n" + "\n\n".join(part for part in parts if part.strip()) + "\n"
 
 

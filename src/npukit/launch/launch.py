@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from npukit.launch.nodes import NodePlan
 from npukit.launch.run import AGENT, become, script_arguments, spare_launcher
 from npukit.launch.script import RANK_CPUS
 from npukit.machine import Machine, cpus, network
+from npukit.report.terminal import say
 
 LOGS = Path("npukit-logs")
 NAMES_APPEAR = 300.0  # seconds until a scheduler's names can be resolved
@@ -93,10 +93,10 @@ def start(job: Job, environment: Mapping[str, str]) -> NoReturn:
     ports = network.hccl_ports(environment)
     if uses_hccl and (taken := network.ports_in_use(Machine()).intersection(ports)):
         used = f"{ports.start} to {ports.stop - 1}"
-        print(f"npukit: HCCL uses ports {used}, but {min(taken)} is taken: set HCCL_IF_BASE_PORT.", file=sys.stderr)
+        say(f"HCCL uses ports {used}, but {min(taken)} is taken: set HCCL_IF_BASE_PORT.")
     complete = {**environment, **{variable.name: variable.value for variable in job.variables}}
     spare_launcher(complete, job.devices.count)
-    print(f"npukit: {job.layout}; logs are in {job.logs}", file=sys.stderr)
+    say(f"{job.layout}; logs are in {job.logs}")
     become(job.command, complete)
 
 

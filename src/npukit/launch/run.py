@@ -16,6 +16,7 @@ from npukit.launch.rank_table import TABLE, why_unusable
 from npukit.launch.script import AUTOLOAD, AUTOLOAD_LATER, LAUNCHER
 from npukit.packages import require
 from npukit.report.result import is_awaited
+from npukit.report.terminal import say
 
 
 def run(command: Sequence[str], environment: Mapping[str, str], ranks: int = 1, auto: bool = False) -> NoReturn:
@@ -71,7 +72,7 @@ def spare_launcher(environment: dict[str, str], ranks: int) -> None:
     """
     require("torch", extra="sim")  # torchrun starts the ranks
     if why := why_unusable(environment):
-        print(f"npukit: RANK_TABLE_FILE={environment.pop(TABLE)} is not used, since {why}.", file=sys.stderr)
+        say(f"RANK_TABLE_FILE={environment.pop(TABLE)} is not used, since {why}.")
     environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
     if AUTOLOAD not in environment:
         environment[AUTOLOAD] = "0"
@@ -93,7 +94,7 @@ def watch(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
     if code < 0:
         name = signal.Signals(-code).name
         if why := SIGNALS.get(name):
-            print(f"npukit: the process was killed by {name}. {why}", file=sys.stderr)
+            say(f"the process was killed by {name}. {why}")
         sys.exit(128 - code)
     sys.exit(code)
 

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from npukit import quiet
 from npukit.children import die_with
+from npukit.report.terminal import say
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 GIVEN = "NPUKIT_DEVICE"  # the kind of device that a process was given
@@ -66,7 +67,7 @@ def main() -> None:
     except KeyboardInterrupt:
         if not is_ours(arguments):
             raise  # a script's own traceback shows where it was, as under `python`
-        print("npukit: interrupted", file=sys.stderr)
+        say("interrupted")
         sys.exit(130)
 
 
@@ -178,7 +179,6 @@ def _tell_failure(error: Exception) -> int:
     from npukit.launch.failure import explained, write_error_file
     from npukit.report.language import translated
     from npukit.report.result import data_of, error_data, hand_back
-    from npukit.report.terminal import printable
 
     error_file = os.environ.get(ERROR_FILE)
     if isinstance(error, NpukitError):
@@ -187,7 +187,7 @@ def _tell_failure(error: Exception) -> int:
         else:
             if quiet.verbosity() == "verbose":
                 traceback.print_exception(error)
-            print(f"npukit: {printable(translated(str(error)))}", file=sys.stderr)
+            say(str(error))
         hand_back("error", data_of(error))
         return error.exit_code
     hand_back("error", error_data("failed", f"{type(error).__name__}: {error}"))

@@ -19,6 +19,7 @@ from typing import Any
 from npukit.launch.script import run_command
 from npukit.performance.profile import SETTINGS, Settings
 from npukit.quiet import verbosity
+from npukit.report.terminal import say
 
 PATIENCE = 64  # backward passes without a step: gradients are not accumulated over that many
 STACKS = 2  # the level from which on call stacks are recorded
@@ -97,7 +98,7 @@ class ProfileRecorder:
 
     def _say(self, what: str) -> None:
         if os.environ.get("RANK", "0") == "0":
-            print(f"npukit: {what}", file=sys.stderr, flush=True)
+            say(what)
 
 
 def make_profiler(settings: Settings) -> Any:

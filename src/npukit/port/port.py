@@ -23,6 +23,7 @@ from npukit.port.commits import commit_by_rule
 from npukit.port.imports import ImportCheck, check_imports
 from npukit.port.repository import Repository
 from npukit.port.state import PortState, PortStep
+from npukit.report.language import translated
 from npukit.report.report import counted
 from npukit.verify import verify
 from npukit.verify.text import as_text
@@ -114,7 +115,7 @@ def _begin(repository: Repository, work: Path, branch: str, style: Style) -> Por
 
 
 def _logged(log: Log, step: PortStep) -> PortStep:
-    log(f"{step.name}: {step.says}")
+    log(f"{step.name}: {translated(step.says)}")
     return step
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from npukit.precision.bisect import record
 from npukit.precision.comparing import compare
 from npukit.precision.recording.options import RecordOptions
 from npukit.precision.result import Comparison
-from npukit.report.language import translated
+from npukit.report.terminal import say
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ def check(
     """
     dumps = folder / "first", folder / "second"
     for dump in dumps:
-        print(f"npukit: {translated(f'{dump.name} run')}", file=sys.stderr)
+        say(f"{dump.name} run")
         record(command, environment, dataclasses.replace(options, output=str(dump.absolute())), auto)
     comparison = compare(*dumps, exact=True)
     return DeterminismCheck(comparison.same, comparison)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from npukit.quiet import verbosity
-from npukit.report.terminal import console
+from npukit.report.language import translated
+from npukit.report.terminal import console, say
 
 OnProgress = Callable[[int, int], None]  # how much is done, of how much in all (0: not known)
 BETWEEN_LINES = 5.0  # seconds
@@ -27,13 +28,15 @@ def progress(what: str, unit: str) -> Iterator[OnProgress]:
     if verbosity() == "quiet" or os.environ.get("LOCAL_RANK", "0") != "0":
         yield lambda done, total: None
     elif not stream.is_terminal:
-        yield lines(what, unit, lambda line: print(f"npukit: {line}", file=sys.stderr, flush=True))
+        yield lines(what, unit, say)
     else:
         from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn
         from rich.progress import TimeRemainingColumn as TimeLeft
 
         amount = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
-        with Progress(TextColumn(what), BarColumn(), amount, TimeLeft(), console=stream, transient=True) as bar:
+        with Progress(
+            TextColumn(translated(what)), BarColumn(), amount, TimeLeft(), console=stream, transient=True
+        ) as bar:
             task = bar.add_task("", total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total or None)
 
@@ -53,13 +56,22 @@ def lines(what: str, unit: str, log: Callable[[str], None]) -> OnProgress:
             return
         last_line = now
         if done < total:
-            amount = f"{done / total:.0%}" if unit == "bytes" else f"{done:,} of {total:,} {unit}"
-            left = f", {duration((now - began) / done * (total - done))} left" if done >= ENOUGH * total else ""
-            log(f"{what}: {amount}{left}")
+            amount = f"{done / total:.0%}" if unit == "bytes" else translated(f"{done:,} of {total:,} {unit}")
+            left = f", {time_left((now - began) / done * (total - done))}" if done >= ENOUGH * total else ""
+            log(f"{translated(what)}: {amount}{left}")
         else:
-            log(f"{what}: {done:,} {unit}")
+            log(f"{translated(what)}: {done:,} {translated(unit)}")
 
     return on_progress
+
+
+def time_left(seconds: float) -> str:
+    """How long something still takes, in the user's language.
+
+    >>> time_left(75)
+    '1 min 15 s left'
+    """
+    return translated(f"{duration(seconds)} left")
 
 
 def duration(seconds: float) -> str:

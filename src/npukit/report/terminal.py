@@ -7,6 +7,8 @@ import re
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+from npukit.report.language import translated
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -57,6 +59,14 @@ def paint(text: str, style: str, color: bool) -> str:
     'error'
     """
     return f"\033[{style}m{text}\033[0m" if color else text
+
+
+def say(sentence: str) -> None:
+    """One line on stderr in the user's language, marked as npukit's own among the output of whatever is being run.
+
+    >>> say("interrupted")
+    """
+    print(f"npukit: {printable(translated(sentence))}", file=sys.stderr, flush=True)
 
 
 def console(stream: TextIO | None = None) -> Console:

@@ -19,11 +19,12 @@ from pathlib import Path
 from npukit.cache import cache_folder, complete_or_absent, only_builder
 from npukit.errors import NpukitError
 from npukit.packages import require
+from npukit.report.terminal import say
 from npukit.simulate import compile as compiling
 from npukit.simulate import prebuilt, versions
 from npukit.simulate import torch_npu as wheel
 from npukit.simulate.machine import home as machine_home
-from npukit.simulate.progress import say, step
+from npukit.simulate.progress import step
 
 
 @dataclass(frozen=True)

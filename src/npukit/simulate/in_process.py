@@ -16,6 +16,7 @@ import torch
 
 from npukit import quiet
 from npukit.facts import aclnn
+from npukit.report.terminal import say
 from npukit.simulate.ops import hf32, registry
 
 quiet.hide_useless()
@@ -94,7 +95,7 @@ def _makes_npu_tensor(node: torch.fx.Node) -> bool:
 
 @cache
 def _say_once() -> None:
-    print("npukit: torch.compile runs eagerly on the simulated NPU.", file=sys.stderr)
+    say("torch.compile runs eagerly on the simulated NPU.")
 
 
 @atexit.register

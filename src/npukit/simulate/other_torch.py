@@ -21,8 +21,9 @@ import npukit
 from npukit.cache import cache_folder, only_builder
 from npukit.errors import NpukitError
 from npukit.facts.versions import key
+from npukit.report.terminal import say
 from npukit.simulate import versions
-from npukit.simulate.progress import say, step
+from npukit.simulate.progress import step
 
 READY = "npukit-ready"  # written last: an environment without it was interrupted
 OLDEST_PYTHON = "3.10"  # that npukit itself runs on

@@ -7,13 +7,14 @@ import sys
 import time
 from collections.abc import Iterator
 
-from npukit.report.terminal import console
+from npukit.report.language import translated
+from npukit.report.terminal import console, say
 
 
 @contextlib.contextmanager
 def step(name: str) -> Iterator[None]:
     """Show `name` while the block runs: a spinner on a terminal, one line before and the time after elsewhere."""
-    began = time.monotonic()
+    began, name = time.monotonic(), translated(name)
     if sys.stderr.isatty():
         with console(sys.stderr).status(f"{name} …"):
             yield
@@ -21,8 +22,3 @@ def step(name: str) -> Iterator[None]:
         say(f"{name} …")
         yield
     say(f"{name}: {time.monotonic() - began:.0f} s")
-
-
-def say(sentence: str) -> None:
-    """One line on stderr, marked as npukit's own among the output of whatever is being run."""
-    print(f"npukit: {sentence}", file=sys.stderr, flush=True)

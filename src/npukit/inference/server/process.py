@@ -12,6 +12,7 @@ from npukit.inference.server.start import check_packages, listen, serve
 from npukit.inference.start import taken_over
 from npukit.launch.devices import is_simulated
 from npukit.llm.config.use import Use
+from npukit.report.terminal import say
 
 SWITCH_INTERVAL = 0.0005  # seconds; Python's own is ten times as long
 
@@ -25,13 +26,13 @@ def main() -> None:
     listener = listen(use.serve)
     from npukit.inference.embedding import is_embedding_model
 
-    _say(f"loading {use.model.path}")
+    say(f"loading {use.model.path}")
     app, device, longest, failure = _embeddings(use) if is_embedding_model(use.model.path) else _answers(use, listener)
 
     def ready(address: str) -> None:
         names = ", ".join((*use.serve.served_model_name, *use.named))
         where = f"{'simulated ' * is_simulated()}{device}"
-        _say(f"serving {names} on {where} at {address} (API: {address}/v1, up to {longest} tokens)")
+        say(f"serving {names} on {where} at {address} (API: {address}/v1, up to {longest} tokens)")
 
     serve(app, use.serve, listener, ready, failure)
 
@@ -56,13 +57,9 @@ def _embeddings(use: Use) -> tuple[Any, Any, int, Callable[[], BaseException | N
     return make_embedding_app(embedder, use.serve), embedder.model.device, embedder.longest, lambda: None
 
 
-def _say(text: str) -> None:
-    print(f"npukit: {text}", file=sys.stderr, flush=True)
-
-
 if __name__ == "__main__":
     try:
         main()
     except NpukitError as error:
-        _say(str(error))
+        say(str(error))
         sys.exit(error.exit_code)

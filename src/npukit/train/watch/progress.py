@@ -9,7 +9,7 @@ from typing import Any
 
 from npukit.quiet import verbosity
 from npukit.report.language import translated
-from npukit.report.progress import duration
+from npukit.report.progress import time_left
 from npukit.report.terminal import console
 from npukit.report.wrapping import columns, padded
 from npukit.train.watch.summary import Summary, size
@@ -57,8 +57,8 @@ class LineProgress:
         pass
 
     def figures(self, record: Mapping[str, Any], more: Mapping[str, float]) -> None:
-        left = f"  {duration(record['seconds_left'])} left"
-        self.say(f"step {record['step']}/{self._total}  {as_text(record, self._item, more)}{left}")
+        left = time_left(record["seconds_left"])
+        self.say(f"step {record['step']}/{self._total}  {as_text(record, self._item, more)}  {left}")
 
     def say(self, line: str) -> None:
         print(translated(line), flush=True)
