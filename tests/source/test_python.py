@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from npukit.source import Edit, PythonFile, apply_edits, find
-from npukit.source.names import children, inside
+from npukit.source import Edit, PythonFile, apply_edits, find, per_file, read
+from npukit.source.names import children, inside, statements
 
 
 def last_name(text: str, path: Path = Path("a.py")) -> str | None:
@@ -98,3 +98,32 @@ def test_find_skips_hidden_installed_and_linked(tmp_path: Path) -> None:
     (tmp_path / "link.py").symlink_to(tmp_path / "a.py")
     found = [str(file.relative_to(tmp_path)) for file in find([tmp_path, tmp_path / "a.py"])]
     assert found == ["a.py", "d/Dockerfile.gpu", "d/requirements-dev.txt"]
+
+
+def test_a_file_is_parsed_once_until_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text("import torch")
+    first = read(path).python
+    assert read(path).python is first
+    path.write_text("import numpy")
+    now = read(path).python
+    assert now is not None
+    assert now.imported == {"numpy"}
+
+
+def test_an_answer_about_a_file_is_kept_with_it() -> None:
+    asked = []
+
+    @per_file
+    def lines(file: PythonFile, more: int) -> int:
+        asked.append(file)
+        return file.text.count("\n") + more
+
+    one, other = (PythonFile(Path("a.py"), text) for text in ("x = 1\n", "x = 1\ny = 2\n"))
+    assert [lines(one, 0), lines(other, 0), lines(one, 0), lines(one, 1)] == [1, 2, 1, 2]
+    assert asked == [one, other, one]
+
+
+def test_statements_are_those_of_all_blocks_and_no_expressions() -> None:
+    tree = ast.parse("try:\n    f = lambda: 1\nexcept E:\n    pass\nmatch x:\n    case 1:\n        g()\n")
+    assert [type(node).__name__ for node in statements(tree)] == ["Try", "Assign", "Pass", "Match", "Expr"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import re
-from functools import lru_cache
 from pathlib import Path
 
 from npukit.facts.libraries import needs_cuda
@@ -15,13 +14,13 @@ from npukit.migrate.definitions import is_of_tests, strong_names
 from npukit.migrate.evidence import Evidence
 from npukit.migrate.kernels import Definition, compiled, needed, needed_at_top, only_asks
 from npukit.migrate.presence import marks, named_for_cuda, refuses_without
-from npukit.source import PythonFile
+from npukit.source import PythonFile, per_file
 from npukit.source.names import file_of
 
 _WITHOUT = re.compile(r"without|fallback|(?:^|_)(?:no|not|disabled?|missing|unavailable)(?:_|$)")
 
 
-@lru_cache(maxsize=8)
+@per_file
 def of_file(file: PythonFile) -> Evidence | None:
     """Why a file as a whole is for CUDA only: its name or folder says so, or it cannot be imported elsewhere."""
     root, path = file.names.root, file.path
@@ -61,9 +60,11 @@ def _imported(node: ast.stmt, file: PythonFile) -> str:
 
 def _launched(file: PythonFile) -> ast.AST | None:
     """A kernel of another file, which cannot be imported without Triton, that is launched here: kernel[grid](x)"""
+    if not file.has("]("):
+        return None
     own = {statement.name for statement in file.tree.body if isinstance(statement, Definition)}
-    of_kernels = {name for name, library in strong_names(file).items() if library in ("Triton", "TileLang")}
-    for name in of_kernels if "](" in file.text else ():
+    of_kernels = [name for name, library in strong_names(file).items() if library in ("Triton", "TileLang")]
+    for name in of_kernels:
         for use in file.by_name.get(name, ()):
             taken = file.parent(use)
             is_launch = isinstance(taken, ast.Subscript) and taken.value is use

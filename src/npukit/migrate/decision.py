@@ -20,7 +20,7 @@ from npukit.facts.libraries import imported
 from npukit.facts.target import Target
 from npukit.facts.versions import key
 from npukit.migrate.cuda_files import of_file
-from npukit.migrate.definitions import definitions
+from npukit.migrate.definitions import definitions, exports
 from npukit.migrate.evidence import Evidence, of_call
 from npukit.migrate.goal import Goal
 from npukit.migrate.kernels import Definition, always_run, modules, needed
@@ -30,7 +30,7 @@ from npukit.migrate.questions import is_negated, questions
 from npukit.migrate.regions import Condition, Region, conditions, decided_by, held_at
 from npukit.migrate.requirements import allowed_torch
 from npukit.migrate.styles import style_of
-from npukit.source import PythonFile
+from npukit.source import PythonFile, per_file
 
 _OTHERS = re.compile(r"[\"'](?:xpu|hpu|musa|mlu|tpu|xla|rocm|hip|nvshmem|nixl)[\"':]")
 _SEVERAL = "It chooses among several backends, and NPUs are not one of them."
@@ -111,7 +111,7 @@ def decides_about_torch(question: ast.expr, file: PythonFile) -> bool:
     )
 
 
-@lru_cache(maxsize=4)
+@per_file
 def _judged(file: PythonFile) -> dict[ast.expr, Evidence]:
     """The questions for CUDA in a file that stay unchanged, each with the evidence for it."""
     stay: dict[ast.expr, Evidence] = {}
@@ -173,7 +173,7 @@ def _moves(node: ast.Attribute, file: PythonFile) -> bool:
     return not sets_layout and not of_call(call, file)
 
 
-@lru_cache(maxsize=4)
+@per_file
 def _decided(file: PythonFile) -> dict[ast.AST, Evidence]:
     """What runs only where a question that stays is answered with yes, and what only such code uses."""
     decided = {
@@ -252,22 +252,27 @@ def _replaces_cuda(node: ast.AST, file: PythonFile) -> Evidence | None:
     test with patch("torch.cuda.is_available"). A file that does so several times is left alone as a whole."""
     if not _patches(file):
         return None
-    around = file.function(node) if len(_SETS.findall(file.text)) < 3 else file.tree
-    parts = (*getattr(around, "decorator_list", ()), around)
-    is_whole = around is file.tree and len(_SETS.findall(file.text)) > 2
-    patched = is_whole or (around is not file.tree and any(_PATCHED.search(file.source(part)) for part in parts))
+    around = file.function(node)
+    parts = (*getattr(around, "decorator_list", ()), around) if around is not file.tree else ()
+    patched = _patches_often(file) or any(_PATCHED.search(file.source(part)) for part in parts)
     return Evidence("name", "a replacement of torch.cuda", file.place(node)) if patched else None
 
 
-@lru_cache(maxsize=4)
+@per_file
 def _patches(file: PythonFile) -> bool:
     return "torch.cuda" in file.text and _PATCHED.search(file.text) is not None
 
 
-@lru_cache(maxsize=4)
+@per_file
+def _patches_often(file: PythonFile) -> bool:
+    return len(_SETS.findall(file.text)) > 2
+
+
+@per_file
 def parts_for_cuda(file: PythonFile) -> dict[ast.AST, Evidence]:
     """The outermost functions, classes and tests of a file that mention CUDA and are left unchanged, for the report."""
     defined = definitions(file)
+    exports(file.path, file.names.root, 1)  # for the tests that come later, while the file is parsed
     imports = (statement for statement in file.names.imports if isinstance(statement, ast.ImportFrom))
     torchs = (statement for statement in imports if (statement.module or "").startswith("torch.cuda"))
     names = (alias.asname or alias.name for statement in torchs for alias in statement.names)
@@ -287,7 +292,7 @@ def is_line_for_cuda(line: int, file: PythonFile) -> bool:
     return inner is not None and _around(inner, file) is not None
 
 
-@lru_cache(maxsize=4)
+@per_file
 def _speaks_of_npus(file: PythonFile) -> bool:
     lowered = file.text.lower()
     return "hccl" in lowered or "ascend" in lowered or bool(_NPU_QUICKLY.search(lowered))

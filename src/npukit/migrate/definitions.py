@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
@@ -28,8 +27,8 @@ from npukit.migrate.kernels import (
     needed_at_top,
 )
 from npukit.migrate.presence import marks, named_for_cuda, refuses_without
-from npukit.source import PythonFile, Unreadable, read
-from npukit.source.names import children, definition_of, inside, origin_of
+from npukit.source import PythonFile, Unreadable, per_file, read
+from npukit.source.names import children, definition_of, inside, origin_of, statements
 
 _WITHOUT = re.compile(r"without|fallback|(?:^|_)(?:no|not|disabled?|missing|unavailable)(?:_|$)")
 _CARDS = re.compile(r"(?:^|_)(?:cuda|gpus?|nvidia)(?:_|$)")
@@ -46,7 +45,7 @@ _HOPS, _HOPS_OF_TESTS = 1, 2
 _TEST = re.compile(r"(?:test|bench|conftest)|\w*_(?:test|bench|benchmark)$")
 
 
-@lru_cache(maxsize=8)
+@per_file
 def strong_names(file: PythonFile, hops: int | None = None) -> dict[str, str]:
     """The names at the top of a file that only CUDA machines have, each with the library that it comes from: what is
     imported from one, from a file of the project that needs one, and the file's own kernels."""
@@ -124,21 +123,27 @@ def exports(path: Path, root: Path | None, hops: int) -> dict[str, str]:
     return exported | _aliases(exported, file)
 
 
-@lru_cache(maxsize=8)
 def definitions(file: PythonFile, hops: int | None = None) -> dict[ast.AST, Evidence]:
     """The functions, classes, methods and tests of a file that can run on CUDA only."""
-    names = dict(strong_names(file, hops))
+    return _definitions(file, tuple(strong_names(file, hops).items()))
+
+
+@per_file
+def _definitions(file: PythonFile, strong: tuple[tuple[str, str], ...]) -> dict[ast.AST, Evidence]:
+    names = dict(strong)
     if not names and not _speaks_of_libraries(file):
         return {}
     tops = [statement for statement in file.tree.body if isinstance(statement, Definition)]
     parts = [(part, inner) for part in tops for inner in (part, *_methods(part))]
     needing: dict[ast.AST, Evidence] = {}
-    needs: Callable[[Definition, dict[str, str], PythonFile], Evidence | None] = _needs_itself
+    by_use = False  # what needs CUDA by itself comes first
     while True:
         before = len(needing)
         names |= _aliases(names, file)
         for part, definition in parts:
-            if definition not in needing and part not in needing and (evidence := needs(definition, names, file)):
+            if definition in needing or part in needing:
+                continue
+            if evidence := _uses(definition, names, file) if by_use else _needs_itself(file, definition):
                 needing[definition] = evidence
                 if evidence.kind != "name":
                     own = definition is part or _is_fixture(definition, file)
@@ -147,9 +152,9 @@ def definitions(file: PythonFile, hops: int | None = None) -> dict[ast.AST, Evid
             tests = [method for method in _methods(part) if _is_test(method)]
             if tests and part not in needing and all(method in needing for method in tests):
                 needing[part] = needing[tests[0]]
-        if len(needing) == before and needs is _uses:
+        if len(needing) == before and by_use:
             return {inner: needing[inner] for part in tops for inner in (part, *_methods(part)) if inner in needing}
-        needs = _uses
+        by_use = True
 
 
 def _methods(part: Definition) -> list[Definition]:
@@ -180,6 +185,7 @@ def _speaks_of_libraries(file: PythonFile) -> bool:
     )
 
 
+@per_file
 def is_of_tests(file: PythonFile) -> bool:
     return bool(_TEST.match(file.path.stem))
 
@@ -192,7 +198,8 @@ def _is_fixture(part: Definition, file: PythonFile) -> bool:
     return any("fixture" in file.source(decorator) for decorator in part.decorator_list)
 
 
-def _needs_itself(part: Definition, names: dict[str, str], file: PythonFile) -> Evidence | None:
+@per_file
+def _needs_itself(file: PythonFile, part: Definition) -> Evidence | None:
     """Why a function, class or test is for CUDA only, whatever it calls: by its name, its marks, or what it refuses."""
     place = file.place(part)
     library = named_for_cuda(part.name)
@@ -201,7 +208,7 @@ def _needs_itself(part: Definition, names: dict[str, str], file: PythonFile) -> 
     if marked := marks(part.decorator_list, file):
         return Evidence("library", marked, place)
     if isinstance(part, ast.ClassDef):
-        made = (_needs_itself(method, names, file) for method in _methods(part) if method.name in _MAKES)
+        made = (_needs_itself(file, method) for method in _methods(part) if method.name in _MAKES)
         return next(filter(None, made), None) or _loads_library(part, file) or _class_needs(part, file)
     if part.name == "cuda" and _moves_by_itself(part, file):
         return Evidence("name", "cuda() of its own class", place)
@@ -217,7 +224,7 @@ def _uses(part: Definition, names: dict[str, str], file: PythonFile) -> Evidence
         return next(filter(None, made), None)
     if taken := next((names[argument.arg] for argument in part.args.args if argument.arg in names), ""):
         return Evidence("library", taken, file.place(part))
-    for node, name in _called(part, passed=is_of_tests(file)):
+    for node, name in _called(file, part):
         if needed_there := _named_in(name, names):
             return Evidence("kernel", needed_there, file.place(node))
         if name.endswith("_cuda") and isinstance(node.func, ast.Name) and of_call(node, file):
@@ -232,10 +239,10 @@ def _named_in(dotted: str, names: dict[str, str]) -> str:
     return names.get(dotted, "")
 
 
-@lru_cache(maxsize=512)
 def _refuses(part: _Function, file: PythonFile) -> Evidence | None:
+    asks_any = is_of_tests(file)
     for statement in _certain(part):
-        if refused := refuses_without(statement, file, asks_any=is_of_tests(file)):
+        if refused := refuses_without(statement, file, asks_any):
             return Evidence("library", refused, file.place(statement))
     extension = _loads_extension(part, file)
     return Evidence("kernel", extension, file.place(part)) if extension else None
@@ -244,11 +251,10 @@ def _refuses(part: _Function, file: PythonFile) -> Evidence | None:
 def _loads_extension(function: _Function, file: PythonFile) -> str:
     """The extension that a function does nothing but load: if BACKEND is None: import _scan; BACKEND = _scan"""
     imports: list[Import] = []
-    for statement in inside(function):
-        if isinstance(statement, ast.stmt) and statement is not function:
-            if not isinstance(statement, _LOADS) or isinstance(getattr(statement, "value", None), ast.Call):
-                return ""
-            imports += [statement] if isinstance(statement, Import) else []
+    for statement in statements(function):
+        if not isinstance(statement, _LOADS) or isinstance(getattr(statement, "value", None), ast.Call):
+            return ""
+        imports += [statement] if isinstance(statement, Import) else []
     libraries = [_needed_by(node, alias, file, hops=1).get("*", "") for node in imports for alias in node.names]
     return libraries[0] if libraries and all(libraries) else ""
 
@@ -305,7 +311,9 @@ def _asks_driver(part: _Function, file: PythonFile) -> Evidence | None:
 def _certain(function: _Function) -> list[ast.stmt]:
     """The statements up to one that may return, but for `if p is None: return`, where there is nothing to do."""
     for at, statement in enumerate(function.body):
-        may_return = isinstance(statement, ast.If) and any(isinstance(inner, ast.Return) for inner in inside(statement))
+        may_return = isinstance(statement, ast.If) and any(
+            isinstance(inner, ast.Return) for inner in statements(statement)
+        )
         if may_return and not _has_nothing_to_do(statement):  # type: ignore[arg-type]
             return function.body[: at + 1]
     return function.body
@@ -319,10 +327,11 @@ def _has_nothing_to_do(choice: ast.If) -> bool:
     )
 
 
-@lru_cache(maxsize=512)
-def _called(function: _Function, passed: bool) -> list[tuple[ast.Call, str]]:
-    """What a function calls whatever holds: te.fp8_autocast; kernel, of kernel[grid](x); where `passed`, also functions
+@per_file
+def _called(file: PythonFile, function: _Function) -> list[tuple[ast.Call, str]]:
+    """What a function calls whatever holds: te.fp8_autocast; kernel, of kernel[grid](x); in tests, also the functions
     that it passes on: spawn(run, 4)"""
+    passed = is_of_tests(file)
     calls: list[tuple[ast.Call, str]] = []
     stack: list[ast.AST] = list(_certain(function))
     while stack:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from functools import lru_cache
 
 from npukit.migrate.kernels import Definition
-from npukit.source import PythonFile
+from npukit.source import PythonFile, per_file
 
 _GRAPH = re.compile(r"cuda_?graph(?!able)(?!s?_?(?:enabled|scope|impl|config|mode|flag))", re.IGNORECASE)
 _CAPTURES = ("CUDAGraph", "make_graphed_callables", "graph_pool_handle")
@@ -29,13 +28,13 @@ def graph_around(node: ast.AST, file: PythonFile) -> ast.AST | None:
     return next((definition for definition in reversed(around) if definition in graph_parts(file)), None)
 
 
-@lru_cache(maxsize=8)
+@per_file
 def _mentions_graphs(file: PythonFile) -> bool:
     named_so = _GRAPH.search(file.path.stem)
     return bool(named_so or ("raph" in file.text and (_GRAPH.search(file.text) or graph_parts(file))))
 
 
-@lru_cache(maxsize=8)
+@per_file
 def graph_parts(file: PythonFile) -> frozenset[ast.AST]:
     """The functions and classes of a file that are named after CUDA graphs, or capture one."""
     named_so = (node for kind in _DEFINITIONS for node in file.by_type.get(kind, ()) if _GRAPH.search(node.name))  # type: ignore[attr-defined]

@@ -59,8 +59,12 @@ def is_extension(module: str, path: Path, root: Path | None) -> bool:
         return False
     if name.endswith("_cuda") or name == "_ext":
         return name not in _text(path.with_name("__init__.py")) if module == f".{name}" else True
-    folders = (folder for folder in path.parents if root and folder.is_relative_to(root))
-    return any(re.search(rf"[\"'.]{name}[\"']", _builders(folder)) for folder in folders)
+    return any(re.search(rf"[\"'.]{name}[\"']", _builders(folder)) for folder in _folders(path, root))
+
+
+def _folders(path: Path, root: Path | None) -> list[Path]:
+    """The folders of the project that a file is in."""
+    return [folder for folder in path.parents if root and folder.is_relative_to(root)]
 
 
 @lru_cache(maxsize=1024)
@@ -89,18 +93,24 @@ def needed_at_top(path: Path | None, root: Path | None) -> str:
 @lru_cache(maxsize=8192)
 def may_need_cuda(path: Path, root: Path | None, hops: int) -> bool:
     """Whether a file of the project, or one that it imports, speaks of what only CUDA has; others need no parsing."""
-    if _kernels_named().search(_text(path)):
+    if _names_kernels(path, root):
         return True
     others = (file_of(module, path, root) for module, _ in top_imports(path)) if hops else ()
     return any(may_need_cuda(other, root, hops - 1) for other in others if other)
 
 
+@lru_cache(maxsize=8192)
+def _names_kernels(path: Path, root: Path | None) -> bool:
+    builds = any(map(_builders, _folders(path, root)))
+    return bool(_kernels_named(builds).search(_text(path)))
+
+
 @cache
-def _kernels_named() -> re.Pattern[str]:
+def _kernels_named(builds: bool) -> re.Pattern[str]:
+    """What imports a library for CUDA, or what the project builds of CUDA sources."""
     imports = (name for library in libraries.libraries() if library.needs_cuda for name in library.imports)
-    names = "|".join(map(re.escape, imports))
-    built = r"[\w.]+_cuda|[\w.]*_ext|_\w+"  # by the project, of CUDA sources
-    return re.compile(rf"\b(?:import|from)[ \t]+(?:\S+[ \t]+import[ \t]+)?(?:{built}|{names})\b|CDLL|cpp_extension")
+    names = "|".join([r"[\w.]+_cuda|[\w.]*_ext", *([r"_\w+"] if builds else []), *map(re.escape, imports)])
+    return re.compile(rf"\b(?:import|from)[ \t]+(?:\S+[ \t]+import[ \t]+)?(?:{names})\b|CDLL|cpp_extension")
 
 
 def only_asks(module: str, names: str, text: str) -> bool:

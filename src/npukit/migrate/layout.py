@@ -182,7 +182,7 @@ def _by_formatter(before: Document, after: Document, formatter: Formatter) -> Do
         was_formatted = all(formatted[old.alone(old_lines)] == old.alone(old_lines) for old_lines in were)
         if was_formatted and formatted[piece] != piece and _same(piece, formatted[piece]):
             done[lines.start : lines.stop] = _inner(formatted[piece]).split("\n")
-    return replace(after, text="\n".join(done))
+    return replace(after, text="\n".join(done)) if done != new.lines else after
 
 
 def _formatted(pieces: list[str], formatter: Formatter) -> dict[str, str] | None:
@@ -257,7 +257,8 @@ def _overlapping(parent: ast.AST, first: int, last: int) -> Iterator[ast.stmt]:
 
 
 def _first_line(node: ast.stmt) -> int:
-    return min((decorator.lineno for decorator in getattr(node, "decorator_list", ())), default=node.lineno)
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return decorators[0].lineno if decorators else node.lineno
 
 
 def _cut(line: str, column: int) -> tuple[str, str]:

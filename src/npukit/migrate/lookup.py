@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import lru_cache
 
 from npukit.facts.cuda_apis import CudaApi, cuda_api, last_names
-from npukit.source import PythonFile
+from npukit.source import PythonFile, per_file
 
 
-@lru_cache(maxsize=4)
+@per_file
 def cuda_names(file: PythonFile) -> tuple[tuple[ast.Attribute | ast.Name, str], ...]:
     """Every chain that is torch.cuda or below with its full name, where it is read from an import, not from an alias.
 
@@ -64,7 +63,7 @@ def may_be(name: ast.expr, names: frozenset[str], file: PythonFile) -> bool:
     )
 
 
-@lru_cache(maxsize=16)
+@per_file
 def aliases(file: PythonFile, names: tuple[str, ...] | frozenset[str]) -> frozenset[str]:
     """The names that this file gives to what is called one of `names` elsewhere."""
     imported = (alias for node in file.names.imports for alias in node.names)
@@ -77,7 +76,7 @@ def aliases(file: PythonFile, names: tuple[str, ...] | frozenset[str]) -> frozen
     )
 
 
-@lru_cache(maxsize=4)
+@per_file
 def names_from_cuda(file: PythonFile) -> frozenset[str]:
     """The names that imports from torch.cuda give to what they import."""
     return frozenset(
@@ -88,7 +87,7 @@ def names_from_cuda(file: PythonFile) -> frozenset[str]:
     )
 
 
-@lru_cache(maxsize=4)
+@per_file
 def used_apis(file: PythonFile) -> tuple[tuple[ast.Attribute | ast.Name, CudaApi], ...]:
     """Every dotted name in the file that the facts know, with its fact."""
     apis = []

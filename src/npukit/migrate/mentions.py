@@ -8,14 +8,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
-from functools import lru_cache
 
 from npukit.facts import libraries
 from npukit.facts.libraries import named
 from npukit.migrate.definitions import strong_names
 from npukit.migrate.evidence import FOR_ANY, Evidence, of_attribute, of_call, speaks
 from npukit.migrate.kernels import Import, always_run, always_using, modules, top_imports
-from npukit.source import PythonFile
+from npukit.source import PythonFile, per_file
 from npukit.source.names import file_of, inside
 
 _LONGEST = 60  # of a string that is a name
@@ -67,7 +66,7 @@ def _layout(node: ast.AST) -> tuple[str, str] | None:
     return ("api", "channels_last") if is_layout else None
 
 
-@lru_cache(maxsize=4)
+@per_file
 def weak_names(file: PythonFile) -> dict[str, str]:
     """The names that show, beside a question for CUDA, what the answer is for: the strong ones, the file's functions
     that always use them, short names of libraries, and what depends on whether one could be imported."""
@@ -95,7 +94,7 @@ def _for_cuda(module: str) -> str:
     return library.name if library else module if module.endswith("_cuda") else ""
 
 
-@lru_cache(maxsize=4)
+@per_file
 def imports_kernels(file: PythonFile) -> bool:
     """Whether a file, or one of the project that it imports, has kernels for CUDA, which `is_cuda` then is about."""
     kernel = re.compile(r"_cuda$|(?:^|[._])kernels$|_ext$")

@@ -17,12 +17,11 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from npukit.migrate.mentions import first, imports_kernels
 from npukit.migrate.presence import SKIPS, leaves
 from npukit.migrate.questions import is_negated
-from npukit.source import PythonFile
+from npukit.source import PythonFile, per_file
 
 Condition = tuple[ast.AST, bool]  # an expression, an import or a case, and whether it holds
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -47,7 +46,7 @@ class Region:
     on_cpu: bool = False
 
 
-@lru_cache(maxsize=4)
+@per_file
 def conditions(file: PythonFile) -> dict[ast.AST, tuple[Condition, ...]]:
     """The conditions that hold at each statement of a file."""
     by_statement: dict[ast.AST, tuple[Condition, ...]] = {}

@@ -6,12 +6,11 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 
 from npukit.facts.device_arguments import positions
 from npukit.facts.libraries import own_devices
 from npukit.migrate.callees import is_discarded, looks_up_module, own_method, parameter_of, sets_anew
-from npukit.source import PythonFile
+from npukit.source import PythonFile, per_file
 
 _DEPTH = 6
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -100,7 +99,7 @@ def library_without_npus(call: ast.Call, file: PythonFile) -> str:
     return module if module in own_devices() else ""
 
 
-@lru_cache(maxsize=8)
+@per_file
 def imports_own_devices(file: PythonFile) -> bool:
     """Whether a file imports a library with devices of its own, none of them an NPU."""
     return any(name.partition(".")[0] in own_devices() for name in file.imported)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from npukit.source import PythonFile
+from npukit.source import PythonFile, per_file
 from npukit.source.names import file_of
 
 _BUILT_ON_TORCH = re.compile(
@@ -24,7 +24,7 @@ _NEAR = 3  # cells of a notebook; above more of them are the imports that every 
 _DEPTH = 3  # of modules of the project that import each other
 
 
-@lru_cache(maxsize=8)
+@per_file
 def at_top(file: PythonFile) -> str | None:
     """The name that `import torch` at the top of the file gives to torch.
 
@@ -48,7 +48,7 @@ def _uses_devices(node: ast.stmt, file: PythonFile) -> bool:
     return any(word in text for word in ("cuda", "nccl")) and "import torch" not in text
 
 
-@lru_cache(maxsize=8)
+@per_file
 def loads_torch(file: PythonFile) -> bool:
     """Whether torch is loaded where this file is: by its own imports, or by those of the project that it imports.
 
@@ -65,7 +65,7 @@ def loads_torch(file: PythonFile) -> bool:
     return ".cuda(" in file.text and not any(name.split(".")[0] == "torch" for name in file.imported)
 
 
-@lru_cache(maxsize=8)
+@per_file
 def is_of_another_framework(file: PythonFile) -> bool:
     """Whether the file computes with something else than torch, whose tensors have `cuda` as well.
 
@@ -81,7 +81,7 @@ def speaks_of_another_framework(text: str) -> bool:
     return bool(_SPEAKS_OF_ANOTHER.search(text))
 
 
-@lru_cache(maxsize=8)
+@per_file
 def is_configuration(file: PythonFile) -> bool:
     """Whether a framework reads every variable of the file: only imports and values, in a folder of such files
     or with imports of such a framework."""
@@ -105,7 +105,7 @@ def written_at_top(node: ast.AST, file: PythonFile) -> bool:
     return statement is None or file.function(statement) is file.tree
 
 
-@lru_cache(maxsize=8)
+@per_file
 def insertion(file: PythonFile) -> tuple[int, str]:
     """Where `import torch` belongs, with the first import from torch, else with those of other projects; and the line,
     which stands apart from imports of Python's own and of the project where those are blocks."""

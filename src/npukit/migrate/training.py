@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 
-from npukit.source import PythonFile
+from npukit.source import PythonFile, per_file
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 Loop = ast.For | ast.While | ast.AsyncFor
@@ -33,13 +32,13 @@ def inside(node: ast.AST) -> Iterator[ast.AST]:
             stack.extend(ast.iter_child_nodes(child))
 
 
-@lru_cache(maxsize=4)
+@per_file
 def calls(file: PythonFile) -> tuple[ast.Call, ...]:
     """Every call of the file."""
     return tuple(node for node in file.nodes if isinstance(node, ast.Call))
 
 
-@lru_cache(maxsize=4)
+@per_file
 def step_loops(file: PythonFile) -> dict[Loop, ast.Call]:
     """The innermost loops that call backward(), with that call: one turn is one training step."""
     loops: dict[Loop, ast.Call] = {}

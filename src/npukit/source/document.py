@@ -9,13 +9,15 @@ import tokenize
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from npukit.source import notebook
 from npukit.source.find import kind_of
 from npukit.source.place import Edit
 from npukit.source.python import PythonFile
+
+_KEPT = 128  # files that stay parsed, since those around them ask what they define
 
 
 class Unreadable(Exception):
@@ -69,7 +71,11 @@ def read(path: Path, data: bytes | None = None, root: Path | None = None) -> Doc
     >>> read(Path("train.py")).python.resolve(node)
     'torch.cuda.is_available'
     """
-    data = path.read_bytes() if data is None else data
+    return _read(path, path.read_bytes() if data is None else data, root)
+
+
+@lru_cache(maxsize=_KEPT)
+def _read(path: Path, data: bytes, root: Path | None) -> Document:
     kind = kind_of(path) or "text"
     encoding = "utf-8-sig" if data.startswith(b"\xef\xbb\xbf") else "utf-8"
     try:

@@ -401,6 +401,21 @@ def inside(node: ast.AST) -> Iterator[ast.AST]:
         stack += reversed(children(now))
 
 
+def statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """The statements below a node, as they are written.
+
+    >>> [type(statement).__name__ for statement in statements(ast.parse("if a: b = f(a)"))]
+    ['If', 'Assign']
+    """
+    stack = [node]
+    while stack:
+        now = stack.pop()
+        if isinstance(now, ast.stmt) and now is not node:
+            yield now
+        for name in _BLOCKS.get(type(now), ()):
+            stack += reversed(getattr(now, name))
+
+
 _LEAVES = {ast.Constant, ast.Pass, ast.Break, ast.Continue}
 _OTHERS = {_Scope, type(None)}
 _BINDERS = {
@@ -426,3 +441,8 @@ def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
 
 
 _FIELDS = {kind: _fields(kind) for kind in vars(ast).values() if isinstance(kind, type) and issubclass(kind, ast.AST)}
+_BLOCKS: dict[type[ast.AST], tuple[str, ...]] = {
+    kind: tuple(name for name in reversed(kind._fields) if name in ("body", "handlers", "cases", "orelse", "finalbody"))
+    for kind in _FIELDS
+    if issubclass(kind, (ast.mod, ast.stmt, ast.excepthandler, ast.match_case))
+}

@@ -7,15 +7,18 @@ import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, wraps
 from itertools import accumulate
 from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from npukit.source.names import Binding, Names
 from npukit.source.place import Edit, Place
 
 Function = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 def _lengths(text: str) -> list[int]:
@@ -48,7 +51,7 @@ class PythonFile:
         self._starts = [0, *accumulate(_lengths(text))]
         self.names = Names(self.tree, path, root)
         self.nodes = self.names.nodes  # every node once, parents first, as they are written
-        self._found: dict[str, bool] = {}
+        self.answers: dict[Any, Any] = {}  # of the functions that are `per_file`
         self.newline = "\r\n" if "\r\n" in text else "\n"
 
     # Places
@@ -132,9 +135,9 @@ class PythonFile:
         >>> file.has("cpp_extension")
         False
         """
-        if word not in self._found:
-            self._found[word] = word in self.text
-        return self._found[word]
+        if word not in self.answers:
+            self.answers[word] = word in self.text
+        return bool(self.answers[word])
 
     def saying(self, kind: type[ast.AST], words: frozenset[str]) -> list[ast.AST]:
         """The names, attributes or keywords that are one of the words, or the strings that have one in them.
@@ -254,3 +257,21 @@ class PythonFile:
             return self.line_end(last)
         match = re.match(r"(?:#.*(?:\r\n|\r|\n|$))*", self.text)
         return match.end() if match else 0
+
+
+def per_file(function: Callable[Concatenate[PythonFile, _P], _T]) -> Callable[Concatenate[PythonFile, _P], _T]:
+    """Keep what a function answers about a file with the file, for as long as that is kept.
+
+    >>> @per_file
+    ... def kernels(file: PythonFile) -> frozenset[str]: ...
+    """
+
+    @wraps(function)
+    def answer(file: PythonFile, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        question = (function, *args, *kwargs.values())
+        if question not in file.answers:
+            file.answers[question] = function(file, *args, **kwargs)
+        known: _T = file.answers[question]
+        return known
+
+    return answer

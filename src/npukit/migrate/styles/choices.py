@@ -10,12 +10,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 
 from npukit.facts.torch_npu.names import names_of
 from npukit.migrate.goal import Goal
 from npukit.migrate.regions import held_at
-from npukit.source import PythonFile
+from npukit.source import PythonFile, per_file
 
 _ASKS = ("torch.cuda.is_available", "torch.accelerator.is_available", "torch.npu.is_available")
 _DEVICE = re.compile(r"cuda(?::\d+)?")
@@ -40,7 +39,7 @@ def own_device(node: ast.AST, file: PythonFile) -> str:
     return ""
 
 
-@lru_cache(maxsize=4)
+@per_file
 def _devices(file: PythonFile) -> dict[ast.AST, list[tuple[str, ast.Assign]]]:
     """The variables that are set once, to a device, by the scope that they belong to."""
     devices: dict[ast.AST, list[tuple[str, ast.Assign]]] = {}
@@ -128,7 +127,7 @@ def _leads_to_asking(node: ast.AST, file: PythonFile) -> bool:
     return any(is_asked(inner, file) for value in values for inner in ast.walk(value) if isinstance(inner, ast.Call))
 
 
-@lru_cache(maxsize=4)
+@per_file
 def _set_to(file: PythonFile) -> dict[str, list[ast.expr]]:
     """What a file assigns to attributes, by their names."""
     values: dict[str, list[ast.expr]] = {}

@@ -142,11 +142,10 @@ def _at_top(helper: _Helper, nodes: list[ast.Name], file: PythonFile, mark: str,
 
 def _is_taken(name: str, file: PythonFile) -> bool:
     """Whether the file gives something this name, outside of comments and strings."""
-    if not re.search(rf"\b{name}\b", file.text):
-        return False
-    kinds = (ast.Name, ast.arg, ast.alias, ast.FunctionDef, ast.ClassDef)
-    fields = ("id", "arg", "asname", "name")
-    nodes = (node for kind in kinds for node in file.by_type.get(kind, ()))
+    if any(isinstance(node, ast.Name) for node in file.by_name.get(name, ())):
+        return True
+    kinds, fields = (ast.arg, ast.alias, ast.FunctionDef, ast.ClassDef), ("arg", "asname", "name")
+    nodes = (node for kind in kinds for node in file.by_type.get(kind, ())) if file.has(name) else ()
     return any(getattr(node, field, "") == name for node in nodes for field in fields)
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 
 from npukit.facts.versions import key
 from npukit.migrate import device_layers, torch_imports
@@ -54,7 +53,7 @@ from npukit.migrate.styles.style import (
     replaced,
     torch_name,
 )
-from npukit.source import Document, Edit, PythonFile
+from npukit.source import Document, Edit, PythonFile, per_file
 
 # Functions of torch.cuda that torch.accelerator has, by the names that they have there.
 _ACCELERATOR = {
@@ -72,7 +71,7 @@ _SEEDS = ("manual_seed", "manual_seed_all")
 _OTHER_DEVICES = re.compile(r"(?:mps|xpu|hpu|mlu|musa)\b")
 
 
-@lru_cache(maxsize=8)
+@per_file
 def by_accelerator(file: PythonFile, goal: Goal) -> bool:
     """Whether a file is written with torch.accelerator: not where it asks for further kinds of device itself."""
     if not goal.names_devices or not _OTHER_DEVICES.search(file.text):

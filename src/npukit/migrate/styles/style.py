@@ -6,13 +6,12 @@ import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Protocol
 
 from npukit.migrate import torch_imports
 from npukit.migrate.goal import Goal
 from npukit.migrate.layout import configured
-from npukit.source import Document, Edit, PythonFile
+from npukit.source import Document, Edit, PythonFile, per_file
 
 Edits = tuple[Edit, ...]
 
@@ -107,7 +106,7 @@ def quote(node: ast.AST, file: PythonFile) -> str:
     return _more_used(file.source(file.statement(node))) or quote_of(file)
 
 
-@lru_cache(maxsize=4)
+@per_file
 def quote_of(file: PythonFile) -> str:
     """The quotation mark of a file's strings, or of those that its formatter writes."""
     formatter = configured(file.path.parent.absolute(), file.names.root and file.names.root.absolute())
