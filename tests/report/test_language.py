@@ -41,7 +41,7 @@ from npukit.train.watch.summary import Summary
 HAN = re.compile("[\u4e00-\u9fff]")
 SOURCES = Path(__file__).parents[2] / "src" / "npukit"
 # Texts made of parts that are looked up by themselves, or of a rule's own words, which are not.
-MADE_OF_PARTS = {"x does not run on NPUsx", "x x", "x x on the CPU", "x x ms of each step", "x=x: x", "x x on x"}
+MADE_OF_PARTS = {"x xx", "x x", "x x on the CPU", "x x ms of each step", "x=x: x", "x x on x"}
 # Lines whose parts are looked up one by one, or are figures.
 SAID_IN_PARTS = {"x run", "x: x s", "step x/x  x  x", "step x  x", "x, in x (x filled)."}
 # Errors that end in a hint, or in what others say: each hint makes another sentence.

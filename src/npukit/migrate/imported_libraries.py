@@ -3,13 +3,42 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 
 from npukit.facts.libraries import Library, imported
+from npukit.migrate.rule import Rule
 from npukit.migrate.training import tolerates_failure
-from npukit.report import Severity
+from npukit.report import Finding, Severity
 from npukit.source import PythonFile
+
+STATUS = {
+    "replace": "does not run on NPUs",
+    "blocks": "does not run on NPUs",
+    "adapter": "needs an additional package on NPUs",
+    "partial": "runs partly on NPUs",
+}
+
+
+def library_findings(
+    rule: Rule, node: ast.Import | ast.ImportFrom, file: PythonFile, *verdicts: str
+) -> Iterator[Finding]:
+    """A finding for each library of these verdicts that a statement imports."""
+    for library in imported_libraries(node, file):
+        if library.verdict in verdicts:
+            when, severity = needed_when(node, file)
+            if library.verdict in ("adapter", "partial"):  # which are no errors
+                is_note = library.verdict == "partial" or severity is Severity.note
+                when, severity = "", Severity.note if is_note else rule.severity
+            yield rule.finding(
+                (file, node),
+                f"{library.name} {STATUS[library.verdict]}{when}",
+                why=f"{library.why}. {_state_here(node, library, file)}",
+                remedy=advice(library),
+                subject=library.name,
+                severity=severity,
+            )
 
 
 def imported_libraries(node: ast.Import | ast.ImportFrom, file: PythonFile) -> list[Library]:
@@ -44,7 +73,7 @@ def needed_when(node: ast.AST, file: PythonFile) -> tuple[str, Severity]:
     return "", Severity.error
 
 
-def state_here(node: ast.Import | ast.ImportFrom, library: Library, file: PythonFile) -> str:
+def _state_here(node: ast.Import | ast.ImportFrom, library: Library, file: PythonFile) -> str:
     """Which version of the library is installed here, and whether the file uses what it imports of it."""
     version = installed_version(library)
     installed = f"Version {version} is installed." if version else "It is not installed."

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from npukit.facts.libraries import modules
 from npukit.migrate.goal import Goal
-from npukit.migrate.imported_libraries import advice, imported_libraries, needed_when, state_here
+from npukit.migrate.imported_libraries import library_findings
 from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -33,16 +33,4 @@ rule = Rule(
 
 @rule.on(ast.Import, ast.ImportFrom)
 def check(node: ast.Import | ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    for library in imported_libraries(node, file):
-        if library.verdict in ("adapter", "partial"):
-            how = "needs an additional package on NPUs" if library.verdict == "adapter" else "runs partly on NPUs"
-            _, severity = needed_when(node, file)
-            note = library.verdict == "partial" or severity is Severity.note
-            yield rule.finding(
-                (file, node),
-                f"{library.name} {how}",
-                why=f"{library.why}. {state_here(node, library, file)}",
-                remedy=advice(library),
-                subject=library.name,
-                severity=Severity.note if note else None,
-            )
+    return library_findings(rule, node, file, "adapter", "partial")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from npukit.facts.libraries import Library, packaged
 from npukit.migrate.goal import Goal
-from npukit.migrate.imported_libraries import advice
+from npukit.migrate.imported_libraries import STATUS, advice
 from npukit.migrate.requirements import meant_for_cuda, requirements
 from npukit.migrate.rule import Effort, Rule, place_in
 from npukit.report import Finding, Severity
@@ -29,12 +29,6 @@ rule = Rule(
     effort=Effort(15, 5),
 )
 _PART = "It is part of CUDA"
-_STATUS = {
-    "replace": "does not run on NPUs",
-    "blocks": "does not run on NPUs",
-    "adapter": "needs an additional package on NPUs",
-    "partial": "runs partly on NPUs",
-}
 _SEVERITY = {"replace": Severity.error, "blocks": Severity.error, "adapter": Severity.warning, "partial": Severity.note}
 
 
@@ -50,7 +44,7 @@ def check(document: Document, goal: Goal) -> Iterator[Finding]:
             continue
         yield rule.finding(
             place_in(document, needed.start, needed.end),
-            f"{library.name} {_STATUS[library.verdict]}",
+            f"{library.name} {STATUS[library.verdict]}",
             why=f"{library.why}.",
             remedy=advice(library),
             severity=Severity.note if meant_for_cuda(document) else _SEVERITY[library.verdict],

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from npukit.facts.libraries import modules
 from npukit.migrate.goal import Goal
-from npukit.migrate.imported_libraries import advice, imported_libraries, needed_when, state_here
+from npukit.migrate.imported_libraries import library_findings
 from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -33,14 +33,4 @@ rule = Rule(
 
 @rule.on(ast.Import, ast.ImportFrom)
 def check(node: ast.Import | ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    for library in imported_libraries(node, file):
-        if library.verdict == "blocks":
-            when, severity = needed_when(node, file)
-            yield rule.finding(
-                (file, node),
-                f"{library.name} does not run on NPUs{when}",
-                why=f"{library.why}. {state_here(node, library, file)}",
-                remedy=advice(library),
-                subject=library.name,
-                severity=severity,
-            )
+    return library_findings(rule, node, file, "blocks")
