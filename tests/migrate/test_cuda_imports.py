@@ -137,3 +137,11 @@ def test_one_mark_for_all_tests_stays_where_most_of_them_need_a_kernel(
     need = "def test_{0}():\n    scan({0})\n"
     tests = "".join(need.format(at) for at in range(kernels)) + "def test_plain():\n    assert 1\n"
     assert bool(migrated(tmp_path, wrapper=_WRAPPER, test_scan=mark + tests).changes) != stays
+
+
+def test_a_second_run_in_one_process_sees_what_changed_elsewhere(tmp_path: Path) -> None:
+    use = "import torch\nfrom scan import scan\ndef run(x):\n    return scan(x.cuda())\n"
+    kernel = "import triton\n@triton.jit\ndef kernel(x): ...\ndef scan(x):\n    return kernel[1](x)\n"
+    assert not migrated(tmp_path, model=use, scan=kernel).changes
+    changes = migrated(tmp_path, model=use, scan="def scan(x):\n    return x.cumsum(0)\n").changes
+    assert [change.path.name for change in changes] == ["model.py"]

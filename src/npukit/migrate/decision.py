@@ -31,6 +31,7 @@ from npukit.migrate.regions import Condition, Region, conditions, decided_by, he
 from npukit.migrate.requirements import allowed_torch
 from npukit.migrate.styles import style_of
 from npukit.source import PythonFile, per_file
+from npukit.source.cache import per_project
 
 _OTHERS = re.compile(r"[\"'](?:xpu|hpu|musa|mlu|tpu|xla|rocm|hip|nvshmem|nixl)[\"':]")
 _SEVERAL = "It chooses among several backends, and NPUs are not one of them."
@@ -242,7 +243,7 @@ def _is_older(asked: ast.expr, holds: bool, file: PythonFile) -> bool:
     return is_older and version is not None and key(version[1]) <= key(_torch_of(file.names.root))
 
 
-@lru_cache(maxsize=8)
+@per_project(maxsize=8)
 def _torch_of(root: Path | None) -> str:
     return (allowed_torch(root)[1] if root else "") or Target.of().torch
 

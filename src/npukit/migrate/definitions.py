@@ -28,6 +28,7 @@ from npukit.migrate.kernels import (
 )
 from npukit.migrate.presence import marks, named_for_cuda, refuses_without
 from npukit.source import PythonFile, Unreadable, per_file, read
+from npukit.source.cache import per_project
 from npukit.source.names import children, definition_of, inside, origin_of, statements
 
 _WITHOUT = re.compile(r"without|fallback|(?:^|_)(?:no|not|disabled?|missing|unavailable)(?:_|$)")
@@ -99,7 +100,7 @@ def _is_always(name: str, node: Import, file: PythonFile) -> bool:
     )
 
 
-@lru_cache(maxsize=8192)
+@per_project(maxsize=8192)
 def exports(path: Path, root: Path | None, hops: int) -> dict[str, str]:
     """The names of a file of the project that only CUDA has, each with what it needs; "*" where that is all of them."""
     if library := needed_at_top(path, root):

@@ -28,6 +28,7 @@ from npukit.migrate.rule import Check, Rule
 from npukit.migrate.rules import all_rules, npk001_unreadable, npk002_broken_rule
 from npukit.report import Finding, Severity
 from npukit.source import Document, Place, PythonFile, Unreadable, read
+from npukit.source.cache import forget
 
 _T = TypeVar("_T")
 Tell = Callable[[int, int], None]
@@ -63,7 +64,8 @@ def run(
 
 
 def on_all_cores(work: Callable[[Path], _T], paths: Sequence[Path], tell: Tell = silent) -> list[_T]:
-    """The results of work(path) for each path, in order."""
+    """The results of work(path) for each path, in order, from the files as they are now."""
+    forget()
     workers = min(len(os.sched_getaffinity(0)), len(paths) // _MANY + 1)
     if workers == 1:
         return _one_by_one(work, paths, tell)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 
 from npukit.facts.libraries import Library, imported
@@ -12,6 +12,7 @@ from npukit.migrate.rule import Rule
 from npukit.migrate.training import tolerates_failure
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
+from npukit.source.cache import per_project
 
 STATUS = {
     "replace": "does not run on NPUs",
@@ -57,7 +58,7 @@ def imported_libraries(node: ast.Import | ast.ImportFrom, file: PythonFile) -> l
     )
 
 
-@lru_cache(maxsize=4096)
+@per_project(maxsize=4096)
 def _is_own(module: str, folder: Path, root: Path | None) -> bool:
     if module in folder.absolute().parts:
         return True

@@ -9,10 +9,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 
 from npukit.facts import libraries
+from npukit.source.cache import per_project
 from npukit.source.names import children, file_of
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -47,7 +48,7 @@ def needed(node: Import) -> libraries.Library | None:
     return next(filter(None, candidates), None)
 
 
-@lru_cache(maxsize=4096)
+@per_project(maxsize=4096)
 def is_extension(module: str, path: Path, root: Path | None) -> bool:
     """Whether a module is what the project's build makes of CUDA sources.
 
@@ -67,14 +68,14 @@ def _folders(path: Path, root: Path | None) -> list[Path]:
     return [folder for folder in path.parents if root and folder.is_relative_to(root)]
 
 
-@lru_cache(maxsize=1024)
+@per_project(maxsize=1024)
 def _builders(folder: Path) -> str:
     """The files of a folder that build extensions from CUDA sources."""
     texts = (_text(folder / name) for name in _BUILDERS)
     return "\n".join(text for text in texts if _BUILT.search(text))
 
 
-@lru_cache(maxsize=4096)
+@per_project(maxsize=4096)
 def needed_at_top(path: Path | None, root: Path | None) -> str:
     """What only CUDA has and a file of the project cannot be imported without: a library, an extension that the project
     builds, a kernel that it compiles on the way; or "" """
@@ -90,7 +91,7 @@ def needed_at_top(path: Path | None, root: Path | None) -> str:
     return "a kernel that nvcc compiles" if builds else ""
 
 
-@lru_cache(maxsize=8192)
+@per_project(maxsize=8192)
 def may_need_cuda(path: Path, root: Path | None, hops: int) -> bool:
     """Whether a file of the project, or one that it imports, speaks of what only CUDA has; others need no parsing."""
     if _names_kernels(path, root):
@@ -99,7 +100,7 @@ def may_need_cuda(path: Path, root: Path | None, hops: int) -> bool:
     return any(may_need_cuda(other, root, hops - 1) for other in others if other)
 
 
-@lru_cache(maxsize=8192)
+@per_project(maxsize=8192)
 def _names_kernels(path: Path, root: Path | None) -> bool:
     builds = any(map(_builders, _folders(path, root)))
     return bool(_kernels_named(builds).search(_text(path)))
@@ -180,7 +181,7 @@ def always_run(node: ast.AST) -> Iterator[ast.AST]:
             stack += children(now)
 
 
-@lru_cache(maxsize=1024)
+@per_project(maxsize=1024)
 def top_imports(path: Path | None) -> tuple[tuple[str, str], ...]:
     """The modules that a file of the project imports whatever holds, each with what it takes from it."""
     imports = _TOP_IMPORT.findall(_text(path))
@@ -188,7 +189,7 @@ def top_imports(path: Path | None) -> tuple[tuple[str, str], ...]:
     return (*numba, *((module or whole, names) for module, names, whole in imports))
 
 
-@lru_cache(maxsize=4)
+@per_project(maxsize=4)
 def _text(path: Path | None) -> str:
     try:
         return "\n" + path.read_text(encoding="utf-8", errors="replace") if path else ""

@@ -30,6 +30,7 @@ from typing import Any
 
 from npukit.migrate.aligned import blocks
 from npukit.source import Document
+from npukit.source.cache import per_project
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -101,7 +102,7 @@ def laid_out(before: Document, after: Document) -> Document:
     return formatted or _by_width(before, after, formatter.width if formatter else _own_width(before.text.split("\n")))
 
 
-@lru_cache(maxsize=256)
+@per_project(maxsize=256)
 def configured(folder: Path, root: Path | None = None) -> Formatter | None:
     """What formats the files of a folder, by its configuration or that of a folder above; None if nothing says it.
 
@@ -157,7 +158,7 @@ def _read(path: Path) -> str:
     return ""
 
 
-@lru_cache(maxsize=64)
+@per_project(maxsize=64)
 def _in_git(folder: Path) -> bool:
     return any((parent / ".git").exists() for parent in folder.parents)
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from npukit.facts.target import Target
 from npukit.migrate.rule import Rule
 from npukit.migrate.rules import all_rules
+from npukit.source.cache import per_project
 from npukit.source.find import kind_of
 
 _IMPORT = re.compile(rb"import[ \t]+([\w., \t]+)", re.ASCII)
@@ -153,7 +154,7 @@ def _imported(data: bytes) -> frozenset[str]:
     return frozenset(name.partition(b".")[0].decode() for name in (*plain, *_FROM.findall(data)))
 
 
-@lru_cache(maxsize=8)
+@per_project(maxsize=8)
 def _own_modules(root: Path | None) -> frozenset[str]:
     """The modules and packages at the top of a project: Megatron-LM's own megatron is no library that it uses."""
     paths = root.iterdir() if root else ()

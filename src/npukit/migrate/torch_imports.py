@@ -6,10 +6,10 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 
 from npukit.source import PythonFile, per_file
+from npukit.source.cache import per_project
 from npukit.source.names import file_of
 
 _BUILT_ON_TORCH = re.compile(
@@ -196,7 +196,7 @@ def _brings_torch(module: str, path: Path, root: Path | None, depth: int) -> boo
     return file is not None and _loads(file, root, depth - 1)
 
 
-@lru_cache(maxsize=4096)
+@per_project(maxsize=4096)
 def _loads(file: Path, root: Path | None, depth: int) -> bool:
     """The same of another file of the project, by the imports at the start of its lines."""
     try:

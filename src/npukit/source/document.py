@@ -9,10 +9,11 @@ import tokenize
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 
 from npukit.source import notebook
+from npukit.source.cache import per_project
 from npukit.source.find import kind_of
 from npukit.source.place import Edit
 from npukit.source.python import PythonFile
@@ -74,7 +75,7 @@ def read(path: Path, data: bytes | None = None, root: Path | None = None) -> Doc
     return _read(path, path.read_bytes() if data is None else data, root)
 
 
-@lru_cache(maxsize=_KEPT)
+@per_project(maxsize=_KEPT)
 def _read(path: Path, data: bytes, root: Path | None) -> Document:
     kind = kind_of(path) or "text"
     encoding = "utf-8-sig" if data.startswith(b"\xef\xbb\xbf") else "utf-8"

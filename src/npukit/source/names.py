@@ -12,6 +12,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from npukit.source.cache import per_project
+
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _BUILTINS = frozenset(dir(builtins))
 _DEPTH = 8  # of aliases of aliases
@@ -252,7 +254,7 @@ def _above(path: Path, level: int) -> str:
     return str(path.parents[level - 1]) if level <= len(path.parents) else ""
 
 
-@lru_cache(maxsize=65536)
+@per_project(maxsize=65536)
 def _files_of(folder: str, module: str) -> tuple[Path, ...]:
     """The files that may be a module below a folder; asked once for each, as every name that it exports asks again."""
     where = "/".join((folder, *filter(None, module.split("."))))
@@ -264,7 +266,7 @@ def _files_of(folder: str, module: str) -> tuple[Path, ...]:
 _following: set[tuple[Path, str]] = set()
 
 
-@lru_cache(maxsize=4096)
+@per_project(maxsize=4096)
 def exported(file: Path, name: str, root: Path | None) -> str | None:
     """What a name at the top of another file of the project refers to."""
     if (file, name) in _following or _defines(file, name):  # files that import from each other; nothing to follow
@@ -282,12 +284,12 @@ def _defines(file: Path, name: str) -> bool:
     return name in _definitions_of(file)
 
 
-@lru_cache(maxsize=4096)
+@per_project(maxsize=4096)
 def _definitions_of(file: Path) -> frozenset[str]:
     return frozenset(map(bytes.decode, _DEFINITION.findall(_bytes_of(file))))
 
 
-@lru_cache(maxsize=8192)
+@per_project(maxsize=8192)
 def origin_of(target: str, path: Path, root: Path | None, depth: int = _DEPTH) -> tuple[Path | None, str]:
     """The file of the project that a full dotted name comes from, through what packages pass on, and its name there;
     "" for the name where the target is a module.
@@ -310,12 +312,12 @@ def origin_of(target: str, path: Path, root: Path | None, depth: int = _DEPTH) -
     return file, name
 
 
-@lru_cache(maxsize=4096)
+@per_project(maxsize=4096)
 def _has(file: Path, text: str) -> bool:
     return text.encode() in _bytes_of(file)
 
 
-@lru_cache(maxsize=64)
+@per_project(maxsize=64)
 def _bytes_of(file: Path) -> bytes:
     try:
         return file.read_bytes()
@@ -323,7 +325,7 @@ def _bytes_of(file: Path) -> bytes:
         return b""
 
 
-@lru_cache(maxsize=512)
+@per_project(maxsize=512)
 def names_of(file: Path, root: Path | None) -> Names | None:
     """The names of another file of the project; None where it cannot be read."""
     try:
