@@ -13,8 +13,9 @@ from safetensors.torch import load_file, save_file
 
 from npukit.errors import NpukitError
 from npukit.inference import loading
-from npukit.inference.loading import load
-from npukit.llm.config.use import Use
+from npukit.inference.engine.request import Request, SamplingParams
+from npukit.inference.loading import load, start_engine
+from npukit.llm.config.use import EngineOptions, Use
 
 CPU = torch.device("cpu")
 IDS = torch.arange(5, 29).view(2, 12)
@@ -96,6 +97,22 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_read(model: Path, mon
     monkeypatch.setattr(loading, "_load_weights", None)
     with pytest.raises(NpukitError, match="GiB"):
         load(Use(model={"path": str(model)}), CPU)
+
+
+def test_a_draft_model_needs_the_same_tokenizer(model: Path, tmp_path: Path) -> None:
+    options = EngineOptions(max_num_seqs=2, speculative_model=str(model), num_speculative_tokens=2)
+    engine = start_engine(load(Use(model={"path": str(model)})), options)
+    answer = engine.generate([Request((5, 6, 7), SamplingParams(temperature=0, max_tokens=6))])[0]
+    assert len(answer.ids) == 6 and engine.stats().confirmed_tokens == engine.stats().guessed_tokens > 0
+
+    other = shutil.copytree(model, tmp_path / "other")
+    tokenizer = json.loads((other / "tokenizer.json").read_text())
+    tokenizer["added_tokens"].append({**tokenizer["added_tokens"][-1], "id": 399, "content": "<|more|>"})
+    (other / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(NpukitError, match="tokenizer"):
+        start_engine(load(Use(model={"path": str(other)})), options)
+    with pytest.raises(NpukitError, match="--prompt-lookup"):
+        start_engine(load(Use(model={"path": str(model)})), options.model_copy(update={"prompt_lookup": 3}))
 
 
 def test_a_cut_download_is_told(model: Path) -> None:

@@ -22,7 +22,7 @@ from npukit.launch.devices import torch_device
 from npukit.llm.chat.chat import Chat, Prompt
 from npukit.llm.chat.messages import Message
 from npukit.llm.chat.templates import find_template
-from npukit.llm.config.options import DataOptions, Source
+from npukit.llm.config.options import DataOptions, ModelOptions, Source
 from npukit.llm.config.use import EngineOptions, Use
 from npukit.llm.images.images import Images
 from npukit.llm.models.adapter import apply_adapter
@@ -33,6 +33,7 @@ from npukit.report.terminal import say
 
 SHOWN = 3  # names of weights in a sentence
 GIB = 2**30
+DRAFT_SHARE = 0.05  # of the device's memory, for the cache of a model that guesses tokens
 
 
 @dataclass(frozen=True)
@@ -277,8 +278,9 @@ def start_engine(loaded: Loaded, options: EngineOptions) -> Engine:
 
     >>> start_engine(load(Use(model={"path": "qwen2"})), EngineOptions(max_num_seqs=8))
     """
+    draft = _start_draft(loaded, options) if options.speculative_model else None
     with quiet():  # it may try the model on a few tokens
-        engine = Engine(loaded.model, options)
+        engine = Engine(loaded.model, options, draft=draft)
     if not engine.is_paged and os.environ.get("LOCAL_RANK", "0") == "0":
         kind = loaded.model.config.model_type
         say(
@@ -286,3 +288,22 @@ def start_engine(loaded: Loaded, options: EngineOptions) -> Engine:
             "by transformers' own code. This is slower."
         )
     return engine
+
+
+def _start_draft(loaded: Loaded, options: EngineOptions) -> Engine:
+    """The engine of the smaller model, with a small cache, on the device of the larger one."""
+    if options.prompt_lookup:
+        raise NpukitError("Tokens are guessed by --prompt-lookup or by --speculative-model: leave one of them out.")
+    device = loaded.model.device
+    draft = load(Use(model=ModelOptions(path=str(options.speculative_model)), engine=options), device)
+    if draft.tokenizer.get_vocab() != loaded.tokenizer.get_vocab():
+        raise NpukitError(
+            f"{options.speculative_model} has another tokenizer than {loaded.folder}: take a smaller model of the same "
+            "family."
+        )
+    share = DRAFT_SHARE
+    if abilities(device).own_memory:
+        free, total = torch.get_device_module(device).mem_get_info(device)
+        share += 1 - free / total
+    changes = {"speculative_model": None, "quantization": None, "num_blocks": None, "gpu_memory_utilization": share}
+    return start_engine(draft, options.model_copy(update=changes))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 from tests.inference.engine.conftest import MakeModel, generated, prompts
 
 from npukit.errors import NpukitError
@@ -98,6 +99,26 @@ def test_guessed_tokens_change_no_answer_greedy_or_drawn(lookup: int, make_model
     stats = guessing.stats()
     assert 0 < stats.confirmed_tokens < stats.guessed_tokens and not plain.stats().guessed_tokens
     assert stats.blocks_used == 0
+
+
+@pytest.mark.parametrize("blocks", [None, 12])  # few: guesses get what nobody needs
+def test_a_draft_model_changes_no_answer(blocks: int | None, make_model: MakeModel) -> None:
+    settings = [
+        SamplingParams(temperature=0, max_tokens=40),
+        SamplingParams(temperature=0.3, seed=5, max_tokens=40),
+        SamplingParams(temperature=0, repetition_penalty=1.1, max_tokens=40),  # is never guessed
+        SamplingParams(temperature=0, max_tokens=1),
+    ]
+    requests = [Request(prompt, one) for prompt, one in zip(prompts(4), settings, strict=True)]
+    draft = make_model("qwen2")
+    with torch.no_grad():  # right in most cases
+        draft.lm_head.weight += 0.1 * torch.randn(draft.lm_head.weight.shape, generator=torch.manual_seed(2))
+    options = EngineOptions(max_num_seqs=4, num_blocks=blocks, num_speculative_tokens=5)
+    engine = Engine(make_model("qwen2"), options, draft=Engine(draft, EngineOptions(max_num_seqs=4)))
+    expected = Engine(make_model("qwen2"), EngineOptions(max_num_seqs=4)).generate(requests)
+    assert [answer.ids for answer in engine.generate(requests)] == [answer.ids for answer in expected]
+    stats = engine.stats()
+    assert 0 < stats.confirmed_tokens < stats.guessed_tokens and stats.blocks_used == 0
 
 
 def test_a_prefix_is_reused(make_model: MakeModel) -> None:

@@ -33,6 +33,7 @@ from npukit.inference.engine.runner import Runner
 from npukit.inference.engine.scheduler import CHEAP, CHEAP_ON_HOST, Scheduler
 from npukit.inference.engine.sequence import Sequence
 from npukit.inference.engine.sizes import blocks_that_fit
+from npukit.inference.engine.speculative import DraftModel, PromptLookup, Proposer
 from npukit.inference.engine.tower import Tower
 from npukit.inference.engine.trial import TOKENS, agrees
 from npukit.inference.engine.w8a8 import quantize
@@ -48,14 +49,21 @@ UNLIMITED = 8192  # tokens of a text where nothing in the model limits them
 
 class Engine:
     """Answers many requests at once with one model. `trained_in` is for a model that is trained between answers: the
-    type that it computes in. Then nothing of it is replaced, and between answers it is put to `sleep`.
+    type that it computes in. Then nothing of it is replaced, and between answers it is put to `sleep`. The engine of a
+    smaller model, `draft`, guesses tokens for it.
 
     >>> engine = Engine(model, EngineOptions(max_model_len=4096))
     >>> engine.generate([Request((1, 2, 3), SamplingParams(temperature=0, max_tokens=2))])[0].ids
     [15, 7]
     """
 
-    def __init__(self, model: Any, options: EngineOptions | None = None, trained_in: torch.dtype | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        options: EngineOptions | None = None,
+        trained_in: torch.dtype | None = None,
+        draft: Engine | None = None,
+    ) -> None:
         options = options or EngineOptions()
         if options.quantization not in (None, "w8a8"):
             raise NpukitError(f"npukit's engine does not know the quantization {options.quantization}: use w8a8.")
@@ -72,30 +80,39 @@ class Engine:
             quantize(model)
         self._adapters, self._loads = Adapters(model), 0
         self._newest: dict[str, str] = {}  # the key of each adapter that requests can ask for, by its name
+        self._draft, proposer = draft, self._make_proposer(options, draft)
         prefill = options.max_num_batched_tokens or (8192 if abilities(self.device).own_memory else 512)
         if self.is_paged:
             graphs = not options.enforce_eager and can_record(model, self._dtype)
             mixed = options.max_num_mixed_tokens
             mixed = mixed if mixed is not None else 1024 if graphs else 0
-            pool, self._runner = self._make_paged(model, options, graphs, mixed)
+            picks = options.max_num_seqs * (1 + (proposer.num_speculative_tokens if proposer else 0))
+            pool, self._runner = self._make_paged(model, options, graphs, mixed, picks)
             cheap = CHEAP if abilities(self.device).own_memory else CHEAP_ON_HOST
             self._scheduler = Scheduler(
-                pool, options.max_num_seqs, prefill, options.enable_prefix_caching, mixed, options.prompt_lookup, cheap
+                pool, options.max_num_seqs, prefill, options.enable_prefix_caching, mixed, proposer, cheap
             )
         else:  # a block is the whole of a sequence
             self._runner = OwnCaches(model, self._adapters)
             seqs = options.max_num_seqs
             self._scheduler = Scheduler(BlockPool(seqs + 1, self.longest), seqs, prefill, reuse=False)
         ahead = abilities(self.device).own_memory if options.async_scheduling is None else options.async_scheduling
-        self._ahead = ahead and self.is_paged and not options.prompt_lookup
+        self._ahead = ahead and self.is_paged and proposer is None
         self._launched: PendingStep | None = None
         self._sequences: dict[int, Sequence] = {}
         self._ended: list[Output] = []
         self._next_number = self._prompt_tokens = self._generated_tokens = 0
         self._guessed_tokens = self._confirmed_tokens = 0
 
+    def _make_proposer(self, options: EngineOptions, draft: Engine | None) -> Proposer | None:
+        """What guesses tokens, if anything is to."""
+        if draft is not None:
+            words = min(self.words, draft.words)
+            return DraftModel(draft.generate, draft.longest, words, options.num_speculative_tokens)
+        return PromptLookup(options.prompt_lookup) if options.prompt_lookup else None
+
     def _make_paged(
-        self, model: Any, options: EngineOptions, graphs: bool, mixed: int
+        self, model: Any, options: EngineOptions, graphs: bool, mixed: int, picks: int
     ) -> tuple[BlockPool, Runner | OwnCaches]:
         size, seqs = options.block_size or abilities(self.device).block_size, options.max_num_seqs
         shape = CacheShape.of(model, self._dtype)
@@ -105,7 +122,6 @@ class Engine:
         self.longest = min(self.longest, (blocks - 1) * size)
         cache = Cache(model, shape, blocks, size, seqs, self.longest)
         compile = options.compile if options.compile is not None else graphs and abilities(self.device).compiles
-        picks = seqs * (1 + options.prompt_lookup)
         attention = register(self.device.type, self._dtype)
         vision = families.vision_of(model.config)
         tower = Tower(model, vision, self._adapters) if vision is not None else None
@@ -140,6 +156,8 @@ class Engine:
 
     def warm_up(self) -> None:
         """Do before the first request what would make some of the first ones wait."""
+        if self._draft is not None:
+            self._draft.warm_up()
         self._runner.warm_up()
         usual = {"temperature": 0.0}, {"temperature": 1.0}, {"top_p": 0.9}, {"top_k": 20, "top_p": 0.9}
         params = [SamplingParams(**settings, max_tokens=2) for settings in usual]  # type: ignore[arg-type]

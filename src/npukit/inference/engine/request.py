@@ -168,6 +168,6 @@ class Stats:
     prompt_tokens: int
     reused_tokens: int  # of the prompts, taken from the cache
     generated_tokens: int
-    guessed_tokens: int  # by prompt lookup
+    guessed_tokens: int  # by speculative decoding
     confirmed_tokens: int  # of those, what the model chose too
     preemptions: int

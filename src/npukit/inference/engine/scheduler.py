@@ -17,6 +17,7 @@ from itertools import islice
 
 from npukit.inference.engine.pool import BlockPool, key_of
 from npukit.inference.engine.sequence import Sequence
+from npukit.inference.engine.speculative import Proposer
 
 # Up to so many tokens a pass takes hardly longer than with one: the device's arithmetic waits for its memory.
 CHEAP = 128
@@ -57,7 +58,7 @@ class Scheduler:
     """Keeps the waiting and the running requests, oldest first, and hands out rows and blocks.
 
     `together` is how many tokens a pass of decoding and prompts may have; 0: prompts have passes of their own.
-    Up to `lookup` tokens of each answer are guessed, as long as a pass has no more than `cheap` tokens with them.
+    The `proposer` guesses tokens of each answer, as long as a pass has no more than `cheap` tokens with them.
     """
 
     def __init__(
@@ -67,11 +68,11 @@ class Scheduler:
         prefill_tokens: int,
         reuse: bool = True,
         together: int = 0,
-        lookup: int = 0,
+        proposer: Proposer | None = None,
         cheap: int = CHEAP,
     ) -> None:
         self.pool, self.prefill_tokens, self.reuse, self.together = pool, prefill_tokens, reuse, together
-        self.lookup, self.cheap = lookup, cheap
+        self.proposer, self.cheap = proposer, cheap
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.reused_tokens = self.preemptions = 0
@@ -127,11 +128,13 @@ class Scheduler:
     def _guess(self, decodes: list[Sequence]) -> None:
         """Fill up the pass with guesses. They get blocks that are free, but at nobody's cost."""
         room = self.cheap - len(decodes)
-        for sequence in decodes:
-            if not self.lookup or room <= 0 or sequence.waits_for_tokens:
-                continue
-            most = min(self.lookup, room, sequence.limit - sequence.cached - 2)
-            guess = sequence.lookup.guess(sequence.tokens, most)
+        if self.proposer is None or room <= 0:
+            return
+        guessed = [sequence for sequence in decodes if not sequence.waits_for_tokens][:room]
+        longest = self.proposer.num_speculative_tokens
+        most = [min(longest, sequence.limit - sequence.cached - 2) for sequence in guessed]
+        for sequence, guess in zip(guessed, self.proposer.propose(guessed, most), strict=True):
+            guess = guess[:room]
             missing = (sequence.cached + len(guess)) // self.pool.size + 1 - len(sequence.blocks)
             if guess and missing > 0:
                 sequence.blocks += self.pool.take(missing) or []

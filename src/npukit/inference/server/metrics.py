@@ -71,7 +71,7 @@ class _Engine(Collector):
         counters = {
             "prompt_tokens": (stats.prompt_tokens, "Tokens of prompts."),
             "generation_tokens": (stats.generated_tokens, "Generated tokens."),
-            "spec_decode_num_draft_tokens": (stats.guessed_tokens, "Tokens that prompt lookup guessed."),
+            "spec_decode_num_draft_tokens": (stats.guessed_tokens, "Tokens that speculative decoding guessed."),
             "spec_decode_num_accepted_tokens": (stats.confirmed_tokens, "Guessed tokens that the model chose too."),
             "num_preemptions": (stats.preemptions, "Answers that had to give up their place and start again."),
             "prefix_cache_queries": (stats.prompt_tokens, "Tokens of prompts that were looked for in the cache."),

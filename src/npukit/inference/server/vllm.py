@@ -45,7 +45,9 @@ def vllm_command(
     """
     _refuse(use)
     engine, server = use.engine, use.serve
-    guessing = {"method": "ngram", "num_speculative_tokens": engine.prompt_lookup, "prompt_lookup_max": 3}
+    lookup = {"method": "ngram", "num_speculative_tokens": engine.prompt_lookup, "prompt_lookup_max": 3}
+    draft = {"model": engine.speculative_model, "num_speculative_tokens": engine.num_speculative_tokens}
+    speculative = draft if engine.speculative_model else lookup if engine.prompt_lookup else None
     flags: dict[str, object] = {
         "host": server.host,
         "port": server.port,
@@ -56,7 +58,7 @@ def vllm_command(
         "quantization": engine.quantization,
         "max-logprobs": server.max_logprobs if server.max_logprobs != ServeOptions().max_logprobs else None,
         "chat-template": use.chat.template,
-        "speculative-config": json.dumps(guessing) if engine.prompt_lookup else None,
+        "speculative-config": json.dumps(speculative) if speculative else None,
         "override-generation-config": json.dumps(use.sampling.given()) if use.sampling.given() else None,
         "ssl-keyfile": server.ssl_keyfile,
         "ssl-certfile": server.ssl_certfile,

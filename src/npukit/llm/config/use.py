@@ -184,6 +184,14 @@ class EngineOptions(FrozenOptions):
         0,
         description="guess up to this many tokens at once from the prompt and the answer so far; answers stay the same",
     )
+    speculative_model: str | None = Field(
+        None,
+        description="a smaller model with the same tokenizer, which guesses tokens for the larger one; answers stay "
+        "the same",
+    )
+    num_speculative_tokens: Annotated[int, Field(ge=1, le=64)] = Field(
+        4, description="with a smaller model: tokens that it guesses at once"
+    )
     allow_pickles: bool = Field(False, description="load weights that are not in safetensors")
     num_blocks: Annotated[PositiveInt | None, NO_FLAG] = Field(
         None, description="blocks of the paged cache; what fits into memory if empty"

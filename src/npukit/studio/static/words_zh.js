@@ -407,6 +407,8 @@ export const ZH = {
   label_gpu_memory_utilization: "显存比例",
   label_enforce_eager: "不使用图",
   label_prompt_lookup: "提示查找",
+  label_speculative_model: "草稿模型",
+  label_num_speculative_tokens: "草稿 token 数",
   label_allow_pickles: "允许 pickle",
   label_lm_eval: "lm-eval 任务",
   label_device: "设备",
