@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader, Dataset
 from npukit.performance.advise.advise import Advised, judge
 from npukit.performance.profile import Settings
 from npukit.performance.read import read_profiles
-from npukit.performance.recorder import ProfileRecorder
+from npukit.performance.recording.recorder import ProfileRecorder
 
 FIRST, LAST = 4, 7
 CLEAN_LIMIT = 3.0  # percent of the step

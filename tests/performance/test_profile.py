@@ -10,10 +10,10 @@ import pytest
 
 from npukit.errors import NpukitError
 from npukit.launch.devices import Devices
-from npukit.performance import recorder
 from npukit.performance.advise.advise import judge
 from npukit.performance.profile import Settings, profile, steps_of
 from npukit.performance.read import read_profiles
+from npukit.performance.recording import recorder
 
 SCRIPT = """
 import gc, sys, torch
@@ -64,7 +64,7 @@ def test_what_cannot_be_recorded_is_refused_before_it_starts(tmp_path: Path) -> 
 def test_backward_passes_count_where_no_optimizer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from npukit.performance.recorder import PATIENCE, ProfileRecorder
+    from npukit.performance.recording.recorder import PATIENCE, ProfileRecorder
 
     monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)  # put back afterwards
     recorder, weight = ProfileRecorder(Settings(first=90, last=91)), torch.ones(2, requires_grad=True)
@@ -81,3 +81,12 @@ def test_only_errors_of_the_profiler_below_are_heard(capsys: pytest.CaptureFixtu
     recorder._without_chatter(write)("trace")
     said = capsys.readouterr()
     assert said.out == "" and said.err.splitlines() == ["[ERROR] profiler.py: disk full"]
+
+
+def test_a_script_that_fails_shows_its_own_traceback_once(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("def fail():\n    1 / 0\n\nfail()\n")
+    command = [sys.executable, "-m", "npukit", "profile", "--device", "cpu", "--", "python", "train.py"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr.count("Traceback")) == (1, 1)
+    files = [line.split('"')[1] for line in ran.stderr.splitlines() if line.startswith("  File")]
+    assert files == [str(tmp_path / "train.py")] * 2

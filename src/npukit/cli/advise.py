@@ -23,9 +23,9 @@ def advise(
 ) -> None:
     """Say where the time of a step goes and what could be won.
 
-    PROFILE is a folder of torch_npu's profiler or any part of one, a .db, a trace of torch.profiler, the log.jsonl of
-    `npukit train`, or a folder that holds some of these: one file or folder a rank. Two profiles of the same rank are
-    compared: what got slower from the first to the second.
+    PROFILE is a folder of torch_npu's profiler or of msprof, or any part of one, a .db, a trace of torch.profiler, the
+    log.jsonl of `npukit train`, or a folder that holds some of these: one file or folder a rank. Two profiles of the
+    same rank are compared: what got slower from the first to the second.
 
     Examples:
         npukit advise profile  # a folder of `npukit profile`

@@ -191,9 +191,7 @@ def _tell_failure(error: Exception) -> int:
         hand_back("error", data_of(error))
         return error.exit_code
     hand_back("error", error_data("failed", f"{type(error).__name__}: {error}"))
-    ours = (__file__, "<frozen runpy>", "runpy.py")
-    while (trace := error.__traceback__) and trace.tb_next and trace.tb_frame.f_code.co_filename.endswith(ours):
-        error.__traceback__ = trace.tb_next
+    error.__traceback__ = _of_script(error.__traceback__)
     text = "".join(traceback.format_exception(error))
     if error_file:
         # Who watches all ranks at once sees the one traceback that matters, from the launcher.
@@ -202,6 +200,20 @@ def _tell_failure(error: Exception) -> int:
         sys.excepthook(type(error), error, error.__traceback__)
         print(explained(text), end="", file=sys.stderr)
     return 1
+
+
+def _of_script(trace: types.TracebackType | None) -> types.TracebackType | None:
+    """A traceback from the script on, without the frames that led to it: up to the last `run_command`, and runpy's."""
+    frames = []
+    while trace:
+        frames.append(trace)
+        trace = trace.tb_next
+    # Compared by value: this module is there twice where a module of npukit, run by it, runs the script.
+    starts = [index for index, frame in enumerate(frames) if frame.tb_frame.f_code == run_command.__code__]
+    first = starts[-1] + 1 if starts else 0
+    while first < len(frames) - 1 and frames[first].tb_frame.f_code.co_filename.endswith(("runpy>", "runpy.py")):
+        first += 1
+    return frames[min(first, len(frames) - 1)] if frames else None
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from npukit.launch.run import run
 from npukit.packages import require
 
 SETTINGS = "NPUKIT_PROFILE"  # the settings, as JSON, for the recorder
-RECORDER = ["-m", "npukit.performance.recorder"]
+RECORDER = ["-m", "npukit.performance.recording.recorder"]
 PYTHON = re.compile(r"python[\d.]*$")
 KILOBYTES = 0.3  # of an event in a trace of torch.profiler, measured on public traces
 

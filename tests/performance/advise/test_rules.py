@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from npukit.performance.advise.advise import judge
+from npukit.performance.read.lines import OperatorAtLine, Script
 from npukit.performance.read.model import Collective, HostCall, Kernel, Link, Sample, Span, Trace, Work
 
 MS, STEP, STEPS = 1_000_000, 100, 2
 SQUARE = ((4096, 4096), (4096, 4096))
-RECORDED = {"kernels", "launches", "host", "shapes", "memory", "gc", "sizes", "stacks"}
+RECORDED = {"kernels", "launches", "host", "shapes", "memory", "gc", "sizes", "stacks", "script"}
 Make = Callable[[int], Any]  # what one step has more, given its start in ms
 
 
@@ -89,6 +90,32 @@ def links(slow: float) -> list[Link]:
     return [Link(0, 1, "HCCS", 1e9, 0.05), Link(0, 2, "HCCS", 1e9, 0.05), Link(0, 3, "HCCS", 1e9, slow)]
 
 
+LINE = "train.py:7"
+
+
+def script(op: str = "aten::clone", calls: int = 1, **more: Any) -> Script:
+    """The line 7 of a script from 40 to 60 ms of each step, and line 9 for the rest."""
+    facts = {"constant": 0, "direct": True, "depth": 1, "loops": (), **more}
+    changes = [(at + ms, line) for at in range(0, STEPS * STEP, STEP) for ms, line in ((0, 1), (40, 0), (60, 1))]
+    operators = [OperatorAtLine(LINE, op, calls, **facts)]
+    return Script([LINE, "train.py:9"], ["x", "y"], [(ms * MS, line) for ms, line in changes], operators=operators)
+
+
+def small_kernels(at: int) -> list[Kernel]:
+    """Kernels of 50 us with 50 us between them, at line 7."""
+    late = {"stack": LINE, "op": "aten::add"}
+    return [
+        kernel("Add", at + 40 + n / 10, at + 40.05 + n / 10, launched=int((at + 40 + n / 10) * MS), **late)
+        for n in range(200)
+    ]
+
+
+def writes(at: int) -> Script:
+    found = script()
+    found.writing = frozenset({0})
+    return found
+
+
 HALF_TILED = ((4096, 4096), (4096, 1001))
 SCORES = {"shapes": ((8, 32, 512, 512),)}
 PLANTED: dict[str, tuple[float, Callable[[], Sequence[Trace]]]] = {
@@ -102,6 +129,11 @@ PLANTED: dict[str, tuple[float, Callable[[], Sequence[Trace]]]] = {
         lambda: [trace(nothing, runtime=lambda at: [call("aclopCompileAndExecute", at + 40, at + 60)], late=True)],
     ),
     "NPK807": (20, lambda: [trace(nothing)]),
+    "NPK808": (20, lambda: [trace(nothing, late=True, script=writes(0))]),
+    "NPK809": (
+        19.9,
+        lambda: [trace(small_kernels, late=True, script=script("aten::add", 200, loops=("train.py:6",)))],
+    ),
     "NPK810": (20, lambda: [trace(lambda at: [kernel("Index", at + 40, at + 60, Work.aicpu)])]),
     "NPK811": (20, lambda: [trace(lambda at: [kernel("MEMCPY_HtoD", at + 40, at + 60, Work.copy)])]),
     "NPK813": (20, lambda: [trace(lambda at: [kernel("TransData", at + 40, at + 60)])]),
@@ -113,9 +145,25 @@ PLANTED: dict[str, tuple[float, Callable[[], Sequence[Trace]]]] = {
             trace(lambda at: [kernel("SoftmaxV2", at + 40, at + 50, **SCORES), kernel("BatchMatMul", at + 50, at + 60)])
         ],
     ),
+    "NPK818": (
+        20,
+        lambda: [
+            trace(lambda at: [kernel("Transpose", at + 40, at + 60, op="aten::clone", stack=LINE)], script=script())
+        ],
+    ),
+    "NPK819": (
+        20,
+        lambda: [
+            trace(
+                lambda at: [kernel("Triu", at + 40, at + 60, op="aten::triu", stack=LINE)],
+                script=script("aten::triu", constant=1),
+            )
+        ],
+    ),
     "NPK820": (10.2, lambda: [trace(lambda at: [kernel("MatMulV2", at + 40, at + 60, shapes=HALF_TILED)])]),
     "NPK822": (56, lambda: [trace(dtypes=("float32", "float32"))]),
     "NPK823": (100 / 6, lambda: [trace(frequencies=[1800, 1800, 900])]),
+    "NPK824": (10, lambda: [trace(lambda at: [kernel("MatMulV2", at + 40, at + 60, dtypes=("float64", "float64"))])]),
     "NPK830": (20, lambda: [exchanging(0, 40), exchanging(1, 40)]),
     "NPK831": (15, lambda: [exchanging(0, 40), exchanging(1, 55)]),
     "NPK832": (75, lambda: [trace(links=links(slow=0.2), world=4)]),
@@ -124,6 +172,7 @@ PLANTED: dict[str, tuple[float, Callable[[], Sequence[Trace]]]] = {
     "NPK835": (10, lambda: [trace(rank=0, world=2), trace(nothing, rank=1, world=2)]),
     "NPK840": (0, lambda: [trace(device_name="Ascend910B3", process_memory=63 << 30)]),
     "NPK841": (0, lambda: [trace(memory=[Sample(0, 20 << 30, 40 << 30)])]),
+    "NPK842": (0, lambda: [trace(script=Script(kept={"nodes": 9.0, "bytes": 1e6, "name": "losses", "line": LINE}))]),
 }  # fmt: skip
 
 
@@ -139,3 +188,28 @@ def test_a_step_that_is_all_products_gets_no_advice() -> None:
     advised = judge([trace(frequencies=[1800] * 3, memory=[Sample(0, 30 << 30, 31 << 30)], links=links(slow=0.05))])
     assert [advice.finding.code for advice in advised.advice] == []
     assert advised.ranks[0].split.compute == pytest.approx(STEP)
+
+
+def test_the_host_is_named_with_the_line_that_the_device_waits_for() -> None:
+    advice = judge([trace(nothing, late=True, script=script())]).advice[0]
+    assert advice.finding.code == "NPK801"
+    assert advice.finding.place and (str(advice.finding.place.file), advice.finding.place.line) == ("train.py", 7)
+
+
+@pytest.mark.parametrize(
+    ("calls", "depth", "loops"),
+    [(4, 1, ("train.py:6",)), (200, 200, ("train.py:6",)), (200, 1, ("train.py:1",)), (200, 1, ())],
+    ids=["few rounds", "each needs the one before", "the loop over steps", "no loop"],
+)
+def test_other_loops_are_not_reported(calls: int, depth: int, loops: tuple[str, ...]) -> None:
+    noted = script("aten::add", calls, depth=depth, loops=loops)
+    noted.step_loops = frozenset({"train.py:1"})
+    codes = [each.finding.code for each in judge([trace(small_kernels, late=True, script=noted)]).advice]
+    assert "NPK809" not in codes and "NPK801" in codes
+
+
+def test_a_first_step_that_allocates_is_no_finding() -> None:
+    found = trace(nothing, runtime=lambda at: [call("aclrtMalloc", at + 40, at + 60)] if not at else [], late=True)
+    longer = 900 * MS
+    found.steps = [Span(-longer, found.steps[0].end), found.steps[1]]
+    assert "NPK805" not in {each.finding.code for each in judge([found]).advice}

@@ -121,3 +121,57 @@ def test_events_are_read_whole_wherever_the_window_ends(
     file.write_text('[{"a": 1}, {"b" 2}, ' + " " * 100 + '{"c": 3}]')
     with pytest.raises(stream.UnreadableProfile):
         list(stream.json_items(file))
+
+
+def msprof_output(folder: Path, cards: tuple[int, ...]) -> Path:
+    """A folder as `msprof` exports it: names end in a time, and all cards share the files."""
+    output = folder / "PROF_000001_20250109153443_ABC" / "mindstudio_profiler_output"
+    output.mkdir(parents=True)
+    rows = [
+        "Device_id,Model ID,Task ID,Stream ID,Op Name,OP Type,OP State,Task Type,Task Start Time(us),Task Duration(us),"
+        "Task Wait Time(us),Block Dim,Input Shapes,Input Data Types,Input Formats"
+    ]
+    for card in cards:
+        for n in range(3):
+            start = f"{1_736_408_883_000_000 + n * 1000}.125\t"
+            rows.append(
+                f'{card},1,{n},2,mm_{n},MatMulV2,dynamic,AI_CORE,{start},{500 + card},0,20,"""8,8;8,8""",FLOAT,ND'
+            )
+    (output / "op_summary_20250109153502.csv").write_text("\n".join(rows) + "\n")
+    launch = {"ph": "X", "name": "AscendCL@aclrtSynchronizeStream", "pid": 2, "tid": 9, "dur": 10}
+    events = [
+        {"ph": "M", "name": "process_name", "pid": 2, "args": {"name": "CANN"}},
+        {**launch, "ts": "1736408883000600.000"},
+    ]
+    (output / "msprof_20250109153502.json").write_text(json.dumps(events))
+    return output
+
+
+@pytest.mark.parametrize("named", ["..", ".", "op_summary_20250109153502.csv"])
+def test_a_folder_of_msprof(tmp_path: Path, named: str) -> None:
+    output = msprof_output(tmp_path, (0,))
+    (trace,) = read_profiles([(output / named).resolve()])
+    assert [(kernel.type, kernel.duration, kernel.shapes[0]) for kernel in trace.kernels] == [
+        ("MatMulV2", 500_000, (8, 8))
+    ] * 3
+    assert (trace.rank, trace.cores) == (0, 20)
+    assert [call.name for call in trace.runtime] == [] if named.endswith("csv") else ["aclrtSynchronizeStream"]
+
+
+def test_several_cards_in_one_folder_are_ranks(tmp_path: Path) -> None:
+    msprof_output(tmp_path / "msprof", (4, 5))
+    traces = read_profiles([tmp_path / "msprof"])
+    assert [(trace.rank, {kernel.duration for kernel in trace.kernels}) for trace in traces] == [
+        (4, {504_000}),
+        (5, {505_000}),
+    ]
+    for rank in (0, 1):
+        database(tmp_path / "together" / f"ascend_pytorch_profiler_{rank}.db", rank)
+    assert [trace.rank for trace in read_profiles([tmp_path / "together"])] == [0, 1]
+    assert read_profiles([database(tmp_path / "alone" / "msprof_20250109153502.db")])[0].rank == 0
+
+
+def test_raw_data_beside_what_torch_npu_made_of_it_is_left_alone(tmp_path: Path) -> None:
+    output = text_profile(tmp_path)
+    msprof_output(output.parent, (0, 1))
+    assert len(read_profiles([tmp_path])) == 1

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npukit.performance.advise.compare import ProfileComparison, compared
-from npukit.performance.advise.rank import Rank, RankSplit, split_of
+from npukit.performance.advise.rank import Rank, RankSplit, split_of, steady
 from npukit.performance.advise.rule import Advice, Unjudged
 from npukit.performance.advise.rules import all_rules
 from npukit.performance.read import Trace, read_profiles
+from npukit.report import Severity
 
 LEAST_PERCENT = 0.5  # what could win less is not worth a reader's time
 
@@ -23,7 +24,7 @@ class Advised:
     format: str
     simulated: bool
     ranks: tuple[RankSplit, ...]
-    advice: tuple[Advice, ...]  # what could win most comes first
+    advice: tuple[Advice, ...]  # what ends the run first, then what could win most
     unjudged: tuple[Unjudged, ...]
     notes: tuple[str, ...]  # files that could not be read
 
@@ -44,7 +45,7 @@ def advise(paths: Sequence[Path]) -> Advised | ProfileComparison:
 
 def judge(traces: Sequence[Trace]) -> Advised:
     """The same for profiles that were read already."""
-    ranks = [Rank(trace) for trace in traces]
+    ranks = [Rank(steady(trace)) for trace in traces]
     profiled = [rank for rank in ranks if rank.trace.format != "log"]
     advice: list[Advice] = []
     unjudged: list[Unjudged] = []
@@ -67,7 +68,7 @@ def judge(traces: Sequence[Trace]) -> Advised:
         format=traces[0].format,
         simulated=any(trace.simulated for trace in traces),
         ranks=tuple(split_of(rank) for rank in profiled),
-        advice=tuple(sorted(worth, key=lambda piece: -piece.ms)),
+        advice=tuple(sorted(worth, key=lambda piece: (piece.finding.severity is not Severity.error, -piece.ms))),
         unjudged=tuple(unjudged),
         notes=tuple(note for trace in traces for note in trace.notes),
     )

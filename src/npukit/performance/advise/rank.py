@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from bisect import bisect_left
@@ -9,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from npukit.performance.read.lines import Script
 from npukit.performance.read.model import GARBAGE, HostCall, Kernel, StepBreakdown, Trace, Work
 from npukit.spans import Spans, length, minus, overlap, union
 
@@ -150,22 +152,43 @@ class Rank:
         host = self.per_step(length(self.waiting_for_host))
         return StepBreakdown(busy[0], busy[1], busy[2], host, free - host)
 
-    @functools.cached_property
+    @property
+    def script(self) -> Script:
+        """The user's code over time; empty where it was not recorded."""
+        return self.trace.script or Script()
+
+    @property
     def host_causes(self) -> dict[str, float]:
         """Why the device waited for the host, in milliseconds per step: loader, gc, sync ... launch."""
+        return {name: self.per_step(length(spans)) for name, spans in self.host_waits.items()}
+
+    @functools.cached_property
+    def host_waits(self) -> dict[str, Spans]:
+        """When the device waited for the host, by cause; what no other cause explains is `launch`."""
         left = self.waiting_for_host
-        causes: dict[str, float] = {}
-        for name, spans in (("loader", self.loading), ("gc", self.collecting)):
-            causes[name] = self.per_step(length(overlap(left, spans)))
+        waits: dict[str, Spans] = {}
+        for name, spans in (("loader", self.loading), ("gc", self.collecting), ("write", self.script.writes)):
+            waits[name] = overlap(left, spans)
             left = minus(left, spans)
-        synced = self._after_sync(left)
-        causes["sync"] = self.per_step(length(synced))
-        left = minus(left, synced)
+        waits["sync"] = self._after_sync(left)
+        left = minus(left, waits["sync"])
         for name, pattern in (("compile", COMPILE), ("allocate", ALLOCATE), ("copy", COPY)):
             spans = self._clipped(self.calls(pattern))
-            causes[name] = self.per_step(length(overlap(left, spans)))
+            waits[name] = overlap(left, spans)
             left = minus(left, spans)
-        return {**causes, "launch": self.per_step(length(left))}
+        return {**waits, "launch": left}
+
+    def lines_of(self, spans: Spans) -> dict[str, float]:
+        """The milliseconds per step that each of the user's lines ran in these spans, the most first."""
+        return {line: self.per_step(time) for line, time in self.script.by_line(spans).items()}
+
+    @functools.cached_property
+    def work(self) -> list[Kernel] | list[HostCall]:
+        """What each line asked for: kernels on a device, all operators on the CPU, one within the other."""
+        if self.trace.device != "cpu":
+            return self.of(Work.compute, Work.aicpu)
+        start, end = self.window
+        return [op for op in self.trace.ops if start <= op.start < end]
 
     def _after_sync(self, waits: Spans) -> Spans:
         """The waits that began while the host itself was waiting for the device: nothing had been queued up."""
@@ -182,6 +205,22 @@ class Rank:
     def time_of(self, kernels: Iterable[Kernel]) -> float:
         """Milliseconds per step of these kernels together."""
         return self.per_step(sum(kernel.duration for kernel in kernels))
+
+
+FIRST_CALL = 3.0  # times as long as the others: a step that pays for what is done once
+
+
+def steady(trace: Trace) -> Trace:
+    """The trace without first steps that are far longer than the others: they load, compile and allocate once."""
+    lengths = [step.end - step.start for step in trace.steps]
+    first = 0
+    while first + 1 < len(lengths) and lengths[first] > FIRST_CALL * sorted(lengths[first + 1 :])[-1]:
+        first += 1
+    if not first:
+        return trace
+    start = trace.steps[first].start
+    kernels = [kernel for kernel in trace.kernels if (kernel.launched or kernel.start) >= start]
+    return dataclasses.replace(trace, steps=trace.steps[first:], kernels=kernels)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ NEEDS = {
     "ranks": "the profiles of several ranks: name them all, or their folder",
     "pipes": "profiler_level=Level1 with aic_metrics=PipeUtilization",
     "gc": "gc_detect_threshold=1 in torch_npu's _ExperimentalConfig, or `npukit profile`",
+    "script": "`npukit profile`, which notes the lines of the script",
     "environment": "profiler_metadata.json beside the output",
 }
 WARNS_FROM = 3.0  # percent of the step
@@ -99,11 +100,12 @@ class Rule:
         line: str = "",
         ranks: Sequence[int] = (),
         subject: str = "",
+        severity: Severity | None = None,
     ) -> Advice:
         """A finding of this rule; `line` is the user's own, as file:line."""
         whole = max(rank.split.step, ms)  # what precedes a single step is not part of it
         percent = 100 * ms / whole if whole else 0.0
-        severity = Severity.warning if percent >= WARNS_FROM else Severity.note
+        severity = severity or (Severity.warning if percent >= WARNS_FROM else Severity.note)
         finding = Finding(
             self.code, severity, what, self.why, remedy or self.remedy, place_of(line), evidence, subject=subject
         )

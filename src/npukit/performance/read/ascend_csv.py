@@ -11,13 +11,21 @@ from npukit.performance.read.values import dtypes_of, microseconds, number, shap
 
 RATIO = re.compile(r"^(ai[cv])_(\w+)_ratio$")
 HCCL = re.compile(r"^hcom_(\w+?)__")
+OP_SUMMARY = {  # the names of msprof's columns, by those of torch_npu
+    "Op Name": "Name",
+    "OP Type": "Type",
+    "Task Type": "Accelerator Core",
+    "Task Start Time(us)": "Start Time(us)",
+    "Task Duration(us)": "Duration(us)",
+}
 MEGABYTE = 2**20  # of memory; in communication files it is 10**6
 
 
 def read_kernels(path: Path, trace: Trace) -> None:
-    """kernel_details.csv: what ran on the card."""
+    """kernel_details.csv, or msprof's op_summary_*.csv: what ran on the card."""
     starts: dict[int, int] = {}
-    for row in csv_rows(path):
+    for columns in csv_rows(path):
+        row = {OP_SUMMARY.get(name, name): value for name, value in columns.items()}
         start, duration = microseconds(row.get("Start Time(us)")), number(row.get("Duration(us)"))
         if start is None or duration is None or duration < 0:
             continue
@@ -33,6 +41,7 @@ def read_kernels(path: Path, trace: Trace) -> None:
         trace.kernels.append(
             Kernel(
                 name, row.get("Type") or type_of(name), work, start, end, row.get("Stream ID", ""), step=step,
+                card=whole(row.get("Device_id")),
                 shapes=shapes_of(row.get("Input Shapes", "")), dtypes=dtypes_of(row.get("Input Data Types", "")),
                 formats=tuple(filter(None, row.get("Input Formats", "").split(";"))),
                 outputs=shapes_of(row.get("Output Shapes", "")), ratios=_ratios(row),

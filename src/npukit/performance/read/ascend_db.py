@@ -135,8 +135,8 @@ class _Database:
         ratios = self._ratios()
         steps = [(whole(i), _span(s, e)) for i, s, e in self.tables.rows("STEP_TIME", "id", "startNs", "endNs")]
         self.trace.steps = sorted(span for _, span in steps if span)
-        for start, end, connection, task, kind, stream in self.tables.rows(
-            "TASK", "startNs", "endNs", "connectionId", "globalTaskId", "taskType", "streamId"
+        for start, end, connection, task, kind, stream, card in self.tables.rows(
+            "TASK", "startNs", "endNs", "connectionId", "globalTaskId", "taskType", "streamId", "deviceId"
         ):
             span = _span(start, end)
             if span is None:
@@ -152,7 +152,7 @@ class _Database:
                 kernel = Kernel(self.text(kind), "MEMCPY", Work.copy, *span, str(stream))
             else:
                 continue
-            kernel.launched = self._launched.get(connection)
+            kernel.launched, kernel.card = self._launched.get(connection), whole(card)
             if call := self._op_of.get(connection):
                 kernel.op, kernel.stack = call.name, call.stack
             self.trace.kernels.append(kernel)
@@ -170,8 +170,8 @@ class _Database:
     def read_communication(self) -> None:
         """The collectives."""
         types = self.tables.named("ENUM_HCCL_DATA_TYPE")
-        for name, start, end, group, dtype, count, op in self.tables.rows(
-            "COMMUNICATION_OP", "opName", "startNs", "endNs", "groupName", "dataType", "count", "opType"
+        for name, start, end, group, dtype, count, op, card in self.tables.rows(
+            "COMMUNICATION_OP", "opName", "startNs", "endNs", "groupName", "dataType", "count", "opType", "deviceId"
         ):
             span = _span(start, end)
             if span is None:
@@ -183,7 +183,7 @@ class _Database:
                 or title.removeprefix("hcom_").partition("__")[0].lower()
             )
             self.trace.collectives.append(Collective(title, kind, *span, self.text(group), bytes=size or None))
-            self.trace.kernels.append(Kernel(title, kind, Work.communication, *span))
+            self.trace.kernels.append(Kernel(title, kind, Work.communication, *span, card=whole(card)))
             self.trace.has |= {"sizes", "collectives"}
 
     def read_rest(self) -> None:

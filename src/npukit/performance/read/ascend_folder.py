@@ -1,68 +1,118 @@
-"""A folder that torch_npu's profiler wrote, or any part of one: find its files and put them together as one rank."""
+"""A folder that torch_npu's profiler or msprof wrote, or any part of one: find its files and put them together."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from npukit.performance.read import ascend_csv, ascend_db, ascend_json
+from npukit.performance.read.lines import read_script
 from npukit.performance.read.model import Trace
 from npukit.performance.read.stream import UnreadableProfile, json_whole
 from npukit.performance.read.values import whole
 
 OUTPUT = "ASCEND_PROFILER_OUTPUT"
-DATABASE = re.compile(r"(?:ascend_pytorch_profiler|msprof)(?:_(\d+))?.*\.db$")
-# In this order: kernels first, then what is known about them.
-READERS: dict[str, Callable[[Path, Trace], None]] = {
-    "kernel_details.csv": ascend_csv.read_kernels,
-    "trace_view.json": ascend_json.read_trace_view,
-    "communication.json": ascend_json.read_communication,
-    "communication_matrix.json": ascend_json.read_matrix,
-    "step_trace_time.csv": ascend_csv.read_step_time,
-    "api_statistic.csv": ascend_csv.read_api_statistic,
-    "memory_record.csv": ascend_csv.read_memory,
-}
-KNOWN = {*READERS, "analysis.db", "operator_details.csv", "operator_memory.csv", "npu_module_mem.csv"}
+DATABASE = re.compile(r"(?:ascend_pytorch_profiler(?:_(\d+))?|msprof_\d+)\.db$")
+# By the name of the file, msprof's with the time at which it was written; in this order: kernels first, then what is
+# known about them.
+READERS: tuple[tuple[re.Pattern[str], Callable[[Path, Trace], None]], ...] = (
+    (re.compile(r"kernel_details\.csv$|op_summary(_slice_\d+)?(_\d+)*\.csv$"), ascend_csv.read_kernels),
+    (re.compile(r"trace_view\.json$|msprof(_slice_\d+)?(_\d+)*\.json$"), ascend_json.read_trace_view),
+    (re.compile(r"communication\.json$"), ascend_json.read_communication),
+    (re.compile(r"communication_matrix\.json$"), ascend_json.read_matrix),
+    (re.compile(r"step_trace_time\.csv$"), ascend_csv.read_step_time),
+    (re.compile(r"api_statistic(_\d+)?\.csv$"), ascend_csv.read_api_statistic),
+    (re.compile(r"memory_record\.csv$"), ascend_csv.read_memory),
+)
+KERNELS = READERS[0][0]
+OTHERS = {"analysis.db", "operator_details.csv", "operator_memory.csv", "npu_module_mem.csv"}
+
+
+def is_ascend(name: str) -> bool:
+    """Whether a file of that name is of torch_npu's profiler or of msprof.
+
+    >>> is_ascend("op_summary_20250102030405.csv")
+    True
+    """
+    return name in OTHERS or bool(DATABASE.match(name)) or any(pattern.match(name) for pattern, _ in READERS)
 
 
 def is_output(folder: Path) -> bool:
-    """Whether a folder holds files of one rank of torch_npu's profiler."""
-    return any(path.name in KNOWN or DATABASE.match(path.name) for path in folder.iterdir() if path.is_file())
+    """Whether a folder holds files of torch_npu's profiler or of msprof."""
+    return any(is_ascend(path.name) for path in folder.iterdir() if path.is_file())
 
 
-def read_ascend(folder: Path) -> Trace:
-    """One rank from the folder that holds its files; a file that is damaged is left out and noted.
+def read_ascend(folder: Path) -> list[Trace]:
+    """The ranks in a folder: one for each database where there are several, else one for each card.
 
-    >>> read_ascend(Path("host_123_ascend_pt/ASCEND_PROFILER_OUTPUT")).rank
+    >>> read_ascend(Path("host_123_ascend_pt/ASCEND_PROFILER_OUTPUT"))[0].rank
     0
     """
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    databases = [path for path in files if DATABASE.match(path.name)]
+    if len(databases) > 1 and not any(KERNELS.match(path.name) for path in files):
+        return [trace for path in databases for trace in by_card(_read_files(folder, [path]))]
+    return by_card(_read_files(folder, files))
+
+
+def _read_files(folder: Path, files: list[Path]) -> Trace:
+    """One trace from these files; one that is damaged is left out and noted."""
     trace = Trace(folder, "torch_npu")
     _attempt(trace, folder, _read_information)
-    database = next((path for path in sorted(folder.iterdir()) if DATABASE.match(path.name)), None)
-    if database and not (folder / "kernel_details.csv").exists():
-        _attempt(trace, database, ascend_db.read_database)
-    for name, reader in READERS.items():
-        if (path := folder / name).is_file():
-            _attempt(trace, path, reader)
-    if not trace.given and (folder / "analysis.db").is_file():
+    trace.script = read_script(folder, trace.rank, base=0)
+    database = next((path for path in files if DATABASE.match(path.name)), None)
+    if database:
+        trace.rank = _rank_of(database, trace.rank)
+        if not any(KERNELS.match(path.name) for path in files):
+            _attempt(trace, database, ascend_db.read_database)
+    for pattern, reader in READERS:
+        for path in files:
+            if pattern.match(path.name):
+                _attempt(trace, path, reader)
+    if not trace.given and folder / "analysis.db" in files:
         _attempt(trace, folder / "analysis.db", ascend_db.read_analysis)
+    if trace.script and trace.has:
+        trace.has.add("script")
     if not trace.has:
         raise UnreadableProfile(" ".join(trace.notes) or f"{folder} holds no profile that could be read.")
     return trace
 
 
-def read_ascend_file(path: Path) -> Trace:
-    """One file of torch_npu's profiler alone."""
+def by_card(trace: Trace) -> list[Trace]:
+    """The same trace for each of its cards: the host's side is that of all, and a card's number stands for a rank."""
+    cards = sorted({kernel.card for kernel in trace.kernels if kernel.card is not None})
+    if len(cards) < 2:
+        return [trace]
+    traces = []
+    for card in cards:
+        kernels = [kernel for kernel in trace.kernels if kernel.card in (card, None)]
+        traces.append(dataclasses.replace(trace, rank=card, kernels=kernels, has=set(trace.has), notes=[]))
+    traces[0].notes = trace.notes
+    return traces
+
+
+def read_ascend_file(path: Path) -> list[Trace]:
+    """One file of torch_npu's profiler or of msprof alone."""
     trace = Trace(path, "torch_npu")
-    reader = ascend_db.read_database if path.suffix == ".db" else READERS.get(path.name, ascend_json.read_trace_view)
-    if path.name.startswith("kernel_details"):
-        reader = ascend_csv.read_kernels
-    reader(path, trace)
+    if path.suffix == ".db":
+        trace.rank = _rank_of(path, 0)
+        ascend_db.read_database(path, trace)
+    else:
+        known = (reader for pattern, reader in READERS if pattern.match(path.name))
+        other = ascend_csv.read_kernels if path.name.startswith("kernel_details") else ascend_json.read_trace_view
+        next(known, other)(path, trace)
     if not trace.has:
         raise UnreadableProfile(f"{path} holds no profile that could be read.")
-    return trace
+    return by_card(trace)
+
+
+def _rank_of(database: Path, otherwise: int) -> int:
+    """The rank in a database's name; the number in one of msprof's is a time."""
+    match = DATABASE.match(database.name)
+    return int(match[1]) if match and match[1] else otherwise
 
 
 def _attempt(trace: Trace, path: Path, reader: Callable[[Path, Trace], None]) -> None:
@@ -86,11 +136,7 @@ def _read_information(folder: Path, trace: Trace) -> None:
     for path in sorted(around.glob("profiler_metadata.json")) + sorted(folder.glob("profiler_metadata.json")):
         _metadata(json_whole(path), trace)
     match = re.search(r"rank[-_]?(\d+)", around.name)
-    trace.rank = rank if rank is not None else int(match[1]) if match else _rank_of_database(folder)
-
-
-def _rank_of_database(folder: Path) -> int:
-    return next((int(match[1]) for path in folder.iterdir() if (match := DATABASE.match(path.name)) and match[1]), 0)
+    trace.rank = rank if rank is not None else int(match[1]) if match else 0
 
 
 def _settings(config: Any) -> dict[str, str]:

@@ -125,7 +125,7 @@ class _TraceView:
         trace = self.trace
         for event in self._later:
             self._take_span(event)
-        self._frames.place(trace.ops + trace.marks)
+        self._frames.place(trace.ops + trace.marks, trace.script)
         at = {kernel.start: kernel for kernel in trace.kernels}
         for category, identity, time in self._arrivals:
             kernel, source = at.get(time), self._flows.get((category, identity))

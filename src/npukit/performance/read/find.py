@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from npukit.errors import NpukitError
-from npukit.performance.read.ascend_folder import is_output, read_ascend, read_ascend_file
+from npukit.performance.read.ascend_folder import OUTPUT, is_ascend, is_output, read_ascend, read_ascend_file
 from npukit.performance.read.kineto import read_kineto
 from npukit.performance.read.log import read_log
 from npukit.performance.read.model import GARBAGE, Trace
 from npukit.performance.read.stream import UnreadableProfile, open_bytes, sentences
 
 TRACES = (".pt.trace.json", ".pt.trace.json.gz", ".json.gz", ".json")
-NO_PROFILE = "no profile of torch_npu or torch.profiler, and no log.jsonl"
+NO_PROFILE = "no profile of torch_npu, msprof or torch.profiler, and no log.jsonl"
 SKIPPED = {"FRAMEWORK", "logs", "node_modules", "cluster_analysis_output"}
 
 
@@ -37,10 +37,10 @@ def read_profiles(paths: Sequence[Path]) -> list[Trace]:
         for profile in profiles:
             try:
                 with _without_garbage_collection():
-                    trace = _read(profile)
-                if _records_gc(trace):
-                    trace.has.add("gc")
-                traces.append(trace)
+                    read = _read(profile)
+                for trace in read:
+                    trace.has |= {"gc"} if _records_gc(trace) else set()
+                traces += read
             except UnreadableProfile as error:
                 damaged.append(str(error))
     if not traces:
@@ -77,9 +77,11 @@ def _profiles(path: Path) -> Iterator[Path]:
         if is_output(path):
             yield path
             return
+    parsed = any(entry.name == OUTPUT for entry in entries)  # by torch_npu, from the raw data beside it
     for entry in entries:
         if entry.is_dir():
-            if entry.name not in SKIPPED and not entry.name.startswith(("PROF_", ".")) and not entry.is_symlink():
+            raw = parsed and entry.name.startswith("PROF_")
+            if entry.name not in SKIPPED and not raw and not entry.name.startswith(".") and not entry.is_symlink():
                 yield from _profiles(entry)
         elif not entry.is_file():
             continue  # a pipe would be waited for
@@ -97,19 +99,19 @@ def _is_trace(path: Path) -> bool:
         return path.name.endswith((".pt.trace.json", ".pt.trace.json.gz"))
 
 
-def _read(path: Path) -> Trace:
+def _read(path: Path) -> list[Trace]:
     if path.is_dir():
         return read_ascend(path)
     if path.name == "log.jsonl" or path.suffix == ".jsonl":
-        return read_log(path)
-    if path.suffix in (".db", ".csv") or path.name.startswith(("trace_view", "communication")):
+        return [read_log(path)]
+    if path.suffix in (".db", ".csv") or is_ascend(path.name) or path.name.startswith(("trace_view", "communication")):
         return read_ascend_file(path)
     with sentences(path), open_bytes(path) as file:
         head = file.read(65536)
     listed = head.lstrip().startswith(b"[")
     if listed and b"Ascend Hardware" in head:
         return read_ascend_file(path)
-    return read_kineto(path, listed)
+    return [read_kineto(path, listed)]
 
 
 def _distinct(traces: list[Trace]) -> list[Trace]:

@@ -6,13 +6,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+from npukit.performance.read.lines import read_script
 from npukit.performance.read.model import Collective, HostCall, Kernel, Sample, Span, Trace, Work
-from npukit.performance.read.python_stack import Frames, Innermost
+from npukit.performance.read.python_stack import Frames, Innermost, place_backward
 from npukit.performance.read.stream import UnreadableProfile, json_head, json_items
 from npukit.performance.read.values import SIZES, dtype_of, lists_to_shapes, microseconds, users_line, whole
 
 SETTINGS = ("with_stack", "record_shapes", "profile_memory", "npukit_gc")  # the last by us
 HEAD = ("deviceProperties", "distributedInfo", "baseTimeNanoseconds", *SETTINGS)
+EVALUATE = "autograd::engine::evaluate_function"
 STEP = re.compile(r"ProfilerStep#(\d+)$")
 _COLLECTIVE = re.compile(
     r"nccl\w*?_?(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|SendRecv|AllToAll)", re.IGNORECASE
@@ -43,6 +45,8 @@ class _Reader:
         self._links: list[tuple[Kernel, int | None, int | None]] = []  # kernel, correlation, external id
         self._cpu_collectives: list[tuple[HostCall, str]] = []
         self._memory: list[Sample] = []
+        self._forward: dict[int, HostCall] = {}  # by the number that autograd gave its node: the last call with it
+        self._nodes: list[tuple[HostCall, int]] = []  # calls that evaluate a node, with that number
 
     def _read_head(self, head: dict[str, Any]) -> None:
         trace = self.trace
@@ -77,6 +81,8 @@ class _Reader:
             self.trace.ops.append(call)
             if (external := whole(args.get("External id", args.get("external id")))) is not None:
                 self._ops[external] = call
+            if (number := whole(args.get("Sequence number"))) is not None:
+                self._take_node(call, number, is_backward=bool(whole(args.get("Fwd thread id"))))
         elif category in ("kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset"):
             self._take_kernel(name, category, start, end, args)
         elif category in ("cuda_runtime", "cuda_driver", "runtime", "privateuse1_runtime", "mtia_runtime"):
@@ -100,6 +106,13 @@ class _Reader:
             tuple(dtype_of(dtype) for dtype in types if isinstance(dtype, str)) if isinstance(types, list) else (),
             users_line(stack.split(";")) if isinstance(stack, str) else "",
         )
+
+    def _take_node(self, call: HostCall, number: int, is_backward: bool) -> None:
+        if is_backward:
+            if call.name.startswith(EVALUATE):
+                self._nodes.append((call, number))
+        elif number not in self._forward or self._forward[number].start <= call.start:
+            self._forward[number] = call
 
     def _take_kernel(self, name: str, category: str, start: int, end: int, args: dict[str, Any]) -> None:
         self.trace.device = "cuda"
@@ -137,7 +150,11 @@ class _Reader:
         trace = self.trace
         if not (trace.ops or trace.kernels or trace.marks):
             raise UnreadableProfile(f"{trace.source} holds no events of torch.profiler: name a trace that it exported.")
-        self._frames.place(trace.ops + trace.marks)
+        trace.script = read_script(trace.source.parent, trace.rank, trace.base)
+        self._frames.place(trace.ops + trace.marks, trace.script)
+        place_backward(
+            trace.ops, [(node, self._forward[number]) for node, number in self._nodes if number in self._forward]
+        )
         inner = Innermost(trace.ops)
         for kernel, correlation, external in self._links:
             launch = self._launches.get(correlation) if correlation is not None else None
@@ -152,6 +169,7 @@ class _Reader:
         trace.memory = self._memory
         trace.has |= {"kernels", "host"} | ({"launches"} if self._launches else set())
         trace.has |= {"shapes"} if any(call.shapes for call in trace.ops) else set()
+        trace.has |= {"script"} if trace.script else set()
         trace.has |= {"stacks"} if self._frames or any(call.stack for call in trace.ops) else set()
         trace.has |= {"sizes"} if any(collective.bytes for collective in trace.collectives) else set()
         trace.has |= {"memory"} if trace.memory else set()
@@ -171,7 +189,7 @@ class _Reader:
 
 
 # Wrappers of work, not work: what they hold is counted, and the Python between it is the host's.
-_WRAPPER = ("autograd::engine::evaluate_function", "c10d::", "record_param_comms", "torch/csrc", "## ")
+_WRAPPER = (EVALUATE, "c10d::", "record_param_comms", "torch/csrc", "## ")
 
 
 def outermost(calls: list[HostCall]) -> list[HostCall]:

@@ -9,6 +9,8 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
+from npukit.performance.read.lines import Script
+
 GARBAGE = re.compile(r"^(?:npukit::)?gc\b|garbage.collect", re.IGNORECASE)  # how collections are called in traces
 Shape = tuple[int, ...]
 
@@ -61,6 +63,7 @@ class Kernel:
     formats: tuple[str, ...] = ()
     outputs: tuple[Shape, ...] = ()
     step: int | None = None
+    card: int | None = None  # where a profile holds several
     bytes: int = 0
     stack: str = ""  # the innermost line of the user's own code
     ratios: Mapping[str, float] | None = None  # of the card's pipes: mac, vec, mte2 ...
@@ -162,4 +165,5 @@ class Trace:
     settings: dict[str, str] = field(default_factory=dict)  # how the profiler was set
     has: set[str] = field(default_factory=set)  # kernels, launches, shapes, stacks, memory, host, sizes, gc
     notes: list[str] = field(default_factory=list)  # what could not be read, and why
+    script: Script | None = None  # the user's code over time, where `npukit profile` recorded
     step_log: list[Mapping[str, float]] = field(default_factory=list)  # of a log.jsonl

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 
+from npukit.performance.read.lines import Script
 from npukit.performance.read.model import HostCall
 from npukit.performance.read.values import users_line
 
@@ -29,8 +30,12 @@ class Frames:
         if line := users_line([name]):
             self._threads[thread].append((start, end, line))
 
-    def place(self, calls: list[HostCall]) -> None:
-        """Give every call without a line of its own the innermost of the user's functions around it."""
+    def place(self, calls: list[HostCall], script: Script | None = None) -> None:
+        """Give every call the user's line: the one that ran then where that was noted, else the function around it."""
+        if script and script.changes:
+            for call in calls:
+                call.stack = script.at(call.start)
+            return
         starts = {}
         for thread, spans in self._threads.items():
             spans.sort(key=lambda span: (span[0], -span[1]))
@@ -68,3 +73,19 @@ class Innermost:
         index = bisect_right(starts, call.start)
         near = reversed(self._threads[call.thread][max(0, index - 40) : index])
         return next((frame for frame in near if frame.end >= call.end), None)
+
+
+def place_backward(calls: list[HostCall], nodes: list[tuple[HostCall, HostCall]]) -> None:
+    """Give what ran in a node of a backward pass the line of the forward call that made the node.
+
+    `nodes`: the call that evaluates a node, with that forward call.
+    """
+    threads: dict[str, list[tuple[HostCall, HostCall]]] = defaultdict(list)
+    for node in sorted(nodes, key=lambda node: node[0].start):
+        threads[node[0].thread].append(node)
+    starts = {thread: [node[0].start for node in evaluated] for thread, evaluated in threads.items()}
+    for call in calls:
+        if call.thread in starts:
+            index = bisect_right(starts[call.thread], call.start) - 1
+            if index >= 0 and threads[call.thread][index][0].end >= call.end:
+                call.stack = threads[call.thread][index][1].stack

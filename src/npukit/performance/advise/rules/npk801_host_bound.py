@@ -1,8 +1,9 @@
 """The device waits for the host to hand over work: Python, the framework and the launches take longer than the kernels.
 
 This counts the time in which the device did nothing and the call that launches the next kernel had not returned yet,
-less what the data loader, garbage collection, synchronising calls, allocations and compilation explain.
-On the CPU it is the time between operators.
+less what the data loader, garbage collection, files, loops over rows, synchronising calls, allocations and compilation
+explain. On the CPU it is the time between operators. Where `npukit profile` recorded, the lines of the script that took
+most of it are named.
 
 example:
     export TASK_QUEUE_ENABLE=2                # npukit launch sets this, and binds ranks to CPUs
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from npukit.performance.advise.lines import loops, shown
 from npukit.performance.advise.rank import Rank
 from npukit.performance.advise.rule import Advice, Rule
 from npukit.performance.read.model import Work
@@ -29,7 +31,7 @@ rule = Rule(
 
 @rule.on_rank
 def check(rank: Rank) -> Iterator[Advice]:
-    ms = rank.host_causes["launch"]
+    ms = rank.host_causes["launch"] - sum(loop.gaps for loop in loops(rank))
     kernels = rank.of(Work.compute, Work.aicpu)
     if not kernels or ms <= 0:
         return
@@ -37,4 +39,8 @@ def check(rank: Rank) -> Iterator[Advice]:
     noun = "operators" if rank.trace.device == "cpu" else "kernels"
     evidence = f"{len(kernels) / rank.steps:.0f} {noun} per step of {average_us:.0f} us each"
     where = "Python between operators takes" if rank.trace.device == "cpu" else "The device waits for the host for"
-    yield rule.advice(rank, f"{where} {ms:.1f} ms of each step", ms, evidence)
+    lines = rank.lines_of(rank.host_waits["launch"])
+    looped = {line for loop in loops(rank) for line in loop.lines}
+    lines = {line: taken for line, taken in lines.items() if line not in looped}
+    evidence += f"; most at {shown(lines, rank)}" if lines else ""
+    yield rule.advice(rank, f"{where} {ms:.1f} ms of each step", ms, evidence, line=next(iter(lines), ""))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from npukit.performance.advise.lines import shown
 from npukit.performance.advise.rank import LOADER, Rank
 from npukit.performance.advise.rule import Advice, Confidence, Rule
 from npukit.spans import length, union
@@ -39,6 +40,9 @@ def check(rank: Rank) -> Iterator[Advice]:
     alone = any("SingleProcess" in mark.name for mark in marks)
     evidence = "it has no workers: _SingleProcessDataLoaderIter" if alone else marks[0].name
     line = next((mark.stack for mark in marks if mark.stack), "")
+    lines = rank.lines_of(rank.host_waits["loader"])
+    lines.pop(line, None)
+    evidence += f"; most at {shown(lines, rank)}" if lines else ""
     yield rule.advice(rank, f"Each step waits {ms:.1f} ms for its batch", ms, evidence, confidence, line=line)
 
 

@@ -33,4 +33,7 @@ def check(rank: Rank) -> Iterator[Advice]:
     if ms > 0:
         longest = max(end - start for start, end in rank.collecting) / 1e6
         evidence = f"{count} collections in {rank.steps} steps, the longest {longest:.1f} ms"
-        yield rule.advice(rank, f"Garbage collection holds up each step by {ms:.1f} ms", ms, evidence)
+        lines = rank.lines_of(rank.host_waits["gc"])
+        yield rule.advice(
+            rank, f"Garbage collection holds up each step by {ms:.1f} ms", ms, evidence, line=next(iter(lines), "")
+        )

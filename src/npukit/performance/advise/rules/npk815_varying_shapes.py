@@ -49,7 +49,8 @@ def check(rank: Rank) -> Iterator[Advice]:
     distinct = {shapes[0] for signatures in steps.values() for op, shapes in signatures if op == name and shapes}
     evidence = f"{name} had {len(distinct)} shapes in {len(steps)} steps: {', '.join(map(str, sorted(distinct)[:3]))}"
     what = f"{100 * sum(alone.values()) / total:.0f}% of the operators have shapes that no other step has"
-    yield rule.advice(rank, what, ms, evidence, Confidence.medium)
+    line = next((op.stack for op in rank.trace.ops if op.stack and op.name in alone and op.start >= rank.window[0]), "")
+    yield rule.advice(rank, what, ms, evidence, Confidence.medium, line=line)
 
 
 def _shapes_by_step(rank: Rank) -> dict[int, Counter[tuple[str, tuple[Shape, ...]]]]:

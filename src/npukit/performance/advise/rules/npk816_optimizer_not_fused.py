@@ -39,7 +39,7 @@ def check(rank: Rank) -> Iterator[Advice]:
     takes = rank.per_step(length(spans))
     evidence = f"{marks[0].name} calls {len(inside) / len(spans):.0f} operators and takes {takes:.1f} ms"
     what = f"A fused optimizer would save about {takes * WON:.1f} ms of each step"
-    yield rule.advice(rank, what, takes * WON, evidence, Confidence.medium)
+    yield rule.advice(rank, what, takes * WON, evidence, Confidence.medium, line=marks[0].stack)
 
 
 def _within(time: int, spans: list[tuple[int, int]]) -> bool:

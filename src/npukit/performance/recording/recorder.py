@@ -1,6 +1,6 @@
 """Inside of a profiled script: count its steps and record those that were asked for.
 
-Run as `python -m npukit.performance.recorder SCRIPT|-m MODULE [ARGS]` with the settings in NPUKIT_PROFILE.
+Run as `python -m npukit.performance.recording.recorder SCRIPT|-m MODULE [ARGS]` with the settings in NPUKIT_PROFILE.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any
 
 from npukit.launch.script import run_command
 from npukit.performance.profile import SETTINGS, Settings
+from npukit.performance.read.lines import LINES
+from npukit.performance.recording.insight import Insight
 from npukit.quiet import verbosity
 from npukit.report.terminal import say
 
@@ -36,6 +38,7 @@ class ProfileRecorder:
         self._profiler: Any = None
         self._hook: Any = None
         self._finished = False
+        self._insight: Insight | None = None
 
     def install(self) -> None:
         from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -68,17 +71,30 @@ class ProfileRecorder:
         if id(optimizer) != self._optimizer or self._finished:
             return
         self.done += 1
-        if self._profiler is not None:
+        if self.done > self.settings.last + 1:
+            self.close()
+        elif self._profiler is not None:
             self._profiler.step()
+            if self._insight:
+                self._insight.next_step(recorded=self.done <= self.settings.last)
             if self.done > self.settings.last:
-                self.close()
+                self._stop_profiler()
+                if self._insight is None:
+                    self.close()
         elif self.done == self.settings.first - 1:
             self._start()
 
     def _start(self) -> None:
         self._profiler = make_profiler(self.settings)
+        if self.settings.level > 0:
+            self._insight = Insight()
         self._profiler.start()
         gc.callbacks.append(_mark_collection)
+
+    def _stop_profiler(self) -> None:
+        if _mark_collection in gc.callbacks:
+            gc.callbacks.remove(_mark_collection)
+            self._profiler.stop()
 
     def close(self) -> None:
         """Stop and write; also where the script ends early."""
@@ -88,10 +104,12 @@ class ProfileRecorder:
         self._hook.remove()
         first, last = self.settings.first, min(self.done - 1, self.settings.last)
         if self._profiler is None or last < first:
-            self._say(f"nothing was recorded: the script made {self.done} steps. Record earlier ones: --steps.")
+            earlier = " Record earlier ones: --steps." if self.done else ""
+            self._say(f"nothing was recorded: the script made {self.done} steps.{earlier}")
             return
-        gc.callbacks.remove(_mark_collection)
-        self._profiler.stop()
+        if self._insight:
+            self._insight.write(Path(self.settings.folder) / f"{LINES}.rank{os.environ.get('RANK', '0')}.json.gz")
+        self._stop_profiler()
         self._say(f"steps {first} to {last} are recorded: npukit advise {os.path.relpath(self.settings.folder)}")
         if self.settings.stop and self.done > self.settings.last:
             sys.exit(0)

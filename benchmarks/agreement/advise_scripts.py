@@ -1,0 +1,119 @@
+"""Slow scripts in the styles of other people: does `npukit advise` name the cause first or second, with its line?
+
+Each script of `slow_scripts` is recorded by `npukit profile`, without a change to it. Its lines that are slow say so
+in a comment with the expected code; one without such a comment is clean and must get nothing above 5% of the step.
+
+    python -m benchmarks advise_scripts [first|second] [--device cpu|sim|cuda] [--only NAME] [--keep FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from npukit.launch.script import run_command
+from npukit.performance.advise.advise import judge
+from npukit.performance.advise.rule import Advice
+from npukit.performance.profile import Settings
+from npukit.performance.read import read_profiles
+from npukit.performance.recording.recorder import ProfileRecorder
+
+SCRIPTS = Path(__file__).parent / "slow_scripts"
+MARK = re.compile(r"# slow: (NPK\d+)")
+CLEAN_LIMIT = 5.0  # percent of the step
+FIRST, LAST = 4, 6
+
+
+def expected(script: Path) -> tuple[set[str], set[int]]:
+    """The codes and the lines that a script's comments name."""
+    marks = [(match[1], number) for number, line in enumerate(script.read_text().splitlines(), 1)
+             for match in MARK.finditer(line)]  # fmt: skip
+    return {code for code, _ in marks}, {number for _, number in marks}
+
+
+def record(script: Path, device: str, folder: Path) -> None:
+    """Record a script as `npukit profile` does; on the CPU in a fork of this process, which has imported torch."""
+    folder.mkdir(parents=True)
+    shutil.copy(script, folder)
+    if device != "cpu":
+        options = ["--device", device, "--steps", f"{FIRST}-{LAST}", "--stop-script"]
+        command = [sys.executable, "-m", "npukit", "profile", *options, "--", "python", script.name]
+        subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+        return
+    child = multiprocessing.get_context("fork").Process(target=_record_here, args=(folder, script.name))
+    child.start()
+    child.join()
+
+
+def _record_here(folder: Path, name: str) -> None:
+    os.chdir(folder)
+    os.environ |= {"NPUKIT_DEVICE": "cpu", "KINETO_LOG_LEVEL": "99"}
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(os.open("stderr.txt", os.O_WRONLY | os.O_CREAT), 2)
+    recorder = ProfileRecorder(Settings(FIRST, LAST, 1, "profile", stop=True))
+    Path("profile").mkdir()
+    recorder.install()
+    try:
+        run_command([name])
+    except BaseException:
+        traceback.print_exc()
+    recorder.close()
+    os._exit(0)
+
+
+def judged(script: Path, found: Sequence[Advice]) -> tuple[bool, bool]:
+    """Whether the cause is among the first two, and whether its line is right."""
+    codes, lines = expected(script)
+    if not codes:
+        return all(each.percent <= CLEAN_LIMIT for each in found), True
+    named = [each.finding for each in found[:2] if each.finding.code in codes]
+    return bool(named), any(each.place and each.place.line in lines for each in named)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", nargs="?", default="", choices=("", "first", "second"))
+    parser.add_argument("--device", default="cpu", choices=("cpu", "sim", "cuda"))
+    parser.add_argument("--only", default="")
+    parser.add_argument("--keep", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)  # a busy machine measures itself otherwise
+    folder = (arguments.keep or Path(tempfile.mkdtemp())).absolute()
+    good, right_line, slow, clean, total = 0, 0, 0, 0, 0
+    for script in sorted((SCRIPTS / arguments.part).rglob("*.py")):
+        if arguments.only not in script.stem:
+            continue
+        record(script, arguments.device, folder / script.stem)
+        found = judge(read_profiles([folder / script.stem / "profile"])).advice
+        named, line = judged(script, found)
+        codes = expected(script)[0]
+        total, slow = total + 1, slow + bool(codes)
+        good, right_line = good + (named and bool(codes)), right_line + (named and line and bool(codes))
+        clean += named and not codes
+        verdict = ("line" if line else "yes") if named else "NO"
+        first = [_short(each) for each in found[:3]]
+        print(f"{script.stem:30} {' '.join(sorted(codes)) or 'nothing':8} {verdict:5} {', '.join(first)}", flush=True)
+    print(f"{good} of {slow} causes named first or second, {right_line} with the right line; "
+          f"{clean} of {total - slow} clean scripts without a finding above 5%; {arguments.device}")  # fmt: skip
+    sys.exit(0 if good == slow and clean == total - slow else 1)
+
+
+def _short(each: Advice) -> str:
+    line = f" line {each.finding.place.line}" if each.finding.place else ""
+    return f"{each.finding.code} {each.percent:.0f}%{line}"
+
+
+if __name__ == "__main__":
+    main()

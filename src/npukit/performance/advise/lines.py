@@ -1,0 +1,99 @@
+"""What the lines of a script ask for: loops of small work, and the time of certain operators line by line."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from npukit.performance.advise.rank import Rank
+from npukit.performance.read.kineto import outermost
+from npukit.performance.read.lines import OperatorAtLine
+from npukit.performance.read.model import HostCall, Kernel
+
+MANY = 8  # times in a step: fewer are not worth a change
+SMALL = 100_000  # ns: what takes longer is work, not overhead
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop in Python whose rounds do not need one another."""
+
+    line: str
+    rounds: int
+    lines: frozenset[str]  # of the loop, and of what it calls
+    ms: float
+    gaps: float  # the part of `ms` in which the device waited for the host
+
+
+def loops(rank: Rank) -> list[Loop]:
+    """Loops of many independent small operators, the most expensive first; none is reported within another."""
+    script = rank.script
+    by_loop: dict[str, list[OperatorAtLine]] = defaultdict(list)
+    for operator in script.operators:
+        for line in set(operator.loops) - script.step_loops:
+            by_loop[line].append(operator)
+    candidates = [loop for line, operators in by_loop.items() if (loop := _loop(rank, line, operators))]
+    kept: list[Loop] = []
+    for loop in sorted(candidates, key=lambda one: -one.ms):
+        if not any(loop.lines & other.lines for other in kept):
+            kept.append(loop)
+    return kept
+
+
+def _loop(rank: Rank, line: str, operators: list[OperatorAtLine]) -> Loop | None:
+    repeated = [operator for operator in operators if operator.calls >= MANY and operator.constant < operator.calls]
+    independent = [operator for operator in repeated if operator.depth <= operator.calls / 4]
+    total = sum(operator.calls for operator in operators)
+    if not independent or sum(operator.calls for operator in independent) < total / 2:
+        return None
+    lines = _with_between(line, {operator.line for operator in operators})
+    rounds = max(operator.calls for operator in independent)
+    small = sum(kernel.duration for kernel in rank.kernels if kernel.stack in lines and kernel.duration < SMALL)
+    gaps = sum(ms for at, ms in rank.lines_of(rank.host_waits["launch"]).items() if at in lines)
+    return Loop(line, rounds, frozenset(lines), (rank.per_step(small) + gaps) * (1 - 1 / rounds), gaps)
+
+
+def _with_between(loop: str, lines: set[str]) -> set[str]:
+    """These lines and those of the loop's file from its first to the last of them."""
+    file, _, first = loop.rpartition(":")
+    own = [int(number) for name, _, number in (line.rpartition(":") for line in lines) if name == file]
+    last = max((number for number in own if number >= int(first)), default=int(first))
+    return lines | {f"{file}:{number}" for number in range(int(first), last + 1)}
+
+
+def time_by_line(
+    rank: Rank, wanted: Callable[[OperatorAtLine], bool], is_it: Callable[[Kernel | HostCall, set[str]], bool]
+) -> dict[str, float]:
+    """Milliseconds per step by line of the work that the wanted operators of a line are, the most first."""
+    operators: dict[str, set[str]] = defaultdict(set)
+    for operator in rank.script.operators:
+        if wanted(operator):
+            operators[operator.line].add(operator.op)
+    work: Sequence[Kernel | HostCall] = [
+        item for item in rank.work if item.stack in operators and is_it(item, operators[item.stack])
+    ]
+    if rank.trace.device == "cpu":
+        work = outermost([item for item in work if isinstance(item, HostCall)])
+    total: dict[str, int] = defaultdict(int)
+    for item in work:
+        total[item.stack] += item.duration
+    return {line: rank.per_step(total[line]) for line in sorted(total, key=lambda line: -total[line])}
+
+
+def operator_of(work: Kernel | HostCall) -> str:
+    """The framework's operator: what a kernel was launched by."""
+    return work.op if isinstance(work, Kernel) else work.name
+
+
+def shown(lines: dict[str, float], rank: Rank, most: int = 3) -> str:
+    """The first lines with their milliseconds and text.
+
+    >>> shown({"train.py:7": 12.5}, rank)
+    'train.py:7 12.5 ms `loss.backward()`'
+    """
+    parts = []
+    for line, ms in list(lines.items())[:most]:
+        text = rank.script.text_of(line)
+        parts.append(f"{line} {ms:.1f} ms" + (f" `{text[:60]}`" if text else ""))
+    return "; ".join(parts)

@@ -1,0 +1,110 @@
+"""What `npukit profile` noted about the script beside the trace: which of its lines ran when, and what they did."""
+
+from __future__ import annotations
+
+import functools
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from npukit.performance.read.stream import UnreadableProfile, json_whole
+from npukit.spans import Spans, union
+
+LINES = "lines"  # lines.rank0.json.gz, in the folder of a profile
+
+
+class OperatorAtLine(NamedTuple):
+    """An operator that a line calls, as one step in detail showed it."""
+
+    line: str
+    op: str
+    calls: int  # in the step
+    constant: int  # calls whose result depends on nothing that a step changes
+    direct: bool  # called by the line itself, not by a library
+    depth: int  # the longest chain in which each call needs the one before
+    loops: tuple[str, ...]  # of the user's, around it
+
+
+@dataclass
+class Script:
+    """The user's script over time.
+
+    >>> Script(["train.py:7"], changes=[(0, 0)]).at(5)
+    'train.py:7'
+    """
+
+    lines: list[str] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+    changes: list[tuple[int, int]] = field(default_factory=list)  # from this time on it is at this line
+    writing: frozenset[int] = frozenset()  # lines that call what writes files
+    written: list[tuple[int, int, str]] = field(default_factory=list)  # library calls that wrote files
+    operators: list[OperatorAtLine] = field(default_factory=list)
+    float64: list[str] = field(default_factory=list)  # lines that it comes from
+    step_loops: frozenset[str] = frozenset()  # the loops that go from step to step
+    kept: dict[str, Any] = field(default_factory=dict)  # nodes and bytes of graphs more each step; name, line
+
+    @functools.cached_property
+    def _times(self) -> list[int]:
+        return [time for time, _ in self.changes]
+
+    def at(self, time: int) -> str:
+        """The line that ran at a time; empty before the first."""
+        index = bisect_right(self._times, time) - 1
+        return self.lines[self.changes[index][1]] if index >= 0 else ""
+
+    def by_line(self, spans: Spans) -> dict[str, int]:
+        """How long each line ran within these stretches of time, the longest first."""
+        total: dict[int, int] = defaultdict(int)
+        for start, end in spans:
+            index = max(0, bisect_right(self._times, start) - 1)
+            while index < len(self.changes) and self.changes[index][0] < end:
+                until = self.changes[index + 1][0] if index + 1 < len(self.changes) else end
+                total[self.changes[index][1]] += max(0, min(until, end) - max(self.changes[index][0], start))
+                index += 1
+        return {self.lines[number]: total[number] for number in sorted(total, key=lambda number: -total[number])}
+
+    @functools.cached_property
+    def writes(self) -> Spans:
+        """When files were written."""
+        own = [
+            (start, end)
+            for (start, number), (end, _) in zip(self.changes, self.changes[1:], strict=False)
+            if number in self.writing
+        ]
+        return union([*own, *((start, end) for start, end, _ in self.written)])
+
+    def text_of(self, line: str) -> str:
+        return self.text[self.lines.index(line)] if line in self.lines and self.text else ""
+
+
+def read_script(folder: Path, rank: int, base: int) -> Script | None:
+    """What was noted for this rank in this folder or one above it, with times on the clock of its trace."""
+    for place in [folder, *folder.parents][:4]:
+        if (path := place / f"{LINES}.rank{rank}.json.gz").is_file():
+            try:
+                return _script(json_whole(path), base)
+            except (UnreadableProfile, KeyError, TypeError, ValueError):
+                return None
+    return None
+
+
+def _script(data: dict[str, Any], base: int) -> Script:
+    operators = [
+        OperatorAtLine(
+            row["line"], row["op"], row["calls"], row["constant"], row["direct"], row["depth"], tuple(row["loops"])
+        )
+        for row in data.get("operators", ())
+    ]
+    return Script(
+        lines=[str(line) for line in data["lines"]],
+        text=[str(text) for text in data["text"]],
+        changes=[(int(time) - base, int(number)) for time, number in data["changes"]],
+        writing=frozenset(data["writing"]),
+        written=[(int(start) - base, int(end) - base, str(name)) for start, end, name in data["written"]],
+        operators=operators,
+        float64=[str(line) for line in data.get("float64", ())],
+        step_loops=frozenset(data["step_loops"]),
+        kept=dict(data["kept"]),
+    )

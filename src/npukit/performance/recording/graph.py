@@ -1,0 +1,84 @@
+"""Find graphs of autograd that are kept from step to step, as by `losses.append(loss)`."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from npukit.performance.recording.users_code import line_name, source_of, users_frames
+
+MOST = 200_000  # nodes to count
+
+
+def live_nodes() -> int:
+    """The nodes of all graphs that some tensor keeps alive.
+
+    >>> live_nodes()
+    0
+    """
+    stack: list[Any] = [
+        item.grad_fn for item in gc.get_objects() if type(item) is torch.Tensor and item.grad_fn is not None
+    ]
+    seen: set[Any] = set()
+    while stack and len(seen) < MOST:
+        node = stack.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            stack += [following for following, _ in node.next_functions]
+    return len(seen)
+
+
+def memory_in_use() -> int:
+    """Bytes that tensors hold on the accelerator; on the CPU, those of the whole process."""
+    accelerator = torch.accelerator.current_accelerator() if hasattr(torch, "accelerator") else None
+    if accelerator is not None:
+        return int(torch.get_device_module(accelerator.type).memory_allocated())
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def holder() -> tuple[str, str]:
+    """The variable of the running functions that holds most of the graphs, and the line that adds to it."""
+    holding = [(size, name, file) for name, value, file in _variables() if (size := _graphs(value)) > 1]
+    for _, name, file in sorted(holding, reverse=True, key=lambda entry: entry[0]):
+        if (line := source_of(file).grows(name)) is not None:
+            return name, line_name(file, line)
+    return "", ""
+
+
+def _variables() -> Iterator[tuple[str, Any, str]]:
+    """The user's variables, and the attributes of objects that these are, with the file of the function."""
+    for frame in users_frames(sys._getframe(1)):
+        file = frame.f_code.co_filename
+        for name, value in [*frame.f_locals.items(), *frame.f_globals.items()]:
+            yield name, value, file
+            attributes = getattr(value, "__dict__", None)
+            if isinstance(attributes, dict) and not isinstance(value, type(sys)):
+                yield from ((attribute, held, file) for attribute, held in list(attributes.items()))
+
+
+def _graphs(value: Any) -> int:
+    """How many graphs a variable holds: a container one for each tensor, a tensor one for each sum in its chain."""
+    if isinstance(value, torch.Tensor):
+        return _chain(value.grad_fn)
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple | set) or type(value).__name__ == "deque":
+        return sum(isinstance(item, torch.Tensor) and item.grad_fn is not None for item in value)
+    return 0
+
+
+def _chain(node: Any) -> int:
+    """How many additions follow on one another from a running total."""
+    length = 0
+    while node is not None and type(node).__name__.startswith("AddBackward") and length < MOST:
+        length += 1
+        node = node.next_functions[0][0]
+    return length

@@ -1,0 +1,110 @@
+"""Note which line of the user's code is at work while steps are recorded.
+
+The profilers know the functions around an operator, but of a function that runs on and on, such as the training loop
+itself, only the line where recording began. Here each change of line is noted with its time, by `sys.settrace`, in
+the user's own files only.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import CodeType, FrameType
+from typing import Any
+
+from npukit.performance.recording.users_code import is_users, library_writer, line_name, source_of, users_frames
+
+ENOUGH = 5000  # changes of line in one code object and step; more of them would measure the tracing
+Written = tuple[int, int, str]
+
+
+class LineTracer:
+    """Times at which another line of the user's code began to run, of the thread that starts it.
+
+    >>> tracer = LineTracer()
+    >>> tracer.start()
+    >>> tracer.stop()
+    >>> tracer.as_data()["lines"]
+    """
+
+    def __init__(self) -> None:
+        self._changes: list[tuple[int, CodeType, int]] = []
+        self._written: list[Written] = []
+        self._kinds: dict[CodeType, str | None] = {}  # "" the user's, None of no interest, or a writer's name
+        self._counts: dict[CodeType, int] = {}
+        self._last: tuple[CodeType, int] | None = None
+        self._running = False
+
+    def start(self) -> None:
+        """Begin; not where a debugger or a coverage tool traces already."""
+        if sys.gettrace() is None:
+            self._running = True
+            self.next_step()
+            sys.settrace(self._enter)
+
+    def next_step(self) -> None:
+        """Trace again what had been left alone because it changed lines too often."""
+        if self._running:
+            self._counts.clear()
+            for frame in users_frames(sys._getframe(1)):
+                frame.f_trace, frame.f_trace_lines = self._within, True
+
+    def stop(self) -> None:
+        if self._running:
+            self._running = False
+            sys.settrace(None)
+
+    def _enter(self, frame: FrameType, event: str, arg: Any) -> Any:
+        code = frame.f_code
+        try:
+            kind = self._kinds[code]
+        except KeyError:
+            kind = self._kinds[code] = "" if is_users(code.co_filename) else library_writer(code) or None
+        if kind is None:
+            return None
+        if kind:
+            return self._until_return(frame, kind)
+        if self._counts.get(code, 0) > ENOUGH:
+            return None
+        self._note(code, frame.f_lineno)
+        return self._within
+
+    def _within(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if event == "line":
+            code = frame.f_code
+            count = self._counts[code] = self._counts.get(code, 0) + 1
+            self._note(code, frame.f_lineno)
+            frame.f_trace_lines = count <= ENOUGH
+        elif event == "return":
+            caller = next(users_frames(frame.f_back), None)
+            if caller is not None:
+                self._note(caller.f_code, caller.f_lineno)
+        return self._within
+
+    def _note(self, code: CodeType, line: int) -> None:
+        if self._last != (code, line):
+            self._last = (code, line)
+            self._changes.append((time.time_ns(), code, line))
+
+    def _until_return(self, frame: FrameType, name: str) -> Any:
+        start = time.time_ns()
+        frame.f_trace_lines = False
+
+        def leave(frame: FrameType, event: str, arg: Any) -> Any:
+            if event == "return":
+                self._written.append((start, time.time_ns(), name))
+            return leave
+
+        return leave
+
+    def as_data(self) -> dict[str, Any]:
+        """The lines, their text, when each began to run, and when files were written."""
+        numbers: dict[tuple[str, int], int] = {}
+        changes = [(at, numbers.setdefault((code.co_filename, line), len(numbers))) for at, code, line in self._changes]
+        return {
+            "lines": [line_name(*line) for line in numbers],
+            "text": [source_of(file).text(line) for file, line in numbers],
+            "writing": [number for (file, line), number in numbers.items() if source_of(file).writes(line)],
+            "changes": changes,
+            "written": self._written,
+        }

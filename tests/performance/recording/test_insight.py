@@ -1,0 +1,130 @@
+"""What is noted about a script while it is profiled: lines over time, one step in detail, graphs that are kept."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import npukit
+from npukit.performance.read.lines import read_script
+from npukit.performance.recording.examine import StepExaminer
+from npukit.performance.recording.graph import holder, live_nodes
+from npukit.performance.recording.insight import Insight
+from npukit.performance.recording.users_code import ScriptSource, is_users
+
+LOOP = """
+import torch
+
+def rows(x):
+    total = torch.zeros(())
+    for i in range(len(x)):
+        y = x[i] * 2
+        total = total + y.sum()
+    return total
+
+def layers(x):
+    for _ in range(12):
+        x = x * 2
+    return x
+
+def mask(n):
+    m = torch.full((n, n), -1.0)
+    return torch.triu(m, 1)
+
+def copies(x):
+    return x.t().contiguous()
+
+def wide(x):
+    y = x.double()
+    return y * y
+"""
+
+
+def functions(tmp_path: Path) -> dict[str, Callable[..., Any]]:
+    """The functions of a file that is the user's."""
+    file = tmp_path / "script.py"
+    file.write_text(LOOP)
+    names: dict[str, Any] = {}
+    exec(compile(LOOP, str(file), "exec"), names)
+    return names
+
+
+def examined(tmp_path: Path, name: str, *arguments: Any) -> dict[tuple[int, str], dict[str, Any]]:
+    function = functions(tmp_path)[name]
+    with StepExaminer() as examiner:
+        function(*arguments)
+    data = examiner.as_data()
+    rows = {(int(row["line"].rpartition(":")[2]), row["op"]): row for row in data["operators"]}
+    return {key: row | {"float64": data["float64"]} for key, row in rows.items() if "script.py" in row["line"]}
+
+
+def test_rounds_of_a_loop_that_need_one_another_are_told_from_others(tmp_path: Path) -> None:
+    rows = examined(tmp_path, "rows", torch.randn(16, 4))
+    assert (rows[7, "aten::mul"]["calls"], rows[7, "aten::mul"]["depth"]) == (16, 1)
+    assert rows[8, "aten::add"]["depth"] == 16
+    assert rows[7, "aten::mul"]["loops"][0].endswith("script.py:6")
+    assert examined(tmp_path, "layers", torch.randn(4))[13, "aten::mul"]["depth"] == 12
+
+
+def test_what_depends_on_no_batch_is_constant(tmp_path: Path) -> None:
+    rows = examined(tmp_path, "mask", 4)
+    assert rows[18, "aten::triu"]["constant"] == rows[18, "aten::triu"]["calls"] == 1
+    assert examined(tmp_path, "copies", torch.randn(3, 4))[21, "aten::clone"]["constant"] == 0
+
+
+def test_copies_are_told_from_views_and_float64_from_where_it_comes(tmp_path: Path) -> None:
+    rows = examined(tmp_path, "copies", torch.randn(3, 4))
+    assert list(rows) == [(21, "aten::clone")] and rows[21, "aten::clone"]["direct"]
+    rows = examined(tmp_path, "wide", torch.randn(100))
+    assert [line.rpartition(":")[2] for line in rows[25, "aten::mul"]["float64"]] == ["24"]
+
+
+def test_graphs_that_are_kept_are_counted_and_named() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    before = live_nodes()
+    losses = []
+    for _ in range(3):
+        losses.append((weight * 2).sum())
+    assert live_nodes() - before == 7  # three times two, and the weight's own
+    name, line = holder()
+    assert name == "losses"
+    assert "losses.append" in Path(__file__).read_text().splitlines()[int(line.rpartition(":")[2]) - 1]
+
+
+def test_lines_are_noted_with_their_times_and_read_again(tmp_path: Path) -> None:
+    names = functions(tmp_path)
+    trace = sys.gettrace()
+    sys.settrace(None)  # of a coverage tool
+    try:
+        insight = Insight()
+        names["mask"](4)
+        insight.next_step(recorded=False)
+        insight.write(tmp_path / "lines.rank0.json.gz")
+    finally:
+        sys.settrace(trace)
+    script = read_script(tmp_path, 0, base=0)
+    assert script is not None
+    ran = [script.lines[number] for _, number in script.changes]
+    assert [line.rpartition(":")[2] for line in ran if "script.py" in line] == ["16", "17", "18"]
+    time = script.changes[next(n for n, line in enumerate(ran) if line.endswith("script.py:17"))][0]
+    assert script.at(time).endswith("script.py:17") and script.text_of(script.at(time)).startswith("m = torch")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("a = 1\nlosses.append(x)", 2), ("self.losses += [x]", 1), ("losses = losses + x", 1), ("losses = []", None)],
+)
+def test_the_line_that_adds_to_a_name_is_found(tmp_path: Path, text: str, line: int | None) -> None:
+    (tmp_path / "a.py").write_text(text)
+    assert ScriptSource(str(tmp_path / "a.py")).grows("losses") == line
+
+
+def test_whose_code_it_is() -> None:
+    assert is_users("/home/me/train.py")
+    assert not any(map(is_users, (torch.__file__, "<string>", ast.__file__, npukit.__file__)))
