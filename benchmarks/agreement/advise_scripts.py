@@ -3,12 +3,11 @@
 Each script of `slow_scripts` is recorded by `npukit profile`, without a change to it. Its lines that are slow say so
 in a comment with the expected code; one without such a comment is clean and must get nothing above 5% of the step.
 
-    python -m benchmarks advise_scripts [first|second] [--device cpu|sim|cuda] [--only NAME] [--keep FOLDER]
+    python -m benchmarks advise_scripts [--part first|second] [--device cpu|sim|cuda] [--only NAME] [--keep FOLDER]
 """
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import re
@@ -19,6 +18,7 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -82,20 +82,19 @@ def judged(script: Path, found: Sequence[Advice]) -> tuple[bool, bool]:
     return bool(named), any(each.place and each.place.line in lines for each in named)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", nargs="?", default="", choices=("", "first", "second"))
-    parser.add_argument("--device", default="cpu", choices=("cpu", "sim", "cuda"))
-    parser.add_argument("--only", default="")
-    parser.add_argument("--keep", type=Path)
-    arguments = parser.parse_args()
+def main(
+    part: Literal["", "first", "second"] = "",
+    device: Literal["cpu", "sim", "cuda"] = "cpu",
+    only: str = "",
+    keep: Path | None = None,
+) -> None:
     torch.set_num_threads(1)  # a busy machine measures itself otherwise
-    folder = (arguments.keep or Path(tempfile.mkdtemp())).absolute()
+    folder = (keep or Path(tempfile.mkdtemp())).absolute()
     good, right_line, slow, clean, total = 0, 0, 0, 0, 0
-    for script in sorted((SCRIPTS / arguments.part).rglob("*.py")):
-        if arguments.only not in script.stem:
+    for script in sorted((SCRIPTS / part).rglob("*.py")):
+        if only not in script.stem:
             continue
-        record(script, arguments.device, folder / script.stem)
+        record(script, device, folder / script.stem)
         found = judge(read_profiles([folder / script.stem / "profile"])).advice
         named, line = judged(script, found)
         codes = expected(script)[0]
@@ -106,14 +105,10 @@ def main() -> None:
         first = [_short(each) for each in found[:3]]
         print(f"{script.stem:30} {' '.join(sorted(codes)) or 'nothing':8} {verdict:5} {', '.join(first)}", flush=True)
     print(f"{good} of {slow} causes named first or second, {right_line} with the right line; "
-          f"{clean} of {total - slow} clean scripts without a finding above 5%; {arguments.device}")  # fmt: skip
+          f"{clean} of {total - slow} clean scripts without a finding above 5%; {device}")  # fmt: skip
     sys.exit(0 if good == slow and clean == total - slow else 1)
 
 
 def _short(each: Advice) -> str:
     line = f" line {each.finding.place.line}" if each.finding.place else ""
     return f"{each.finding.code} {each.percent:.0f}%{line}"
-
-
-if __name__ == "__main__":
-    main()

@@ -104,8 +104,11 @@ class ProfileRecorder:
         self._hook.remove()
         first, last = self.settings.first, min(self.done - 1, self.settings.last)
         if self._profiler is None or last < first:
-            earlier = " Record earlier ones: --steps." if self.done else ""
-            self._say(f"nothing was recorded: the script made {self.done} steps.{earlier}")
+            self._say(
+                f"nothing was recorded: the script made {self.done} steps. Record earlier ones: --steps."
+                if self.done
+                else "nothing was recorded: the script ended before its first step."
+            )
             return
         if self._insight:
             self._insight.write(Path(self.settings.folder) / f"{LINES}.rank{os.environ.get('RANK', '0')}.json.gz")
