@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,9 +82,16 @@ FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 PINPOINTS = [[42, 84], [84, 42], [84, 84]]
 
 
+WORDS = ["a", "cat", "on", "the", "mat", "sees", "two", "quiet", "birds", "through", "blue", "air"]
+
+
 @pytest.fixture(scope="session")
 def seeing_tokenizer() -> Any:
-    """A byte-level BPE with the tokens of Qwen's models that see."""
+    return make_tokenizer()
+
+
+def make_tokenizer() -> Any:
+    """A byte-level BPE with the tokens of models that see."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -194,18 +202,42 @@ def written(family: str, seen: Any) -> list[str]:
 
 @pytest.fixture(scope="session")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pictures of different shapes: a.png to f.png."""
+    """Pictures of different shapes: a.png to e.png."""
+    folder = tmp_path_factory.mktemp("pictures")
+    write_pictures(folder)
+    return folder
+
+
+def write_pictures(folder: Path) -> None:
+    """a.png to e.png, of noise."""
     import numpy as np
     from PIL import Image
 
-    folder = tmp_path_factory.mktemp("pictures")
-    random = np.random.default_rng(0)
-    for name, (width, height) in {
-        "a": (90, 60),
-        "b": (56, 56),
-        "c": (200, 300),
-        "d": (40, 150),
-        "e": (300, 80),
-    }.items():
-        Image.fromarray(random.integers(0, 255, (height, width, 3), np.uint8)).save(folder / f"{name}.png")
-    return folder
+    noise = np.random.default_rng(0)
+    sizes = {"a": (90, 60), "b": (56, 56), "c": (200, 300), "d": (40, 150), "e": (300, 80)}
+    for name, (width, height) in sizes.items():
+        Image.fromarray(noise.integers(0, 255, (height, width, 3), np.uint8)).save(folder / f"{name}.png")
+
+
+def write_rows(folder: Path, count: int = 12) -> Path:
+    """Conversations with none, one or several of the pictures, in one or two turns."""
+    pick = random.Random(0)
+
+    def say(most: int) -> str:
+        return " ".join(pick.choices(WORDS, k=pick.randint(1, most)))
+
+    file = folder / "rows.jsonl"
+    with file.open("w") as lines:
+        for number in range(count):
+            names = pick.choices("abcde", k=number % 3)
+            turns = [
+                {"role": "user", "content": f"<image>{say(5)}" if names else say(9)},
+                {"role": "assistant", "content": say(12)},
+            ]
+            for _ in names[1:]:
+                turns += [
+                    {"role": "user", "content": f"{say(3)} <image> {say(3)}"},
+                    {"role": "assistant", "content": say(9)},
+                ]
+            lines.write(json.dumps({"messages": turns, "images": [f"{name}.png" for name in names]}) + "\n")
+    return file

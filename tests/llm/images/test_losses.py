@@ -3,45 +3,21 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.seeing import written
+from tests.seeing import FAMILIES, write_rows, written
 
 from npukit.llm.config.options import Config
 from npukit.llm.finetune.train import train
 
-FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "llava", "llava_next", "internvl")
-WORDS = ["a", "cat", "on", "the", "mat", "sees", "two", "quiet", "birds", "through", "blue", "air"]
-
 
 @pytest.fixture(scope="session")
 def rows(pictures: Path) -> Path:
-    """Conversations with none, one or several pictures, in one or two turns."""
-    pick = random.Random(0)
-
-    def say(most: int) -> str:
-        return " ".join(pick.choices(WORDS, k=pick.randint(1, most)))
-
-    file = pictures / "rows.jsonl"
-    with file.open("w") as lines:
-        for number in range(12):
-            names = pick.choices("abcde", k=number % 3)
-            turns = [
-                {"role": "user", "content": f"<image>{say(5)}" if names else say(9)},
-                {"role": "assistant", "content": say(12)},
-            ]
-            for _ in names[1:]:
-                turns += [
-                    {"role": "user", "content": f"{say(3)} <image> {say(3)}"},
-                    {"role": "assistant", "content": say(9)},
-                ]
-            lines.write(json.dumps({"messages": turns, "images": [f"{name}.png" for name in names]}) + "\n")
-    return file
+    return write_rows(pictures)
 
 
 def config(model: Path, rows: Path, output: Path, **given: Any) -> Config:

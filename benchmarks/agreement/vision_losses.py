@@ -1,0 +1,102 @@
+"""Train models that see, and compare every loss with transformers' own forward of one row at a time.
+
+    python -m benchmarks vision_losses [--device cpu sim] [--devices 1 2] [--steps 20] [--only qwen2_5_vl,llava]
+
+Tiny models of every family with new weights, twelve conversations with none, one or two pictures; all weights are
+trained, those of the tower and the projector too, in fp32 with SGD, a step for all rows, packed or padded. The model of
+transformers is fed with its own image processor's pixels and its own positions, on the CPU. Nothing is downloaded.
+Aim: every loss within 1e-5.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.llm.images.test_losses import logged, steps_of_transformers
+from tests.seeing import FAMILIES, make_model, make_tokenizer, write_pictures, write_rows
+
+from npukit.llm.config.options import Config
+from npukit.llm.finetune.train import train
+from npukit.llm.tasks.sft import SFT
+
+ROWS, ROW = 12, 640  # and the tokens of a pack, of which there are as many as ranks divide
+BATCHES = ("packed", "padded")
+
+
+def wanted(folder: Path, family: str, batches: str, ranks: int, steps: int) -> Config:
+    output = folder / f"{family}-{batches}-{ranks}-{os.environ.get('NPUKIT_BENCH_DEVICE', 'cpu')}"
+    training: dict[str, Any] = {"output": output, "optimizer": "sgd", "learning_rate": 0.05, "schedule": "constant"}
+    training |= {"warmup": 0, "max_grad_norm": 1e9, "weight_decay": 0.0, "precision": "fp32", "shuffle": False}
+    training |= {"epochs": steps, "max_steps": steps, "batch_size": ROWS // ranks, "log_every": 1, "save_every": None}
+    packing = {"packing": batches == "packed", "pack_length": ROW if batches == "packed" else None}
+    return Config.model_validate(
+        {
+            "model": {"path": str(folder / family)},
+            "tuning": {"method": "full", "freeze_vision_tower": False, "freeze_projector": False},
+            "data": {"train": [str(folder / "rows.jsonl")], "media_dir": folder, "cutoff": ROW, "cache": False}
+            | packing,
+            "training": {**training, "plot": False, "workers": 0},
+        }
+    )
+
+
+def compare(folder: Path, family: str, batches: str, device: str, ranks: int, steps: int) -> str:
+    """Our losses of one family, from ranks of their own, beside transformers'."""
+    config = wanted(folder, family, batches, ranks, steps)
+    again = [sys.executable, "-m", "npukit", "run", "--device", device, "--devices", str(ranks)]
+    again += ["-m", "benchmarks.agreement.vision_losses", "--folder", str(folder), "--only", family]
+    again += ["--steps", str(steps), "--batches", batches, "--devices", str(ranks)]
+    environ = {**os.environ, "NPUKIT_VERBOSITY": "quiet", "NPUKIT_BENCH_DEVICE": device}
+    done = subprocess.run(again, env=environ, capture_output=True, text=True)
+    if done.returncode:
+        return f"failed: {done.stderr.strip().splitlines()[-1]}"
+    output = folder / f"{family}-{batches}-{ranks}-{device}"
+    found, expected = logged(output), expected_of(folder, family, config, steps)
+    worst = max(abs(own - other) for own, other in zip(found, expected, strict=True))
+    return f"{len(found)} losses, {found[0]:.4f} → {found[-1]:.4f}, at most {worst:.1e} from transformers'"
+
+
+def expected_of(folder: Path, family: str, config: Config, steps: int) -> list[float]:
+    """transformers' losses, computed once."""
+    kept = folder / f"{family}.json"
+    if not kept.exists():
+        kept.write_text(json.dumps(steps_of_transformers(config, steps)))
+    losses: list[float] = json.loads(kept.read_text())
+    return losses
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", nargs="+", default=["cpu", "sim"])
+    parser.add_argument("--devices", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--batches", nargs="+", default=BATCHES)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--only", default=",".join(FAMILIES), help="families, as qwen2_5_vl,llava")
+    parser.add_argument("--folder", type=Path, help="of the models: this is one of the ranks")
+    arguments = parser.parse_args()
+    if arguments.folder:
+        SFT.joins = lambda self, config, can_pack: config.data.packing  # type: ignore[method-assign]
+        train(wanted(arguments.folder, arguments.only, arguments.batches[0], arguments.devices[0], arguments.steps))
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder, tokenizer = Path(name), make_tokenizer()
+        write_pictures(folder)
+        write_rows(folder, ROWS)
+        for family in arguments.only.split(","):
+            make_model(family, tokenizer, folder / family)
+            for batches in arguments.batches:
+                for device in arguments.device:
+                    for ranks in arguments.devices:
+                        text = compare(folder, family, batches, device, ranks, arguments.steps)
+                        print(f"{family:16} {batches}, {ranks} x {device}: {text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
