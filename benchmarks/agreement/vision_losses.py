@@ -11,7 +11,6 @@ Aim: every loss within 1e-5.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -30,8 +29,8 @@ ROWS, ROW = 12, 640  # and the tokens of a pack, of which there are as many as r
 BATCHES = ("packed", "padded")
 
 
-def wanted(folder: Path, family: str, batches: str, ranks: int, steps: int) -> Config:
-    output = folder / f"{family}-{batches}-{ranks}-{os.environ.get('NPUKIT_BENCH_DEVICE', 'cpu')}"
+def wanted(folder: Path, family: str, batches: str, device: str, ranks: int, steps: int) -> Config:
+    output = folder / f"{family}-{batches}-{device}-{ranks}"
     training: dict[str, Any] = {"output": output, "optimizer": "sgd", "learning_rate": 0.05, "schedule": "constant"}
     training |= {"warmup": 0, "max_grad_norm": 1e9, "weight_decay": 0.0, "precision": "fp32", "shuffle": False}
     training |= {"epochs": steps, "max_steps": steps, "batch_size": ROWS // ranks, "log_every": 1, "save_every": None}
@@ -47,55 +46,53 @@ def wanted(folder: Path, family: str, batches: str, ranks: int, steps: int) -> C
     )
 
 
-def compare(folder: Path, family: str, batches: str, device: str, ranks: int, steps: int) -> str:
-    """Our losses of one family, from ranks of their own, beside transformers'."""
-    config = wanted(folder, family, batches, ranks, steps)
+def train_all(folder: Path, names: list[str], device: str, ranks: int, steps: int) -> None:
+    """As one of the ranks."""
+    SFT.joins = lambda self, config, can_pack: config.data.packing  # type: ignore[method-assign]
+    for family in names:
+        for batches in BATCHES:
+            train(wanted(folder, family, batches, device, ranks, steps))
+
+
+def start(folder: Path, arguments: argparse.Namespace, device: str, ranks: int) -> None:
     again = [sys.executable, "-m", "npukit", "run", "--device", device, "--devices", str(ranks)]
-    again += ["-m", "benchmarks.agreement.vision_losses", "--folder", str(folder), "--only", family]
-    again += ["--steps", str(steps), "--batches", batches, "--devices", str(ranks)]
-    environ = {**os.environ, "NPUKIT_VERBOSITY": "quiet", "NPUKIT_BENCH_DEVICE": device}
-    done = subprocess.run(again, env=environ, capture_output=True, text=True)
-    if done.returncode:
-        return f"failed: {done.stderr.strip().splitlines()[-1]}"
-    output = folder / f"{family}-{batches}-{ranks}-{device}"
-    found, expected = logged(output), expected_of(folder, family, config, steps)
-    worst = max(abs(own - other) for own, other in zip(found, expected, strict=True))
-    return f"{len(found)} losses, {found[0]:.4f} → {found[-1]:.4f}, at most {worst:.1e} from transformers'"
-
-
-def expected_of(folder: Path, family: str, config: Config, steps: int) -> list[float]:
-    """transformers' losses, computed once."""
-    kept = folder / f"{family}.json"
-    if not kept.exists():
-        kept.write_text(json.dumps(steps_of_transformers(config, steps)))
-    losses: list[float] = json.loads(kept.read_text())
-    return losses
+    again += ["-m", "benchmarks.agreement.vision_losses", "--folder", str(folder), "--only", arguments.only]
+    again += ["--steps", str(arguments.steps), "--device", device, "--devices", str(ranks)]
+    subprocess.run(again, check=True, env={**os.environ, "NPUKIT_VERBOSITY": "quiet"}, stdout=subprocess.DEVNULL)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", nargs="+", default=["cpu", "sim"])
     parser.add_argument("--devices", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--batches", nargs="+", default=BATCHES)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--only", default=",".join(FAMILIES), help="families, as qwen2_5_vl,llava")
     parser.add_argument("--folder", type=Path, help="of the models: this is one of the ranks")
     arguments = parser.parse_args()
+    names = arguments.only.split(",")
     if arguments.folder:
-        SFT.joins = lambda self, config, can_pack: config.data.packing  # type: ignore[method-assign]
-        train(wanted(arguments.folder, arguments.only, arguments.batches[0], arguments.devices[0], arguments.steps))
+        train_all(arguments.folder, names, arguments.device[0], arguments.devices[0], arguments.steps)
         return
     with tempfile.TemporaryDirectory() as name:
         folder, tokenizer = Path(name), make_tokenizer()
         write_pictures(folder)
         write_rows(folder, ROWS)
-        for family in arguments.only.split(","):
+        expected = {}
+        for family in names:
             make_model(family, tokenizer, folder / family)
-            for batches in arguments.batches:
-                for device in arguments.device:
-                    for ranks in arguments.devices:
-                        text = compare(folder, family, batches, device, ranks, arguments.steps)
-                        print(f"{family:16} {batches}, {ranks} x {device}: {text}", flush=True)
+            config = wanted(folder, family, "padded", "cpu", 1, arguments.steps)
+            expected[family] = steps_of_transformers(config, arguments.steps)
+        for device in arguments.device:
+            for ranks in arguments.devices:
+                start(folder, arguments, device, ranks)
+                for family in names:
+                    for batches in BATCHES:
+                        found = logged(folder / f"{family}-{batches}-{device}-{ranks}")
+                        worst = max(abs(own - other) for own, other in zip(found, expected[family], strict=True))
+                        change = f"{len(found)} losses, {found[0]:.4f} → {found[-1]:.4f}"
+                        print(
+                            f"{ranks} x {device} {family:16} {batches}: {change}, at most {worst:.1e} apart", flush=True
+                        )
 
 
 if __name__ == "__main__":
