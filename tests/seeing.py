@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>"]
-SPECIAL += ["<image>", "<img>", "</img>", "<IMG_CONTEXT>"]
+SPECIAL += ["<image>", "<img>", "</img>", "<IMG_CONTEXT>", "<|begin_of_image|>", "<|image|>", "<|end_of_image|>"]
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
     "{% for part in m.content %}{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
@@ -67,6 +67,17 @@ INTERN_VISION = {
     "patch_size": 14,
 }
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+LINEAR = {"layer_types": ["linear_attention", "full_attention"], "linear_key_head_dim": 16, "linear_value_head_dim": 16}
+LINEAR |= {"linear_num_key_heads": 2, "linear_num_value_heads": 4}
+GLM_VISION = {
+    "depth": 2,
+    "hidden_size": 32,
+    "out_hidden_size": 64,
+    "intermediate_size": 48,
+    "num_heads": 2,
+    "image_size": 112,
+}
+GLM_ROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2], "partial_rotary_factor": 0.5}
 FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "qwen2_vl": ({"rope_parameters": ROPE}, QWEN2_VISION),
     "qwen2_5_vl": ({"rope_parameters": ROPE}, QWEN2_5_VISION),
@@ -75,8 +86,25 @@ FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"rope_parameters": ROPE | {"mrope_interleaved": True}, "head_dim": 16, **EXPERTS},
         QWEN3_VISION,
     ),
+    "qwen3_5": (
+        {"rope_parameters": ROPE | {"mrope_interleaved": True, "partial_rotary_factor": 1.0}, "head_dim": 16, **LINEAR},
+        {name: value for name, value in QWEN3_VISION.items() if name != "deepstack_visual_indexes"},
+    ),
+    "qwen3_5_moe": (
+        {
+            "rope_parameters": ROPE | {"mrope_interleaved": True, "partial_rotary_factor": 1.0},
+            "head_dim": 16,
+            "shared_expert_intermediate_size": 24,
+            **LINEAR,
+            **EXPERTS,
+        },
+        {name: value for name, value in QWEN3_VISION.items() if name != "deepstack_visual_indexes"},
+    ),
+    "glm4v": ({"rope_parameters": GLM_ROPE}, GLM_VISION),
+    "glm46v": ({"rope_parameters": GLM_ROPE, "model_type": "glm4v_text"}, GLM_VISION | {"model_type": "glm4v_vision"}),
     "llava": ({"model_type": "llama"}, LLAVA_VISION),
     "llava_next": ({"model_type": "llama"}, LLAVA_VISION),
+    "llava_onevision": ({"model_type": "qwen2"}, LLAVA_VISION | {"model_type": "siglip_vision_model"}),
     "internvl": ({"model_type": "qwen2"}, INTERN_VISION),
 }
 PINPOINTS = [[42, 84], [84, 42], [84, 84]]
@@ -137,8 +165,12 @@ def make_model(family: str, tokenizer: Any, folder: Path) -> None:
     if family in OTHERS:
         name, token = OTHERS[family]
         ids = {name: tokenizer.convert_tokens_to_ids(token), "image_seq_length": 4}
-    if family == "llava_next":
+    if family in GLM:
+        ids = {"image_token_id": tokenizer.convert_tokens_to_ids("<|image|>")}
+    if family in ("llava_next", "llava_onevision"):
         ids["image_grid_pinpoints"] = PINPOINTS
+    if family == "llava_onevision":
+        ids |= {"vision_aspect_ratio": "anyres_max_2"}
     common = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "pad_token_id": 0}
     config = AutoConfig.for_model(family, text_config=TEXT | common | text, vision_config=vision, **ids)
     with torch.random.fork_rng():
@@ -151,10 +183,12 @@ def make_model(family: str, tokenizer: Any, folder: Path) -> None:
     write_processor(family, folder)
 
 
+GLM = ("glm4v", "glm46v")
 IDS = ("vision_start_token_id", "vision_end_token_id", "image_token_id")
 OTHERS = {
     "llava": ("image_token_index", "<image>"),
     "llava_next": ("image_token_index", "<image>"),
+    "llava_onevision": ("image_token_index", "<image>"),
     "internvl": ("image_token_id", "<IMG_CONTEXT>"),
 }
 
@@ -169,6 +203,11 @@ def write_processor(family: str, folder: Path) -> None:
         "merge_size": 2,
         "size": {"shortest_edge": 4 * (2 * patch) ** 2, "longest_edge": 64 * (2 * patch) ** 2},
     }
+    if family in GLM:
+        settings |= {
+            "image_processor_type": "Glm4vImageProcessor",
+            "size": {"shortest_edge": 4704, "longest_edge": 80000},
+        }
     if family == "llava":
         sides = {"height": 42, "width": 42}
         settings = {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 42}, "crop_size": sides}
@@ -176,6 +215,9 @@ def write_processor(family: str, folder: Path) -> None:
         sides = {"height": 42, "width": 42}
         settings = {"image_processor_type": "LlavaNextImageProcessor", "size": {"shortest_edge": 42}}
         settings |= {"crop_size": sides, "image_grid_pinpoints": PINPOINTS}
+    if family == "llava_onevision":
+        settings = {"image_processor_type": "LlavaOnevisionImageProcessor", "size": {"height": 42, "width": 42}}
+        settings |= {"image_grid_pinpoints": PINPOINTS}
     if family == "internvl":
         settings = {"image_processor_type": "GotOcr2ImageProcessor", "size": {"height": 56, "width": 56}}
         settings |= {"min_patches": 1, "max_patches": 4}
@@ -185,6 +227,7 @@ def write_processor(family: str, folder: Path) -> None:
 def written(family: str, seen: Any) -> list[str]:
     """What each of the images that a processor has seen is in the text, as transformers' own processors write it."""
     from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
+    from transformers.models.llava_onevision.processing_llava_onevision import LlavaOnevisionProcessor
 
     if family == "llava":
         return ["<image>" * 9] * len(seen["pixel_values"])
@@ -194,9 +237,16 @@ def written(family: str, seen: Any) -> list[str]:
         processor.num_additional_image_tokens = 0
         sizes = seen["image_sizes"].tolist()
         return ["<image>" * processor._get_number_of_features(*size, 42, 42) for size in sizes]
+    if family == "llava_onevision":
+        own = LlavaOnevisionProcessor.__new__(LlavaOnevisionProcessor)
+        own.image_processor, own.num_image_tokens = SimpleNamespace(image_grid_pinpoints=PINPOINTS), 9
+        own.vision_aspect_ratio = "anyres_max_2"
+        return ["<image>" * own._get_number_of_features(*size, 42, 42) for size in seen["image_sizes"].tolist()]
     if family == "internvl":
         return [f"<img>{'<IMG_CONTEXT>' * 4 * count}</img>" for count in seen["num_patches"]]
     counts = (seen["image_grid_thw"].prod(1) // 4).tolist()
+    if family in GLM:
+        return [f"<|begin_of_image|>{'<|image|>' * count}<|end_of_image|>" for count in counts]
     return [f"<|vision_start|>{'<|image_pad|>' * count}<|vision_end|>" for count in counts]
 
 

@@ -14,6 +14,8 @@ from tests.seeing import FAMILIES, write_rows, written
 from npukit.llm.config.options import Config
 from npukit.llm.finetune.train import train
 
+PADDED = ("qwen3_5", "qwen3_5_moe")  # families whose attention knows no packs
+
 
 @pytest.fixture(scope="session")
 def rows(pictures: Path) -> Path:
@@ -86,8 +88,10 @@ def of_transformers(config: Config) -> list[tuple[float, int]]:
         return [(float(model(**batch).loss) * counted(batch), counted(batch)) for batch in batches_of(config, model)]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("packing", [False, True])
+@pytest.mark.parametrize(
+    ("family", "packing"),
+    [(family, packing) for family in FAMILIES for packing in (False, True) if family not in PADDED or not packing],
+)
 def test_losses_are_those_of_transformers_row_by_row(
     family: str, packing: bool, seeing_models: Callable[[str], Path], rows: Path, tmp_path: Path
 ) -> None:

@@ -93,7 +93,7 @@ class Engine:
                 pool, options.max_num_seqs, prefill, options.enable_prefix_caching, mixed, proposer, cheap
             )
         else:  # a block is the whole of a sequence
-            self._runner = OwnCaches(model, self._adapters)
+            self._runner = OwnCaches(model, self._adapters, self._make_tower(model))
             seqs = options.max_num_seqs
             self._scheduler = Scheduler(BlockPool(seqs + 1, self.longest), seqs, prefill, reuse=False)
         ahead = abilities(self.device).own_memory if options.async_scheduling is None else options.async_scheduling
@@ -123,12 +123,15 @@ class Engine:
         cache = Cache(model, shape, blocks, size, seqs, self.longest)
         compile = options.compile if options.compile is not None else graphs and abilities(self.device).compiles
         attention = register(self.device.type, self._dtype)
-        vision = families.vision_of(model.config)
-        tower = Tower(model, vision, self._adapters) if vision is not None else None
+        tower = self._make_tower(model)
         runner = Runner(model, attention, cache, self._adapters, tower, seqs, picks, mixed, graphs, compile)
         if graphs and not self._is_trained:
             fuse(model)
         return BlockPool(blocks, size), runner
+
+    def _make_tower(self, model: Any) -> Tower | None:
+        vision = families.vision_of(model.config)
+        return Tower(model, vision, self._adapters) if vision is not None else None
 
     def sleep(self, keep_cache: bool) -> None:
         """Let the model be trained: it has its own attention again, and what is in the cache is forgotten. Without
@@ -207,7 +210,7 @@ class Engine:
     def add(self, request: Request) -> int:
         """Take a request; its number is in every output of it."""
         check_request(request, self.longest, self.words, self._newest)
-        if request.multimodal is not None and not (self.is_paged and families.vision_of(self._model.config)):
+        if request.multimodal is not None and not self._runner.sees:
             raise NpukitError(f"{self._model.config.model_type} models are not given pictures here: send text only.")
         number = self._next_number
         self._next_number += 1

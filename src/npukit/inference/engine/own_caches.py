@@ -17,15 +17,21 @@ from npukit.inference.engine.results import PendingStep, score
 from npukit.inference.engine.sampler import choose
 from npukit.inference.engine.scheduler import Chunk, SchedulerOutput
 from npukit.inference.engine.sequence import Sequence
+from npukit.inference.engine.tower import Tower
 
 
 class OwnCaches:
     """Carries out steps as Runner does, one sequence after the other."""
 
-    def __init__(self, model: Any, adapters: Adapters) -> None:
-        self._model, self._adapters = model, adapters
+    def __init__(self, model: Any, adapters: Adapters, tower: Tower | None = None) -> None:
+        self._model, self._adapters, self._tower = model, adapters, tower
         self.device = model.device
         self._remembers = _remembers(model)
+
+    @property
+    def sees(self) -> bool:
+        """Whether sequences may have pictures."""
+        return self._tower is not None and self._remembers
 
     def warm_up(self) -> None:
         """There is nothing to prepare."""
@@ -51,12 +57,13 @@ class OwnCaches:
 
         if chunk.start == 0 and self._remembers:
             chunk.sequence.state = DynamicCache(config=self._model.config)
-        logits = self._call(chunk.sequence, chunk.start, chunk.stop)
+        seen = self._tower.inputs([chunk]) if self._tower else {}
+        logits = self._call(chunk.sequence, chunk.start, chunk.stop, **seen)
         if chunk.sequence.request.prompt_logprobs is not None:
             score(chunk, lambda start, stop: logits[start:stop])
         return logits[-1] if chunk.is_last else None
 
-    def _call(self, sequence: Sequence, start: int, stop: int) -> Tensor:
+    def _call(self, sequence: Sequence, start: int, stop: int, **seen: Any) -> Tensor:
         """The logits of these tokens of a sequence, or at least of the last one."""
         tokens = sequence.tokens[start if self._remembers else 0 : stop]
         self._adapters.select([sequence.request.adapter], [len(tokens)])
@@ -65,7 +72,11 @@ class OwnCaches:
             whole: Tensor = self._model(ids, use_cache=False).logits[0, start:]
             return whole
         keep = 0 if sequence.request.prompt_logprobs is not None else 1
-        logits: Tensor = self._model(ids, past_key_values=sequence.state, use_cache=True, logits_to_keep=keep).logits[0]
+        if sequence.has_axes:
+            places = torch.from_numpy(sequence.positions(start, stop))[:, None]
+            seen["position_ids"] = places.to(self.device)
+        called = self._model(ids, past_key_values=sequence.state, use_cache=True, logits_to_keep=keep, **seen)
+        logits: Tensor = called.logits[0]
         return logits
 
 

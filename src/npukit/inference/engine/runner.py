@@ -56,6 +56,11 @@ class Runner:
         if compile:
             self._compile()
 
+    @property
+    def sees(self) -> bool:
+        """Whether sequences may have pictures."""
+        return self._tower is not None
+
     def use_paged_attention(self) -> None:
         """From now on the model looks into the cache."""
         language_model(self._model).set_attn_implementation(self._attention)

@@ -19,13 +19,21 @@ class NextVision(Vision):
         side = int(config.vision_config.image_size)
         patches = side // int(config.vision_config.patch_size)
         best = select_best_resolution([height, width], processor.image_grid_pinpoints)
-        high, wide = (patches * (each // side) for each in best)
+        high, wide = (patches * (side_of_tiles // side) for side_of_tiles in best)
         if width / height > wide / high:
             high -= (high - int(round(height * (wide / width), 7))) // 2 * 2
         else:
             wide -= (wide - int(round(width * (high / height), 7))) // 2 * 2
-        whole = patches**2 + int(config.vision_feature_select_strategy == "full")
-        return ImageSize(whole + high * (wide + 1), (1, height, width))  # every row of the tiles ends with a token
+        high, wide = self.shrunk(config, high, wide, patches)
+        return ImageSize(self.whole(config, patches) + high * (wide + 1), (1, height, width))  # a token ends each row
+
+    def whole(self, config: Any, patches: int) -> int:
+        """How many tokens the image as a whole takes, of so many patches on a side."""
+        return patches**2 + int(config.vision_feature_select_strategy == "full")
+
+    def shrunk(self, config: Any, high: int, wide: int, patches: int) -> tuple[int, int]:
+        """How many tokens of all tiles together are left from top to bottom and from left to right."""
+        return high, wide
 
     def pixels(self, processed: Any) -> Any:
         return processed.reshape(-1, *processed.shape[2:])

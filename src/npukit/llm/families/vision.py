@@ -157,25 +157,30 @@ class GridVision(Vision):
 
     tower: tuple[str, ...] = ("model.visual",)
     projector: tuple[str, ...] = ("model.visual.merger",)
+    limited_frames: int = 1
+    """How often the processor counts the pixels of an image when it compares them with its limits."""
+    uses_qwen_vl_utils: bool = True
+    """Whether ms-swift resizes images with it, before the processor."""
 
     def tower_sizes(self, config: Mapping[str, Any]) -> TowerSizes:
         vision = config["vision_config"]
         return TowerSizes.of({"temporal_patch_size": 2, **vision}, vision.get("spatial_merge_size", 2) ** 2)
 
     def call(self, tokens: str) -> dict[str, Any]:
-        return {"do_resize": False} if tokens == "ms_swift" else {}  # qwen_vl_utils has done it
+        return {"do_resize": False} if tokens == "ms_swift" and self.uses_qwen_vl_utils else {}
 
     def size(self, processor: Any, config: Any, width: int, height: int, call: Mapping[str, Any]) -> ImageSize:
         patch, merge = processor.patch_size, processor.merge_size
         if call.get("do_resize", True):
-            limits = processor.size
-            height, width = smart_resize(height, width, patch * merge, limits["shortest_edge"], limits["longest_edge"])
+            least, most = (processor.size[name] / self.limited_frames for name in ("shortest_edge", "longest_edge"))
+            height, width = smart_resize(height, width, patch * merge, least, most)
         grid = (1, height // patch, width // patch)
         return ImageSize(grid[1] * grid[2] // merge**2, grid)
 
     def limit(self, processor: Any, min_pixels: int | None, max_pixels: int | None) -> bool:
-        least, most = processor.size["shortest_edge"], processor.size["longest_edge"]
-        processor.size = {"shortest_edge": min_pixels or least, "longest_edge": max_pixels or most}
+        given = {"shortest_edge": min_pixels, "longest_edge": max_pixels}
+        chosen = {name: pixels * self.limited_frames for name, pixels in given.items() if pixels}
+        processor.size = {**{name: processor.size[name] for name in given}, **chosen}
         return True
 
     def positions(self, ids: NDArray[np.int64], sizes: Iterator[ImageSize], image_token: int) -> NDArray[np.int64]:
@@ -246,7 +251,7 @@ class TileVision(Vision):
         return ImageSize(self.tiles(processor, width, height, call) * self.tile_tokens(config))
 
 
-def smart_resize(height: int, width: int, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
+def smart_resize(height: int, width: int, factor: int, min_pixels: float, max_pixels: float) -> tuple[int, int]:
     """The nearest size with sides that `factor` divides and with so many pixels, as Qwen's processors choose it.
 
     >>> smart_resize(480, 640, 28, 3136, 1003520)

@@ -26,7 +26,7 @@ def resizes(size: Size, data: DataOptions, vision: Vision, processor: Any) -> It
     """
     if data.tokens == "llama_factory":
         yield from _llama_factory(size, data, isinstance(vision, GridVision))
-    elif data.tokens == "ms_swift" and isinstance(vision, GridVision):
+    elif data.tokens == "ms_swift" and isinstance(vision, GridVision) and vision.uses_qwen_vl_utils:
         yield _as_qwen_vl_utils(size, data, processor)
 
 
