@@ -1,6 +1,7 @@
 """Train models that see, and compare every loss with transformers' own forward of one row at a time.
 
     python -m benchmarks vision_losses [--device cpu sim] [--devices 1 2] [--steps 20] [--only qwen2_5_vl,llava]
+    python -m benchmarks vision_losses --rows 300                       # instead: ids, labels, pixels and positions
 
 Tiny models of every family with new weights, twelve conversations with none, one or two pictures; all weights are
 trained, those of the tower and the projector too, in fp32 with SGD, a step for all rows, packed or padded. The model of
@@ -18,12 +19,19 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.llm.images.test_losses import logged, steps_of_transformers
+import numpy as np
+import torch
+from tests.llm.images.test_losses import batches_of, logged, steps_of_transformers
 from tests.seeing import FAMILIES, make_model, make_tokenizer, write_pictures, write_rows
+from transformers import AutoModelForImageTextToText
 
 from npukit.llm.config.options import Config
+from npukit.llm.data.prepare import prepare
 from npukit.llm.finetune.train import train
+from npukit.llm.images.images import Images
+from npukit.llm.models.loading import load_config, load_images
 from npukit.llm.tasks.sft import SFT
+from npukit.llm.tasks.task import named
 
 ROWS, ROW = 12, 640  # and the tokens of a pack, of which there are as many as ranks divide
 BATCHES = ("packed", "padded")
@@ -46,6 +54,41 @@ def wanted(folder: Path, family: str, batches: str, device: str, ranks: int, ste
     )
 
 
+def equal_rows(config: Config, tokenizer: Any) -> tuple[int, int]:
+    """How many rows there are, and of how many the tokens, labels, pixels and positions are those of transformers."""
+    place = str(config.model.path)
+    shape = load_config(config.model, place)
+    images = load_images(config.model, place, shape, config.data)
+    assert images
+    rows = prepare(config.data, named("sft"), tokenizer, 0, images=images).train
+    model = AutoModelForImageTextToText.from_config(shape)
+    whole = {row["input_ids"].tobytes(): row for row in map(rows.__getitem__, range(len(rows)))}
+    batches = list(batches_of(config, model))
+    return len(batches), sum(is_equal(whole, batch, images, model.model) for batch in batches)
+
+
+def is_equal(rows: dict[bytes, Any], batch: dict[str, Any], images: Images, body: Any) -> bool:
+    row = rows.get(batch["input_ids"][0].numpy().tobytes())
+    if row is None:
+        return False
+    own = images.inputs(row["input_ids"], [(slice(None), row["images"][0])])
+    same = (row["labels"] == batch["labels"][0].numpy()).all()
+    if "pixel_values" in batch:
+        same &= np.array_equal(own["pixel_values"], unpadded(batch).numpy())
+    if "mm_token_type_ids" in batch:
+        grids = {name: batch[name] for name in ("input_ids", "mm_token_type_ids", "image_grid_thw")}
+        same &= np.array_equal(own["position_ids"], body.get_rope_index(**grids)[0][:, 0].numpy())
+    return bool(same)
+
+
+def unpadded(batch: dict[str, Any]) -> torch.Tensor:
+    """The tiles of all images; where an image has fewer than another one, its processor adds empty ones."""
+    pixels: torch.Tensor = batch["pixel_values"]
+    if pixels.dim() < 5:
+        return pixels
+    return torch.cat([image[image.flatten(1).abs().sum(1) > 0] for image in pixels])
+
+
 def train_all(folder: Path, names: list[str], device: str, ranks: int, steps: int) -> None:
     """As one of the ranks."""
     SFT.joins = lambda self, config, can_pack: config.data.packing  # type: ignore[method-assign]
@@ -61,15 +104,30 @@ def start(folder: Path, arguments: argparse.Namespace, device: str, ranks: int) 
     subprocess.run(again, check=True, env={**os.environ, "NPUKIT_VERBOSITY": "quiet"}, stdout=subprocess.DEVNULL)
 
 
+def show_rows(names: list[str], count: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder, tokenizer = Path(name), make_tokenizer()
+        write_pictures(folder)
+        write_rows(folder, count)
+        for family in names:
+            make_model(family, tokenizer, folder / family)
+            rows, same = equal_rows(wanted(folder, family, "padded", "cpu", 1, 1), tokenizer)
+            print(f"{family:16} {same} of {rows} rows have transformers' ids, labels, pixels and positions", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", nargs="+", default=["cpu", "sim"])
     parser.add_argument("--devices", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--only", default=",".join(FAMILIES), help="families, as qwen2_5_vl,llava")
+    parser.add_argument("--rows", type=int, default=0, help="compare so many rows instead of losses")
     parser.add_argument("--folder", type=Path, help="of the models: this is one of the ranks")
     arguments = parser.parse_args()
     names = arguments.only.split(",")
+    if arguments.rows:
+        show_rows(names, arguments.rows)
+        return
     if arguments.folder:
         train_all(arguments.folder, names, arguments.device[0], arguments.devices[0], arguments.steps)
         return

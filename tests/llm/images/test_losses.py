@@ -136,10 +136,10 @@ def steps_of_transformers(config: Config, steps: int) -> list[float]:
     model = AutoModelForImageTextToText.from_pretrained(config.model.path)
     optimizer = torch.optim.SGD(model.parameters(), config.training.learning_rate)
     means = []
+    batches = list(batches_of(config, model))
+    count = sum(counted(batch) for batch in batches)
     for _ in range(steps):
         optimizer.zero_grad()
-        batches = list(batches_of(config, model))
-        count = sum(counted(batch) for batch in batches)
         losses = [model(**batch).loss * counted(batch) / count for batch in batches]
         for loss in losses:
             loss.backward()
