@@ -113,15 +113,19 @@ def ms_swift() -> dict[str, Any]:
 
 
 def _media() -> dict[str, Any]:
-    """Models of images, audio or video that transformers cannot load for text alone, by their type there, and data sets
-    of such. Those that embed or rank texts with images, and those of remote code, have no type.
+    """Models of images, audio or video that transformers cannot load for text alone or that npukit lets see, by their
+    type there, and data sets of such. Those that embed or rank texts with images, and of remote code, have no type.
     """
     from swift.dataset import DATASET_MAPPING
     from swift.model import MODEL_MAPPING
     from transformers.models.auto import modeling_auto as auto
 
+    from npukit.llm import families
+
     text_too = {
-        auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.get(kind) for kind in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.get(kind)
+        for kind in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        if kind not in families.visions()
     }
     metas = [meta for meta in MODEL_MAPPING.values() if meta.is_multimodal and not text_too & {*meta.architectures}]
     kinds = {name: kind for kind, name in auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.items()}

@@ -60,7 +60,7 @@ def equal_rows(config: Config, tokenizer: Any) -> tuple[int, int]:
     shape = load_config(config.model, place)
     images = load_images(config.model, place, shape, config.data)
     assert images
-    rows = prepare(config.data, named("sft"), tokenizer, 0, images=images).train
+    rows: Any = prepare(config.data, named("sft"), tokenizer, 0, images=images).train
     model = AutoModelForImageTextToText.from_config(shape)
     whole = {row["input_ids"].tobytes(): row for row in map(rows.__getitem__, range(len(rows)))}
     batches = list(batches_of(config, model))
