@@ -43,6 +43,7 @@ def test_a_quantized_checkpoint_is_the_model_of_its_weights(kind: str, tiny_qwen
 def test_it_is_trained_and_exported_like_any_other(tiny_qwen2: Path, tmp_path: Path) -> None:
     exact = quantized_copy(tiny_qwen2, tmp_path / "small", "awq")
     trained = load_model(ModelOptions(path=str(tmp_path / "small")), str(tmp_path / "small"), torch.float32, None)
+    assert trained.name_or_path == trained.config.name_or_path == str(tmp_path / "small")
     torch.testing.assert_close(trained.model.layers[1].mlp.up_proj.weight, exact["model.layers.1.mlp.up_proj.weight"])
 
     merge(tmp_path / "small", [], tmp_path / "whole", dtype="float32")

@@ -127,7 +127,10 @@ def from_pretrained(kind: Any, place: str, config: Any, **options: Any) -> Any:
     with torch.device("meta"):
         model_class = type(kind.from_config(config, trust_remote_code=options.get("trust_remote_code")))
     state_dict = {name: weights.read(name) for name in weights.entries}
-    return model_class.from_pretrained(None, config=config, state_dict=state_dict, **options)
+    loaded = model_class.from_pretrained(None, config=config, state_dict=state_dict, **options)
+    model = loaded[0] if isinstance(loaded, tuple) else loaded
+    model.name_or_path = model.config.name_or_path = place  # which adapters name as their base
+    return loaded
 
 
 def auto_class(shape: Any) -> Any:
