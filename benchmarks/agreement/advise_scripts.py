@@ -47,6 +47,9 @@ def record(script: Path, device: str, folder: Path) -> None:
     folder.mkdir(parents=True)
     shutil.copy(script, folder)
     if device != "cpu":
+        kind = "npu" if device == "sim" else device
+        start = f"import torch; torch.set_default_device('{kind}'); "  # the lines keep their numbers
+        (folder / script.name).write_text(start + script.read_text())
         options = ["--device", device, "--steps", f"{FIRST}-{LAST}", "--stop-script"]
         command = [sys.executable, "-m", "npukit", "profile", *options, "--", "python", script.name]
         subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)

@@ -6,6 +6,7 @@ import ast
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -125,6 +126,10 @@ def test_the_line_that_adds_to_a_name_is_found(tmp_path: Path, text: str, line: 
     assert ScriptSource(str(tmp_path / "a.py")).grows("losses") == line
 
 
-def test_whose_code_it_is() -> None:
-    assert is_users("/home/me/train.py")
+def test_whose_code_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = ModuleType("megatron")
+    elsewhere.__file__ = "/opt/Megatron-LM/megatron/__init__.py"
+    monkeypatch.setitem(sys.modules, "megatron", elsewhere)
+    assert is_users("/home/me/train.py") and is_users("/opt/Megatron-LM/pretrain_gpt.py")
+    assert not is_users("/opt/Megatron-LM/megatron/core/optimizer.py")
     assert not any(map(is_users, (torch.__file__, "<string>", ast.__file__, npukit.__file__)))

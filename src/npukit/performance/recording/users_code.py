@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ NOT_USERS = (
     str(Path(npukit.__file__).parent),
     *(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),
 )
+# Libraries that may lie elsewhere: built from source, installed in place, or unpacked for the simulated NPU.
+LIBRARIES = ("torch", "torch_npu", "transformers", "accelerate", "lightning", "deepspeed", "megatron", "mindspeed")
 # Functions that write files, as scripts call them.
 WRITERS = {
     "write", "writelines", "flush", "fsync", "dump", "save", "save_file", "savez", "savez_compressed", "savetxt",
@@ -47,7 +50,13 @@ def is_users(file: str) -> bool:
     >>> is_users("/home/me/train.py")
     True
     """
-    return not file.startswith(NOT_USERS) and "-packages/" not in file
+    return not file.startswith(NOT_USERS) and "-packages/" not in file and not file.startswith(_library_folders())
+
+
+def _library_folders() -> tuple[str, ...]:
+    """The folders of those libraries that are imported."""
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in LIBRARIES)
+    return tuple(f"{Path(file).parent}/" for file in files if file)
 
 
 def library_writer(code: CodeType) -> str:
