@@ -55,6 +55,10 @@ def _write_hostile(work: Path) -> None:
     run = work / "runs" / "<b onclick=alert(1)>old"
     run.mkdir(parents=True)
     (run / "npukit.yaml").write_text(f'model: {{path: model}}\ntraining: {{output: "{HOSTILE}"}}\n')
+    turns = [{"role": "user", "content": "Say 1."}, {"role": "assistant", "content": HOSTILE}]
+    answer = {"messages": turns, "reward": 0.25, "rewards": {"low": 0.25}, "advantage": 1.0, "tokens": 8}
+    lines = ["half a line", *(json.dumps({"step": step, **answer}) for step in (98, 99))]
+    (run / "completions.jsonl").write_text("\n".join(lines) + "\n")
     (run / "log.jsonl").write_text("".join(f'{{"step": {n}, "loss": {3 - n / 50}}}\n' for n in range(1, 100)))
 
 

@@ -315,6 +315,10 @@ def test_text_of_files_is_never_markup(browser: Browser) -> None:
     assert "<b onclick=alert(1)>old" in browser.text
     browser.do("[...document.querySelectorAll('tbody a')].find(each => each.textContent.includes('<b')).click()")
     browser.until("document.querySelector('.chart polyline')")
+    browser.until("document.querySelector('td.answer')")
+    browser.press("Step 98")
+    browser.until("document.querySelector('.tabs [aria-pressed=true]').textContent === 'Step 98'")
+    assert HOSTILE in browser.do("return document.querySelector('td.answer').textContent")
     assert not browser.do("return document.querySelectorAll('main img, main b[onclick], main script').length")
     assert browser.driver.title.endswith("npukit studio")
 

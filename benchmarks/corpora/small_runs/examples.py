@@ -70,7 +70,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 }
 ROWS["rm"] = ROWS["dpo"]
 ROWS["grpo"] = [{"query": asked, "solution": f"${2 * number}$"} for number, asked in enumerate(ASKED)]
-SECONDS = 90  # for one example
+SECONDS = 180  # for one example
 QUANTISED = ("awq", "gptq", "aqlm", "int4", "int8")
 
 

@@ -13,7 +13,7 @@ DEPTH, ENTRIES, FOLDERS = 6, 2000, 20_000
 NOT_LOOKED_INTO = {"node_modules", "__pycache__", "site-packages", "venv"}
 SECONDS = 3.0  # that a look stays true
 DATA = (".jsonl", ".parquet", ".csv")
-LOG, CONFIG, SUMMARY = "log.jsonl", "npukit.yaml", "summary.json"
+LOG, CONFIG, SUMMARY, ANSWERS = "log.jsonl", "npukit.yaml", "summary.json", "completions.jsonl"
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def look(roots: tuple[Path, ...]) -> Found:
         elif "config.json" in names and any(name.endswith((".safetensors", ".bin")) for name in names):
             models.append(folder)
         else:
-            data += [folder / name for name in names if name.endswith(DATA) and name != LOG]
+            data += [folder / name for name in names if name.endswith(DATA) and name not in (LOG, ANSWERS)]
         if number > FOLDERS:
             break
     return Found(*(tuple(sorted(paths, key=_age)) for paths in (runs, models, adapters, data)))

@@ -16,7 +16,7 @@ from npukit.explain import Search
 from npukit.report.writing import write_text
 from npukit.studio.curves import between
 from npukit.studio.entries import NOTES, Entry, configuration, entries, entry, notes
-from npukit.studio.find import LOG, SUMMARY
+from npukit.studio.find import ANSWERS, LOG, SUMMARY
 from npukit.studio.queue import log_files
 from npukit.studio.runs import LIVE, State
 from npukit.studio.studio import Studio, Wrong, number, text
@@ -24,6 +24,7 @@ from npukit.studio.wrapper import RESULT
 from npukit.web.assets import HEADERS
 
 TAIL = 1 << 16  # bytes of a log that are shown
+ANSWERS_TAIL, STEPS = 1 << 19, 6  # bytes of answers that are read, and steps whose answers are shown
 SEARCHED = 4 << 20  # bytes of a log in which errors are looked for
 # A page that npukit wrote has its script inside: it is shown without the studio's origin, and reaches nobody.
 REPORT = (
@@ -46,6 +47,7 @@ def routes(studio: Studio) -> list[Route]:
             "details": run.record.details if run else {},
             "notes": notes(listed.folder) if listed.folder else "",
             "checkpoints": _checkpoints(studio, listed),
+            "has_answers": bool(listed.folder and (listed.folder / ANSWERS).is_file()),
             "has_page": bool(run and (run.folder / "report.html").is_file()),
         }
 
@@ -60,6 +62,12 @@ def routes(studio: Studio) -> list[Route]:
         evaluated = figures.curves.get("eval_loss")
         last = figures.last | ({"eval_loss": evaluated.last[1]} if evaluated and evaluated.last else {})
         return {"curves": {name: curve.pairs() for name, curve in shown.curves.items()}, "last": last}
+
+    def answers(given: dict[str, Any]) -> Any:
+        listed = entry(studio, text(given, "id"))
+        last = _last_answers(listed.folder / ANSWERS) if listed.folder else []
+        steps = sorted({answer["step"] for answer in last})[-STEPS:]
+        return {"steps": steps, "answers": [answer for answer in last if answer["step"] in steps]}
 
     def log(given: dict[str, Any]) -> Any:
         listed = entry(studio, text(given, "id"))
@@ -128,6 +136,7 @@ def routes(studio: Studio) -> list[Route]:
         studio.get("/api/runs", listed),
         studio.get("/api/run", shown),
         studio.get("/api/run/curves", curves),
+        studio.get("/api/run/answers", answers),
         studio.get("/api/run/log", log),
         studio.get("/api/run/result", result),
         studio.get("/api/run/report", report),
@@ -164,6 +173,20 @@ def _checkpoints(studio: Studio, listed: Entry) -> list[str]:
     folders = [folder for folder in listed.folder.glob("checkpoint-*") if folder.is_dir()]
     latest = sorted(folders, key=lambda folder: folder.stat().st_mtime)[-100:]
     return [studio.folders.shown(folder) for folder in latest]
+
+
+def _last_answers(file: Path) -> list[dict[str, Any]]:
+    """The last answers that were kept; what was cut off at the beginning, or is no answer, is left out."""
+    answers = []
+    for line in _tail(file, ANSWERS_TAIL).splitlines():
+        try:
+            answer = json.loads(line)
+            whole = isinstance(answer["step"], int) and isinstance(answer["rewards"], dict)
+        except (ValueError, RecursionError, KeyError, TypeError):
+            continue
+        if whole and isinstance(answer.get("messages"), list):
+            answers.append(answer)
+    return answers
 
 
 def _tail(file: Path, size: int) -> str:

@@ -21,6 +21,7 @@ import { confirm } from "./dialog.js";
 import { bytes, duration, figure, plain, when, whole } from "./format.js";
 import { address, every, go, link, toRuns } from "./pages.js";
 import { drawResult } from "./result.js";
+import { runAnswers } from "./run_answers.js";
 import { runError } from "./run_error.js";
 import { runLogs } from "./run_logs.js";
 import { api, query, session } from "./server.js";
@@ -29,7 +30,7 @@ export async function show(main, { id }) {
   const first = curvesOf(id).catch(() => null); // while the rest is asked for
   let found = await query("run", { id });
   const isTraining = Object.keys(found.configuration).length > 0 || found.step !== undefined;
-  const [head, error, tiles, result, logs] = Array.from({ length: 5 }, () => h("div"));
+  const [head, error, tiles, result, answers, logs] = Array.from({ length: 6 }, () => h("div"));
   const panel = curvePanel(() => refresh());
   main.append(
     h(
@@ -40,11 +41,13 @@ export async function show(main, { id }) {
       tiles,
       result,
       panel.box,
+      answers,
       logs,
       isTraining && notes(found),
       isTraining && configuration(found),
     ),
   );
+  if (found.has_answers) runAnswers(answers, id, () => found.state);
   if (found.logs.length) runLogs(logs, id, () => found.state);
   let state = "";
   const refresh = every(2000, async () => {
