@@ -14,7 +14,8 @@ from torch import Tensor
 
 from npukit.errors import NpukitError
 from npukit.export.folder import check_output, new_folder
-from npukit.export.merge import MergedWeights, Progress, make_skeleton
+from npukit.export.merge import MergedWeights, make_skeleton
+from npukit.export.safetensors import Progress
 from npukit.llm.models.checkpoint import open_checkpoint
 from npukit.llm.models.folder import read_json
 from npukit.packages import require

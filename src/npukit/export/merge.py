@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from npukit.errors import NpukitError
 from npukit.export.folder import check_output, new_folder
-from npukit.export.safetensors import Planned, write_sharded
+from npukit.export.safetensors import Planned, Progress, write_sharded
 from npukit.llm.config.record import record_files
 from npukit.llm.models.adapter import Change, is_transposed, read_adapter, tied_weights
 from npukit.llm.models.checkpoint import WeightFiles, open_checkpoint
@@ -25,7 +25,6 @@ GB = 10**9
 TOKENIZER = ("tokenizer", "special_tokens_map", "added_tokens", "vocab", "merges", "chat_template", "generation_config")
 OTHERS = ("config", "preprocessor_config", "LICENSE", "NOTICE", "README")
 CODE = (".py", ".model", ".tiktoken")
-Progress = Callable[[int, int], None]  # bytes written, bytes in all
 
 
 @dataclass(frozen=True)
@@ -66,15 +65,8 @@ def merge(
     merged = MergedWeights(model, weights, adapters, trust_remote_code)
     plan = merged.plan(None if dtype == "auto" else getattr(torch, dtype))
     total = sum(planned.bytes for planned in plan.values())
-    done = 0
-
-    def wrote(size: int) -> None:
-        nonlocal done
-        done += size
-        progress(done, total)
-
     with new_folder(output, total, force, (model, *adapters)) as folder:
-        files = write_sharded(folder, plan, merged.tensor, shard_bytes, wrote=wrote)
+        files = write_sharded(folder, plan, merged.tensor, shard_bytes, progress)
         files += copy_others(model, adapters, folder)
         written = merged.config(config, plan)
         (folder / "config.json").write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -16,6 +16,7 @@ from npukit.report.hashes import hash_files
 
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 ALIGNMENT = 8
+Progress = Callable[[int, int], None]  # bytes written, bytes in all
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,18 @@ def write_sharded(
     plan: Mapping[str, Planned],
     tensor_of: Callable[[str], Tensor],
     shard_bytes: int,
-    wrote: Callable[[int], None] = lambda _: None,
+    progress: Progress = lambda done, total: None,
 ) -> list[str]:
     """Write the planned tensors as transformers does, with an index where there are several files, and with hashes that
-    loading checks; returns the files.
-
-    `wrote` is told how many bytes were written.
+    loading checks; returns the files. `progress` gets the bytes that are written, and those in all.
     """
+    total, done = sum(planned.bytes for planned in plan.values()), 0
+
+    def wrote(size: int) -> None:
+        nonlocal done
+        done += size
+        progress(done, total)
+
     shards = _shards(plan, shard_bytes)
     files: list[str] = []
     weight_map: dict[str, str] = {}
@@ -52,8 +58,7 @@ def write_sharded(
         weight_map |= dict.fromkeys(names, files[-1])
     hashes = {"files": hash_files(folder, files)}
     if len(shards) > 1:
-        total = {"total_size": sum(planned.bytes for planned in plan.values())}
-        index = {"metadata": total, "weight_map": dict(sorted(weight_map.items()))}
+        index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
         files.append("model.safetensors.index.json")
         (folder / files[-1]).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
     (folder / HASHES).write_text(json.dumps(hashes, indent=2) + "\n", encoding="utf-8")

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from npukit.errors import NpukitError
 from npukit.export.folder import check_output, new_folder
-from npukit.export.merge import GB, Progress, copy_others, make_skeleton
-from npukit.export.safetensors import Planned, write_sharded
+from npukit.export.merge import GB, copy_others, make_skeleton
+from npukit.export.safetensors import Planned, Progress, write_sharded
 from npukit.inference.engine.w8a8 import quantize
 from npukit.inference.loading import load
 from npukit.llm.config.options import ModelOptions
@@ -71,15 +71,8 @@ def quantise(
     tensors = _Tensors(weights, linear)
     plan = tensors.plan()
     total = sum(planned.bytes for planned in plan.values())
-    done = 0
-
-    def wrote(size: int) -> None:
-        nonlocal done
-        done += size
-        progress(done, total)
-
     with new_folder(output, total, force, (model,)) as folder:
-        write_sharded(folder, plan, tensors.tensor, 5 * GB, wrote=wrote)
+        write_sharded(folder, plan, tensors.tensor, 5 * GB, progress)
         copy_others(model, (), folder)
         kinds = {name: QUANTISED if tensors.is_quantised(name) else PLAIN for name in plan}
         description = json.dumps({"model_quant_type": QUANTISED, "version": "1.0.0", **kinds}, indent=2)

@@ -50,15 +50,16 @@ class Encoder:
     def __init__(
         self, data: DataOptions, task: Task, tokenizer: Any, template: Template, images: Images | None = None
     ) -> None:
-        self._data = data
-        self.images = images
-        self._counts_everything = task.counts_everything
-        self._tokenizer = tokenizer
-        self._eos: Any = tokenizer.eos_token_id
+        self.data, self.task, self.tokenizer, self.template, self.images = data, task, tokenizer, template, images
         stops = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
         self._writer = _writer(template, tokenizer, data)
         self._renderer = None if self._writer else Renderer(template, tokenizer.special_tokens_map, stops)
         self._writes_text = images is None or self._renderer is None or self._renderer.keeps(images.marker)
+
+    @property
+    def end_id(self) -> int:
+        """The label of tokens that stand for the end."""
+        return self.tokenizer.eos_token_id or 0
 
     def encode(self, rows: Sequence[Row]) -> list[list[Encoded] | BadRow]:
         """Each row's tokens, or why there are none. A text longer than the cutoff becomes several rows."""
@@ -84,11 +85,6 @@ class Encoder:
         for number, (ids, spans) in zip(rendered, self._ids_and_answers(list(rendered.values())), strict=True):
             results[number] = self._row(ids, spans, rendered[number].unmatched)
         return results
-
-    @property
-    def cutoff(self) -> int:
-        """The most tokens that a row may have."""
-        return self._data.cutoff
 
     def answers(self, question: Conversation, answers: Sequence[str]) -> list[Tokens] | BadRow:
         """The tokens of a question with each of its answers, of which only the answer counts."""
@@ -144,7 +140,7 @@ class Encoder:
         vision, marker = self.images.vision, self.images.marker
         texts = [marker.replace(vision.token, vision.text(image.size)) for image in images]
         try:
-            return filled(spread(turns, len(images), self._data.tokens), texts)
+            return filled(spread(turns, len(images), self.data.tokens), texts)
         except BadRow as error:
             return error
 
@@ -152,7 +148,7 @@ class Encoder:
         assert self.images and self._renderer
         vision = self.images.vision
         try:
-            turns = spread(self._with_system(turns), len(images), self._data.tokens)
+            turns = spread(self._with_system(turns), len(images), self.data.tokens)
             marked: Any = filled(turns, [self.images.marker] * len(images)) if self._writes_text else in_parts(turns)
             row = self._renderer.render(marked).expanded(vision.token, [vision.text(image.size) for image in images])
         except (NotRendered, BadRow) as error:
@@ -170,7 +166,7 @@ class Encoder:
         there = int((np.where(tokens < 0, ~tokens, tokens) == token).sum())
         if there < wanted:
             return BadRow(
-                f"has images of {wanted} tokens, of which {there} are left after it was cut to {self._data.cutoff}: "
+                f"has images of {wanted} tokens, of which {there} are left after it was cut to {self.data.cutoff}: "
                 "raise data.cutoff, or lower data.image_max_pixels"
             )
         if there > wanted:
@@ -185,14 +181,14 @@ class Encoder:
             return tokens
         if not len(tokens):
             return BadRow("has a question without tokens: the tokenizer knows none of its words")
-        if len(tokens) <= self._data.cutoff:
+        if len(tokens) <= self.data.cutoff:
             return Encoded(tokens)
-        if self._data.too_long != "cut_start":
+        if self.data.too_long != "cut_start":
             return self._long_question()
-        return Encoded(_cut(tokens, [(len(tokens), len(tokens))], self._data.cutoff), was_cut=True)
+        return Encoded(_cut(tokens, [(len(tokens), len(tokens))], self.data.cutoff), was_cut=True)
 
     def _long_question(self) -> BadRow:
-        return BadRow(f"has a question of more than {self._data.cutoff} tokens (data.cutoff)")
+        return BadRow(f"has a question of more than {self.data.cutoff} tokens (data.cutoff)")
 
     def _rendered_prompt(self, turns: Conversation) -> Tokens | BadRow:
         """The tokens of the text before the last answer, whatever the tokenizer would make of that answer."""
@@ -204,13 +200,13 @@ class Encoder:
         if not rendered.answers:
             return BadRow("has a question after which the chat template writes no answer")
         text = rendered.text[: rendered.answers[-1][0]]
-        return ~np.array(self._tokenizer.encode(text, add_special_tokens=False), dtype=np.int32)
+        return ~np.array(self.tokenizer.encode(text, add_special_tokens=False), dtype=np.int32)
 
     def _peers_prompt(self, turns: Conversation) -> Tokens | BadRow:
         encoded = self._as_the_peer(turns)
         if isinstance(encoded, BadRow):
             return encoded
-        if encoded[0].was_cut and self._data.too_long != "cut_start":
+        if encoded[0].was_cut and self.data.too_long != "cut_start":
             return self._long_question()
         tokens, counted = encoded[0].tokens, np.flatnonzero(encoded[0].tokens >= 0)
         return tokens[: counted[0]] if len(counted) else tokens
@@ -220,14 +216,14 @@ class Encoder:
         if isinstance(text[0], int):
             return self._fitting(np.array(text, dtype=np.int32))
         turns: Any = text
-        if self._data.template:
+        if self.data.template:
             return self._as_the_peer(turns)
         texts = [turn["content"] for turn in turns]
-        ids = self._tokenizer(*(texts if len(texts) <= 2 else ["\n".join(texts)]))["input_ids"]
+        ids = self.tokenizer(*(texts if len(texts) <= 2 else ["\n".join(texts)]))["input_ids"]
         return self._fitting(np.array(ids, dtype=np.int32))
 
     def _fitting(self, tokens: Tokens) -> list[Encoded] | BadRow:
-        return [Encoded(tokens)] if len(tokens) <= self._data.cutoff else self._shortened(tokens)
+        return [Encoded(tokens)] if len(tokens) <= self.data.cutoff else self._shortened(tokens)
 
     def _as_the_peer(self, turns: Conversation) -> list[Encoded] | BadRow:
         """A row as the tool that is followed writes it; LLaMA-Factory's writer has cut it already."""
@@ -241,56 +237,57 @@ class Encoder:
         except BadTurns as error:
             return BadRow(str(error))
         tokens = _labelled(ids, labels, weights)
-        if isinstance(self._writer, llama_factory.Writer) or len(tokens) <= self._data.cutoff:
-            return [Encoded(tokens, len(tokens) == self._data.cutoff)]
+        if isinstance(self._writer, llama_factory.Writer) or len(tokens) <= self.data.cutoff:
+            return [Encoded(tokens, len(tokens) == self.data.cutoff)]
         return self._shortened(tokens)
 
     def _shortened(self, tokens: Tokens) -> list[Encoded] | BadRow:
-        cutoff = self._data.cutoff
-        if self._data.too_long == "drop":
+        cutoff = self.data.cutoff
+        if self.data.too_long == "drop":
             return BadRow(f"has {len(tokens)} tokens, more than {cutoff}, and too_long is drop")
-        if self._data.too_long == "split":
+        if self.data.too_long == "split":
             return [Encoded(tokens[start : start + cutoff]) for start in range(0, len(tokens), cutoff)]
-        return [Encoded(tokens[-cutoff:] if self._data.too_long == "cut_start" else tokens[:cutoff], was_cut=True)]
+        return [Encoded(tokens[-cutoff:] if self.data.too_long == "cut_start" else tokens[:cutoff], was_cut=True)]
 
     def _with_system(self, turns: Conversation) -> Conversation:
-        if self._data.system and not any(turn["role"] == "system" for turn in turns):
+        if self.data.system and not any(turn["role"] == "system" for turn in turns):
             after = 1 if turns[0]["role"] == "tools" else 0
-            return [*turns[:after], {"role": "system", "content": self._data.system}, *turns[after:]]
+            return [*turns[:after], {"role": "system", "content": self.data.system}, *turns[after:]]
         return turns
 
     def _text_ids(self, texts: list[TextRow]) -> Iterable[list[int]]:
         if not texts:
             return
-        if self._data.tokens == "llama_factory":
+        if self.data.tokens == "llama_factory":
             yield from (self._as_llama_factory_pre_trains(text.text) for text in texts)
             return
-        for text, ids in zip(texts, self._tokenizer([text.text for text in texts])["input_ids"], strict=True):
-            ends_here = text.ends and self._eos is not None and ids[-1:] != [self._eos]
-            yield [*ids, self._eos] if ends_here else ids
+        for text, ids in zip(texts, self.tokenizer([text.text for text in texts])["input_ids"], strict=True):
+            eos = self.tokenizer.eos_token_id
+            ends_here = text.ends and eos is not None and ids[-1:] != [eos]
+            yield [*ids, eos] if ends_here else ids
 
     def _as_llama_factory_pre_trains(self, text: str) -> list[int]:
-        end = "<|end_of_text|>" if self._data.template == "llama3" else self._tokenizer.eos_token or ""
-        ids: list[int] = self._tokenizer.encode(text + end, add_special_tokens=False)
-        if self._data.packing:
+        end = "<|end_of_text|>" if self.data.template == "llama3" else self.tokenizer.eos_token or ""
+        ids: list[int] = self.tokenizer.encode(text + end, add_special_tokens=False)
+        if self.data.packing:
             return ids
-        begin = [self._tokenizer.bos_token_id] if getattr(self._tokenizer, "add_bos_token", False) else []
-        return [*begin, *ids][: self._data.cutoff]
+        begin = [self.tokenizer.bos_token_id] if getattr(self.tokenizer, "add_bos_token", False) else []
+        return [*begin, *ids][: self.data.cutoff]
 
     def _pieces(self, ids: list[int]) -> list[Encoded]:
         tokens = np.array(ids, dtype=np.int32)
-        cutoff = self._data.cutoff
-        if self._data.tokens == "ms_swift" and len(tokens) > cutoff and self._data.too_long != "split":
+        cutoff = self.data.cutoff
+        if self.data.tokens == "ms_swift" and len(tokens) > cutoff and self.data.too_long != "split":
             shortened = self._shortened(tokens)
             return shortened if isinstance(shortened, list) else []
         return [Encoded(tokens[start : start + cutoff]) for start in range(0, len(tokens), cutoff)]
 
     def _ids_and_answers(self, rendered: list[Rendered]) -> Iterable[tuple[list[int], list[Span]]]:
         """The tokens of whole renderings, and which tokens are the answers'."""
-        if not self._tokenizer.is_fast:
+        if not self.tokenizer.is_fast:
             yield from map(self._by_parts, rendered)
             return
-        backend = self._tokenizer.backend_tokenizer
+        backend = self.tokenizer.backend_tokenizer
         backend.no_padding()
         backend.no_truncation()
         texts = [row.text for row in rendered]
@@ -314,7 +311,7 @@ class Encoder:
         done = 0
         for start, end in (*row.answers, (len(row.text), len(row.text))):
             for part, counts in ((row.text[done:start], False), (row.text[start:end], True)):
-                part_ids = self._tokenizer.encode(part, add_special_tokens=False) if part else []
+                part_ids = self.tokenizer.encode(part, add_special_tokens=False) if part else []
                 if counts and part_ids:
                     spans.append((len(ids), len(ids) + len(part_ids)))
                 ids += part_ids
@@ -322,16 +319,16 @@ class Encoder:
         return ids, spans
 
     def _row(self, ids: list[int], spans: list[Span], unmatched: int) -> list[Encoded] | BadRow:
-        everything = self._data.train_on_prompt or self._counts_everything
-        answers = spans[-1:] if self._data.last_answer_only else spans
+        everything = self.data.train_on_prompt or self.task.counts_everything
+        answers = spans[-1:] if self.data.last_answer_only else spans
         counted = np.full(len(ids), everything)
         for start, end in answers:
             counted[start:end] = True
         array = np.array(ids, dtype=np.int32)
         tokens = np.where(counted, array, ~array)
-        if len(tokens) > self._data.cutoff and self._data.too_long == "drop":
+        if len(tokens) > self.data.cutoff and self.data.too_long == "drop":
             return self._shortened(tokens)
-        kept = tokens if len(tokens) <= self._data.cutoff else _cut(tokens, answers, self._data.cutoff)
+        kept = tokens if len(tokens) <= self.data.cutoff else _cut(tokens, answers, self.data.cutoff)
         if not (kept[1:] >= 0).any():
             return BadRow("has no tokens to train on")
         return [Encoded(kept, len(kept) < len(tokens), unmatched)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.llm.config.options import DataOptions
@@ -24,15 +23,10 @@ BATCH = 1024
 
 
 def encoded_rows(
-    table: Table,
-    data: DataOptions,
-    task: Task,
-    encoder: Encoder,
-    problems: Problems,
-    records: Iterator[RawRow] | None = None,
+    table: Table, encoder: Encoder, problems: Problems, records: Iterator[RawRow] | None = None
 ) -> Iterator[Encoded]:
     """The table's usable rows, or those of some of its records, tokenised; `problems` grows as they are read."""
-    for _, result in usable_rows(table, data, task, encoder, problems, records):
+    for _, result in usable_rows(table, encoder, problems, records):
         problems.cut += any(encoded.was_cut for encoded in result)
         problems.unmatched += sum(encoded.unmatched for encoded in result)
         problems.unanswered += not any((encoded.tokens >= 0).any() for encoded in result)
@@ -40,16 +34,13 @@ def encoded_rows(
 
 
 def usable_rows(
-    table: Table,
-    data: DataOptions,
-    task: Task,
-    encoder: Encoder,
-    problems: Problems,
-    records: Iterator[RawRow] | None = None,
+    table: Table, encoder: Encoder, problems: Problems, records: Iterator[RawRow] | None = None
 ) -> Iterator[tuple[Row, list[Encoded]]]:
     """Each usable row, and its tokens."""
-    usable = _batches(_laid_out(table, records or table.records(), data, task, problems))
-    for batch, results in encode_all(encoder, usable, 1 if table.streaming else data.preprocessing_workers):
+    data = encoder.data
+    rows = _laid_out(table, records or table.records(), data, encoder.task, problems)
+    batches = iter(lambda: list(islice(rows, BATCH)), [])
+    for batch, results in encode_all(encoder, batches, 1 if table.streaming else data.preprocessing_workers):
         for (record, row), result in zip(batch, results, strict=True):
             if isinstance(result, BadRow):
                 _bad(record, result, data, problems)
@@ -79,11 +70,6 @@ def _bad(record: RawRow, error: BadRow, data: DataOptions, problems: Problems) -
     problems.add_bad(f"{record.place} {error}")
     if data.bad_rows == "stop":
         raise NpukitError(stopped(problems.first[0]))
-
-
-def _batches(rows: Iterator[Any]) -> Iterator[list[Any]]:
-    while batch := list(islice(rows, BATCH)):
-        yield batch
 
 
 class Counter:

@@ -46,7 +46,7 @@ def held_out(data: DataOptions, seed: int, tokenizer: Any, hub: Hub | None = Non
     _, apart = drawn(all_tables, data, seed if data.seed is None else data.seed)
     tables = []
     for table in apart or all_tables:
-        rows = usable_rows(table, data, named("sft"), encoder, Problems())
+        rows = usable_rows(table, encoder, Problems())
         tables.append([row for row, _ in rows if isinstance(row, list)])
     if apart or isinstance(data.validation, tuple):
         return [row for table in tables for row in table]

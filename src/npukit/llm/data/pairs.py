@@ -39,7 +39,7 @@ class Pair:
         halves, images = encoded
         nothing = [np.zeros(0, dtype=np.int32)]
         halves = nothing * (self.chosen is None) + halves + nothing * (self.rejected is None)
-        was_cut = any(len(half) == encoder.cutoff for half in halves)
+        was_cut = any(len(half) == encoder.data.cutoff for half in halves)
         mark = np.array([SEPARATOR], dtype=np.int32)
         return [Encoded(np.concatenate([halves[0], mark, halves[1]]), was_cut, images=images)]
 

@@ -12,14 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from npukit.llm.config.options import DataOptions
 from npukit.llm.data.encode import Encoder
 from npukit.llm.data.encoded import Counter, encoded_rows
 from npukit.llm.data.files import RawRow
 from npukit.llm.data.problems import Problems
 from npukit.llm.data.sources import Table
 from npukit.llm.images.table import CONTENT, as_bytes, save
-from npukit.llm.tasks.task import Task
 from npukit.report.writing import whole_folder
 
 RECORDS = 65_536  # of a part
@@ -45,9 +43,7 @@ class Parts:
         (folder / "problems.json").write_text(json.dumps(asdict(self.problems)))
 
 
-def make_parts(
-    place: Path, table: Table, data: DataOptions, task: Task, encoder: Encoder, log: Callable[[str], None]
-) -> Parts:
+def make_parts(place: Path, table: Table, encoder: Encoder, log: Callable[[str], None]) -> Parts:
     """Tokenise what an earlier run has not; nobody else is at work in `place`."""
     place.mkdir(exist_ok=True)
     parts, counter, records = Parts([], Problems()), Counter(table, log), table.records()
@@ -60,7 +56,7 @@ def make_parts(
             counter.skip(len(np.load(part / "lengths.npy")))
         else:
             with whole_folder(part) as beside:
-                _make(beside, table, data, task, encoder, some, counter)
+                _make(beside, table, encoder, some, counter)
         parts.folders.append(part)
         parts.problems.add(Problems(**json.loads((part / "problems.json").read_text())))
         if size is None:
@@ -68,18 +64,10 @@ def make_parts(
     return parts
 
 
-def _make(
-    folder: Path,
-    table: Table,
-    data: DataOptions,
-    task: Task,
-    encoder: Encoder,
-    records: Iterator[RawRow],
-    counter: Counter,
-) -> None:
+def _make(folder: Path, table: Table, encoder: Encoder, records: Iterator[RawRow], counter: Counter) -> None:
     problems, lengths, image_lengths = Problems(), [], []
     with (folder / "tokens.bin").open("wb") as file, (folder / CONTENT).open("wb") as images:
-        for encoded in counter.count(encoded_rows(table, data, task, encoder, problems, records)):
+        for encoded in counter.count(encoded_rows(table, encoder, problems, records)):
             file.write(encoded.tokens.tobytes())
             lengths.append(len(encoded.tokens))
             image_lengths.append(images.write(as_bytes(encoded.images)))

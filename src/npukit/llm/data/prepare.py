@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from npukit.errors import NpukitError
 from npukit.llm.chat.templates import Template, find_template, missing_tokens
-from npukit.llm.config.options import DataOptions, Source
+from npukit.llm.config.options import DataOptions
 from npukit.llm.data.drawn import drawn
+from npukit.llm.data.encode import Encoder
 from npukit.llm.data.hub import local_folder
 from npukit.llm.data.mix import mix, split
 from npukit.llm.data.pack import Numbers, pack
@@ -49,112 +50,87 @@ def prepare(
     >>> prepared = prepare(DataOptions(train=[{"path": "alpaca.jsonl"}]), named("sft"), tokenizer, seed=42, log=print)
     >>> prepared.train[0]["input_ids"]
     """
-    return _Preparation(data, task, tokenizer, seed, log, hub, images).run()
+    data = task.data_options(data).model_copy(update={"folder": local_folder(data.folder)})
+    if data.packing and data.pack_length:  # a row must fit into a pack
+        data = data.model_copy(update={"cutoff": min(data.cutoff, data.pack_length)})
+    encoder = Encoder(data, task, tokenizer, find_template(data.template, tokenizer, data.tokens), images)
+    return _Preparation(encoder, pad_id(tokenizer), seed, log, hub).run()
 
 
+@dataclass(frozen=True)
 class _Preparation:
-    def __init__(
-        self,
-        data: DataOptions,
-        task: Task,
-        tokenizer: Any,
-        seed: int,
-        log: Log,
-        hub: Hub | None,
-        images: Images | None,
-    ) -> None:
-        data = task.data_options(data).model_copy(update={"folder": local_folder(data.folder)})
-        self._pack_length = data.pack_length or data.cutoff
-        # A row must fit into a pack, so the cutoff is never longer than one.
-        self._data = data.model_copy(update={"cutoff": min(data.cutoff, self._pack_length)}) if data.packing else data
-        self._task = task
-        self._tokenizer = tokenizer
-        self._pad_id = pad_id(tokenizer)
-        self._seed = seed
-        self._drawing_seed = seed if data.seed is None else data.seed
-        self._log = log
-        self._hub = hub
-        self._images = images
-        self._template = find_template(data.template, tokenizer, data.tokens)
-        self._problems = Problems()
+    encoder: Encoder
+    pad_id: int
+    seed: int
+    log: Log
+    hub: Hub | None
+    problems: Problems = field(default_factory=Problems)
 
     def run(self) -> Prepared:
         self._tell_about_template()
-        train_tables = [find_table(source, self._data, self._hub) for source in self._data.train]
-        wanted = self._data.validation
-        validation = self._from_sources(wanted) if isinstance(wanted, tuple) else None
+        data = self.encoder.data
+        train_tables = [find_table(source, data, self.hub) for source in data.train]
+        wanted = data.validation
+        validation: Chosen | Packed | None = None
+        if isinstance(wanted, tuple):
+            validation = self._all_rows([self._rows(find_table(source, data, self.hub)) for source in wanted])
         train: Chosen | Packed | Stream
-        if self._data.streaming:
-            stream = Stream(
-                train_tables,
-                self._data,
-                self._task,
-                self._tokenizer,
-                self._template,
-                self._seed,
-                self._pad_id,
-                self._log,
-                self._images,
-            )
+        if data.streaming:
+            train = Stream(train_tables, self.encoder, self.seed, self.pad_id, self.log)
             if not isinstance(wanted, tuple) and wanted:
-                validation = self._finished("validation", *self._all_of(stream.hold_out(wanted)))
-            train = stream
+                validation = self._all_rows(train.hold_out(wanted))
         else:
-            train_tables, apart = drawn(train_tables, self._data, self._drawing_seed)
+            train_tables, apart = drawn(train_tables, data, self.seed if data.seed is None else data.seed)
             if apart:
-                validation = self._finished("validation", *self._all_of([self._rows(table) for table in apart]))
+                validation = self._all_rows([self._rows(table) for table in apart])
             tables = [self._rows(table) for table in train_tables]
             share = 0.0 if apart or isinstance(wanted, tuple) else wanted
-            chosen, held_out = split(list(map(len, tables)), share, self._seed)
+            chosen, held_out = split(list(map(len, tables)), share, self.seed)
             if share:
                 validation = self._finished("validation", tables, held_out)
-            chosen = mix(chosen, [table.weight for table in train_tables], self._seed)
+            chosen = mix(chosen, [table.weight for table in train_tables], self.seed)
             train = self._finished("training", tables, chosen)
-        return Prepared(train, validation, self._template, self._problems)
+        return Prepared(train, validation, self.encoder.template, self.problems)
 
-    def _from_sources(self, sources: tuple[Source, ...]) -> Chosen | Packed:
-        return self._finished("validation", *self._all_of([self._table_rows(source) for source in sources]))
-
-    def _table_rows(self, source: Source) -> Rows:
-        return self._rows(find_table(source, self._data, self._hub))
-
-    @staticmethod
-    def _all_of(tables: Sequence[Rows]) -> tuple[Sequence[Rows], list[Numbers]]:
-        return tables, [np.arange(len(rows)) for rows in tables]
+    def _all_rows(self, tables: Sequence[Rows]) -> Chosen | Packed:
+        return self._finished("validation", tables, [np.arange(len(rows)) for rows in tables])
 
     def _rows(self, table: Table) -> Rows:
-        rows = tokenised(table, self._data, self._task, self._tokenizer, self._template, self._log, self._images)
-        self._problems.add(rows.problems)
+        rows = tokenised(table, self.encoder, self.log)
+        self.problems.add(rows.problems)
         return rows
 
     def _finished(self, purpose: str, tables: Sequence[Rows], chosen: Sequence[Numbers]) -> Chosen | Packed:
         numbers = np.repeat(np.arange(len(tables), dtype=np.int32), [len(rows) for rows in chosen])
         rows = Chosen(tables, numbers, np.concatenate(list(chosen)))
+        data = self.encoder.data
         lengths = rows.lengths()
-        tokens = f", {lengths.sum():,} tokens" if self._task.counts_tokens else ""
+        tokens = f", {lengths.sum():,} tokens" if self.encoder.task.counts_tokens else ""
         counted = f"{len(rows):,} rows{tokens} for {purpose}"
-        if not self._data.packing:
-            self._log(f"{counted}.")
+        if not data.packing:
+            self.log(f"{counted}.")
             return rows
-        packs = pack(lengths, self._pack_length, self._seed)
-        filled = lengths.sum() / (len(packs) * self._pack_length)
-        packed = f"{len(packs):,} pack{'s' if len(packs) != 1 else ''} of {self._pack_length:,}"
-        self._log(f"{counted}, in {packed} ({filled:.1%} filled).")
-        return Packed(rows, packs, self._pack_length, self._pad_id)
+        length = data.pack_length or data.cutoff
+        packs = pack(lengths, length, self.seed)
+        filled = lengths.sum() / (len(packs) * length)
+        packed = f"{len(packs):,} pack{'s' if len(packs) != 1 else ''} of {length:,}"
+        self.log(f"{counted}, in {packed} ({filled:.1%} filled).")
+        return Packed(rows, packs, length, self.pad_id)
 
     def _tell_about_template(self) -> None:
-        if self._tokenizer.eos_token_id is None:
-            self._log(
+        data, template, tokenizer = self.encoder.data, self.encoder.template, self.encoder.tokenizer
+        if tokenizer.eos_token_id is None:
+            self.log(
                 "Warning: the tokenizer has no end token, so the model does not learn where an answer ends: set "
                 "eos_token in its tokenizer_config.json."
             )
-        if not self._task.uses_template(self._data):
+        if not self.encoder.task.uses_template(data):
             return
-        if self._data.template is None and self._template.name == "default":
-            self._log("The tokenizer has no chat template, so the template named default is used.")
-        if missing := missing_tokens(self._template, self._tokenizer):
-            self._log(
-                f"The tokenizer has no token {', '.join(missing)}, which the chat template {self._template.name} uses: "
+        if data.template is None and template.name == "default":
+            self.log("The tokenizer has no chat template, so the template named default is used.")
+        if missing := missing_tokens(template, tokenizer):
+            self.log(
+                f"The tokenizer has no token {', '.join(missing)}, which the chat template {template.name} uses: "
                 "it is split into several tokens, and this model was probably not trained with that template."
             )
 

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 
 from npukit.errors import NpukitError
-from npukit.llm.chat.templates import Template
-from npukit.llm.config.options import DataOptions
 from npukit.llm.data.encode import Encoded, Encoder
 from npukit.llm.data.encoded import encoded_rows
 from npukit.llm.data.pack import pack
@@ -19,8 +17,6 @@ from npukit.llm.data.problems import Problems
 from npukit.llm.data.rows import inputs_and_labels, packed_row, weights_of
 from npukit.llm.data.sources import Table
 from npukit.llm.data.tokenised import Log, Rows
-from npukit.llm.images.images import Images
-from npukit.llm.tasks.task import Task
 
 WINDOW = 4096  # rows that are shuffled and packed together
 
@@ -32,29 +28,13 @@ class Stream:
     where a run stopped.
     """
 
-    def __init__(
-        self,
-        tables: Sequence[Table],
-        data: DataOptions,
-        task: Task,
-        tokenizer: Any,
-        template: Template,
-        seed: int,
-        pad_id: int,
-        log: Log,
-        images: Images | None = None,
-    ) -> None:
+    def __init__(self, tables: Sequence[Table], encoder: Encoder, seed: int, pad_id: int, log: Log) -> None:
         self.problems = Problems()
         self._tables = [replace(table, streaming=True) for table in tables]
         self._held_out = [0] * len(tables)
-        self._data = data
-        self._task = task
-        self._encoder = Encoder(data, task, tokenizer, template, images)
-        self._seed = seed
+        self._encoder, self._data, self._end_id = encoder, encoder.data, encoder.end_id
+        self._seed, self._pad_id, self._log = seed, pad_id, log
         self._epoch = 0
-        self._pad_id = pad_id
-        self._end_id = tokenizer.eos_token_id or 0
-        self._log = log
 
     def set_epoch(self, epoch: int) -> None:
         """Which epoch the next iteration is: each has an order of its own."""
@@ -113,7 +93,7 @@ class Stream:
 
     def _rows(self, table: Table) -> Iterator[Encoded]:
         reported = self.problems.bad
-        for encoded in encoded_rows(table, self._data, self._task, self._encoder, self.problems):
+        for encoded in encoded_rows(table, self._encoder, self.problems):
             if self.problems.bad > reported:
                 for place in self.problems.first[reported:]:
                     self._log(f"Skipped a row: {place}.")

@@ -36,7 +36,7 @@ class Texts:
                 return BadRow("has an empty text")
             parts += [encoded[0].tokens, mark]
         labels = np.frombuffer(np.array(self.labels, np.float32).tobytes(), np.uint8).astype(np.int32)
-        was_cut = any(len(part) == encoder.cutoff for part in parts)
+        was_cut = any(len(part) == encoder.data.cutoff for part in parts)
         return [Encoded(np.concatenate([*parts, labels]), was_cut)]
 
 

@@ -17,17 +17,14 @@ from numpy.typing import NDArray
 
 from npukit.cache import cache_folder, complete_or_absent, only_builder
 from npukit.errors import NpukitError
-from npukit.llm.chat.templates import Template
-from npukit.llm.config.options import DataOptions
 from npukit.llm.data.check import nothing_usable, stopped
 from npukit.llm.data.encode import MORE, SEPARATOR, Encoded, Encoder, Tokens
 from npukit.llm.data.encoded import Counter, encoded_rows
 from npukit.llm.data.parts import make_parts
 from npukit.llm.data.problems import Problems
 from npukit.llm.data.sources import Table
-from npukit.llm.images.images import Images, RowImage
+from npukit.llm.images.images import RowImage
 from npukit.llm.images.table import ImageTable
-from npukit.llm.tasks.task import Task
 from npukit.report.writing import disk_errors_named
 
 Log = Callable[[str], None]
@@ -99,35 +96,27 @@ def _ids(tokens: Tokens) -> Tokens:
     return np.where(tokens == SEPARATOR, 0, ids).astype(np.int32)
 
 
-def tokenised(
-    table: Table,
-    data: DataOptions,
-    task: Task,
-    tokenizer: Any,
-    template: Template,
-    log: Log,
-    images: Images | None = None,
-) -> Rows:
+def tokenised(table: Table, encoder: Encoder, log: Log) -> Rows:
     """The table's rows as tokens: from the cache, or made now while other processes wait for them."""
-    encoder = Encoder(data, task, tokenizer, template, images)
+    data = encoder.data
     if not data.cache:
         problems, counter = Problems(), Counter(table, log)
-        made_now = list(counter.count(encoded_rows(table, data, task, encoder, problems)))
+        made_now = list(counter.count(encoded_rows(table, encoder, problems)))
         _refuse_unusable(table, problems, data.cutoff)
         _refuse_mostly_bad(table, problems, data.max_bad_rows)
-        return Rows.of(made_now, problems, tokenizer.eos_token_id or 0)
-    place = cache_folder() / "data" / _key(table, data, task, tokenizer, template, images)
+        return Rows.of(made_now, problems, encoder.end_id)
+    place = cache_folder() / "data" / _key(table, encoder)
     made = place / "rows" / "tokenised"
     if not made.exists():
         with only_builder(place, on_wait=lambda: log(f"Another process tokenises {table.name}; waiting for it.")):
             if not made.exists():
                 with disk_errors_named(place, advice=MORE_ROOM):
-                    parts = make_parts(place / "parts", table, data, task, encoder, log)
+                    parts = make_parts(place / "parts", table, encoder, log)
                     _refuse_unusable(table, parts.problems, data.cutoff)
                     with complete_or_absent(made) as folder:
                         parts.join(folder)
                 shutil.rmtree(place / "parts")
-    rows = Rows.open(made, tokenizer.eos_token_id or 0)
+    rows = Rows.open(made, encoder.end_id)
     if data.bad_rows == "stop" and rows.problems.bad:
         raise NpukitError(stopped(rows.problems.first[0]))
     _refuse_mostly_bad(table, rows.problems, data.max_bad_rows)
@@ -153,8 +142,9 @@ def _refuse_unusable(table: Table, problems: Problems, cutoff: int) -> None:
         )
 
 
-def _key(table: Table, data: DataOptions, task: Task, tokenizer: Any, template: Template, images: Images | None) -> str:
+def _key(table: Table, encoder: Encoder) -> str:
     """A name that changes with everything that the tokens depend on, and with nothing else."""
+    data, task, template, images = encoder.data, encoder.task, encoder.template, encoder.images
     parts = {
         "code": [_digest(file) for name in CODE for file in sorted((Path(__file__).parents[1] / name).glob("*.py"))],
         "libraries": [importlib.metadata.version(name) for name in ("tokenizers", "transformers", "jinja2")],
@@ -165,7 +155,7 @@ def _key(table: Table, data: DataOptions, task: Task, tokenizer: Any, template: 
         "task": [task.name, task.tokens_depend_on(data)],
         "template": template.text,
         "today": date.today().isoformat() if "strftime_now" in template.text else None,
-        "tokenizer": _tokenizer_content(tokenizer),
+        "tokenizer": _tokenizer_content(encoder.tokenizer),
         "images": images and images.depends_on(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
