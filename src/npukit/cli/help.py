@@ -186,6 +186,11 @@ def shown_names(param: Any) -> list[str]:
     return [*short, *long[:1], *param.secondary_opts[:1]]
 
 
+def long_name(param: Any) -> str:
+    """The first long name of an option."""
+    return str(next(name for name in param.opts if name.startswith("--")))
+
+
 def long_names(command: Any) -> list[str]:
     """The options of a command as help shows them."""
     return [name for param in command.params for name in shown_names(param) if name.startswith("--")]
@@ -203,9 +208,13 @@ def metavar(param: Any) -> str:
         return str(param.metavar)
     if known := choices(param):
         return "|".join(known)
+    return METAVARS.get(inner_type(param)) or str(param.name).rpartition("_")[2].upper()
+
+
+def inner_type(param: Any) -> Any:
+    """The type of an option's or argument's value, or of each of its values."""
     annotation = param.type_descriptor.annotation
-    inner = typing.get_args(annotation)[0] if typing.get_origin(annotation) is list else annotation
-    return METAVARS.get(inner) or str(param.name).rpartition("_")[2].upper()
+    return typing.get_args(annotation)[0] if typing.get_origin(annotation) is list else annotation
 
 
 def choices(param: Any) -> list[str]:

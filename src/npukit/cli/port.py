@@ -47,16 +47,7 @@ def port(
     from npukit.port.report import as_data, report_of, write_reports
     from npukit.report.rendering import Format, render
 
-    result = run(
-        project,
-        command or (),
-        style,
-        branch,
-        test,
-        data or (),
-        devices,
-        log=say,
-    )
+    result = run(project, command or (), style, branch, test, data or (), devices, log=say)
     files = write_reports(result)
 
     def text() -> str:

@@ -237,12 +237,7 @@ def bisect(
     new_folder(output)
     environments = tuple(choose(kind, 1, card).environment() for kind in (reference, device))
     bisection = bisect_runs(
-        words,
-        (environments[0], environments[1]),
-        output,
-        parse_numbers(steps, "--steps"),
-        auto,
-        say,
+        words, (environments[0], environments[1]), output, parse_numbers(steps, "--steps"), auto, say
     )
     show(bisection, "bisect", json)
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import types
-import typing
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
-from npukit.cli.using import with_options
-from npukit.cli.verbs import VERBS
+from npukit.cli.help import COMMON, choices, inner_type, long_name, panel
+from npukit.cli.verbs import VERBS, load
 
 Folder = Annotated[
     list[Path] | None,
@@ -95,52 +90,43 @@ def form(name: str) -> dict[str, Any]:
     'model'
     """
     module, _, inner = name.partition(" ")
-    function = getattr(importlib.import_module(f"npukit.cli.{module}"), inner or module)
-    uses = next(verb.uses for group in VERBS.values() for verb in group if verb.name == module)
-    function = with_options(function, uses) if uses else function
-    declared = inspect.signature(function).parameters
+    command = load(next(verb for group in VERBS.values() for verb in group if verb.name == module))
+    command = command.commands[inner] if inner else command
     page = FORMS[name]
-    hints = typing.get_type_hints(function, include_extras=True)
-    hints = {parameter: hints[parameter] for parameter in declared if parameter not in (*NOT_IN_FORMS, page.strip("-"))}
-    fields = [_field(parameter, hint, declared[parameter].default) for parameter, hint in hints.items()]
+    left_out = (*NOT_IN_FORMS, page.strip("-"))
+    fields = [_field(param) for param in command.params if panel(param) != COMMON and param.name not in left_out]
     return {
         "options": fields,
         "names": [field["name"] for field in fields],
-        "summary": (function.__doc__ or "").partition("\n")[0],
-        "json": "json" in declared and name not in WITHOUT_RESULT,
+        "summary": (command.help or "").partition("\n")[0],
+        "json": any(param.name == "json" for param in command.params) and name not in WITHOUT_RESULT,
         "page": page,
     }
 
 
-def _field(name: str, hint: Any, default: Any) -> dict[str, Any]:
-    annotation, info = typing.get_args(hint)[:2]
-    is_union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
-    plain = next(
-        part for part in (typing.get_args(annotation) if is_union else (annotation,)) if part is not type(None)
-    )
-    inner = typing.get_args(plain) if typing.get_origin(plain) in (list, Literal) else (plain,)
-    kind, choices = "text", []
-    if isinstance(inner[0], type) and issubclass(inner[0], Enum):
-        kind, choices = "choice", [member.value for member in inner[0]]
-    elif isinstance(inner[0], str):
-        kind, choices = "choice", list(inner)
-    elif inner[0] in (int, float, bool):
-        kind = "switch" if inner[0] is bool else "number"
-    elif inner[0] is Path or name in PATHS:
+def _field(param: Any) -> dict[str, Any]:
+    is_argument, is_list = param.param_type_name == "argument", param.nargs == -1 or getattr(param, "multiple", False)
+    known, inner = choices(param), inner_type(param)
+    if param.name == "command":
+        kind = "command"
+    elif known:
+        kind = "choice"
+    elif inner in (int, float):
+        kind = "number"
+    elif inner is Path or param.name in PATHS:
         kind = "path"
-    is_argument = isinstance(info, typer.models.ArgumentInfo)
-    names = [flag for word in info.param_decls or () for flag in word.split("/") if flag.startswith("--")]
-    flag = "" if is_argument else names[0] if names else f"--{name.replace('_', '-')}"
-    default = None if default is inspect.Parameter.empty else getattr(default, "value", default)
+    else:
+        kind = "switch" if inner is bool else "text"
+    default = getattr(param.default, "value", param.default)
     return {
-        "name": name,
-        "label": name.replace("_", " ").capitalize(),
-        "flag": flag,
-        "off": [other for other in names[1:] if other.startswith("--no-")],
-        "kind": "command" if name == "command" else kind,
-        "choices": choices,
-        "list": typing.get_origin(plain) is list,
-        "default": str(default) if isinstance(default, Path) else default,
-        "required": is_argument and default is None and type(None) not in typing.get_args(annotation),
-        "meaning": info.help or "",
+        "name": param.name,
+        "label": param.name.replace("_", " ").capitalize(),
+        "flag": "" if is_argument else long_name(param),
+        "off": [other for other in param.secondary_opts if other.startswith("--no-")],
+        "kind": kind,
+        "choices": known,
+        "list": is_list,
+        "default": None if is_list or callable(default) or "UNSET" in str(default) else default,
+        "required": is_argument and param.required,
+        "meaning": param.help or "",
     }

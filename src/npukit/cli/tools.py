@@ -7,7 +7,6 @@ code of a project, and no value may name a file outside the folders that were op
 from __future__ import annotations
 
 import re
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
-from npukit.cli.help import COMMON, OUTPUT, choices, meaning, panel, parted
+from npukit.cli.help import COMMON, OUTPUT, choices, inner_type, long_name, meaning, panel, parted
 from npukit.cli.plan import script_of
 from npukit.cli.verbs import VERBS, load
 from npukit.errors import NpukitError
@@ -112,9 +111,9 @@ class Tools:
                 if param.param_type_name == "argument":
                     arguments.append(self._checked(value, param))
                 elif param.is_flag:
-                    options += [_long_name(param)] if value else []
+                    options += [long_name(param)] if value else []
                 else:
-                    options.append(f"{_long_name(param)}={self._checked(value, param)}")
+                    options.append(f"{long_name(param)}={self._checked(value, param)}")
         return [*options, "--", *arguments]
 
     def _checked(self, value: Any, param: Any) -> str:
@@ -122,7 +121,7 @@ class Tools:
         text = str(value)
         parts = [text] if " " in text else [text, *re.split(r"[=,\[\]]", text)]  # as in data.train=[a.jsonl,b.jsonl]
         for part in parts:
-            if self._is_outside(part, must_be_inside=_inner(param) is Path):
+            if self._is_outside(part, must_be_inside=inner_type(param) is Path):
                 folders = ", ".join(map(str, self.folders))
                 raise NpukitError(f"{part} is outside the folders that this server may read: {folders}.")
         return text
@@ -143,20 +142,11 @@ def _schema(param: Any) -> dict[str, Any]:
     elif known := choices(param):
         kind = {"type": "string", "enum": known}
     else:
-        kind = {"type": NUMBERS.get(_inner(param), "string")}
+        kind = {"type": NUMBERS.get(inner_type(param), "string")}
     if param.nargs == -1 or getattr(param, "multiple", False):
         kind = {"type": "array", "items": kind}
     text = meaning(param) if param.help else str(param.metavar or "")
     return {**kind, "description": text} if text else kind
-
-
-def _inner(param: Any) -> Any:
-    annotation = param.type_descriptor.annotation
-    return typing.get_args(annotation)[0] if typing.get_origin(annotation) is list else annotation
-
-
-def _long_name(param: Any) -> str:
-    return str(next(name for name in param.opts if name.startswith("--")))
 
 
 def _listed(value: Any) -> Sequence[Any]:

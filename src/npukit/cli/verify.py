@@ -43,15 +43,7 @@ def verify(
     from npukit.verify import verify as run_both
     from npukit.verify.text import as_page, as_text
 
-    result = run_both(
-        before,
-        after,
-        command,
-        device,
-        devices,
-        tolerance,
-        log=say,
-    )
+    result = run_both(before, after, command, device, devices, tolerance, log=say)
     if report:
         from npukit.report.migration_html import write_report
         from npukit.verify.migrated import migration_between

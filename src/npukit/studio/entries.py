@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from npukit.studio.curves import tail
 from npukit.studio.find import CONFIG, LOG, SUMMARY
 from npukit.studio.runs import LIVE, Record, Run, State
 from npukit.studio.studio import Studio
+from npukit.studio.wrapper import read
 
 FOREIGN = "folder:"  # the id of a run that was started elsewhere is its folder
 TRAINING = ("train", "sft", "pt", "rlhf")
@@ -32,7 +32,7 @@ class Entry:
     def state(self) -> State:
         if self.run:
             return self.run.state
-        code = _json(self.folder / SUMMARY).get("exit_code") if self.folder else None
+        code = (read(self.folder / SUMMARY) or {}).get("exit_code") if self.folder else None
         if code is None:
             return State.unfinished
         return State.finished if code == 0 else State.stopped if code in (130, 143) else State.failed
@@ -52,7 +52,7 @@ class Entry:
 
     def _training(self, studio: Studio, state: State) -> dict[str, Any]:
         assert self.folder is not None
-        summary = {} if state in LIVE else _json(self.folder / SUMMARY)
+        summary = (None if state in LIVE else read(self.folder / SUMMARY)) or {}
         last = tail(self.folder / LOG)
         name = studio.folders.shown(self.folder)
         made: dict[str, Any] = {
@@ -126,11 +126,3 @@ def notes(folder: Path) -> str:
         return (folder / NOTES).read_text(encoding="utf-8", errors="replace")[:20_000]
     except OSError:
         return ""
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}

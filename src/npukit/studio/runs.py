@@ -21,7 +21,7 @@ from typing import Any
 from npukit.errors import NpukitError
 from npukit.launch.run import SAFE_PATH
 from npukit.studio import wrapper
-from npukit.studio.wrapper import EXIT, LOG, PROCESS, RECORD, RESULT, birth, write
+from npukit.studio.wrapper import EXIT, LOG, PROCESS, RECORD, RESULT, birth, read, write
 
 STARTED, STOPPING, RANKS = "started", "stopping", "ranks"
 PATIENCE = 20.0  # seconds that a process has to write down that it lives
@@ -79,7 +79,7 @@ class Run:
 
     @property
     def exit(self) -> dict[str, Any] | None:
-        return _read(self.folder / EXIT)
+        return read(self.folder / EXIT)
 
     @property
     def state(self) -> State:
@@ -89,7 +89,7 @@ class Run:
             return self._ended(int(ended["code"]), was_asked)
         if not (self.folder / STARTED).exists():
             return State.queued
-        process = _read(self.folder / PROCESS)
+        process = read(self.folder / PROCESS)
         if process is None:
             fresh = time.time() - (self.folder / STARTED).stat().st_mtime < PATIENCE
             return State.running if fresh else State.killed
@@ -109,13 +109,13 @@ class Run:
 
     def _has_found(self) -> bool:
         """Whether it ended with a result and without an error: a check that found something has not failed."""
-        result = _read(self.folder / RESULT) or {}
+        result = read(self.folder / RESULT) or {}
         return result.get("result") is not None and not result.get("error")
 
     @property
     def seconds(self) -> float | None:
         """How long it has run, or did."""
-        process, ended = _read(self.folder / PROCESS), self.exit
+        process, ended = read(self.folder / PROCESS), self.exit
         if process is None:
             return None
         if ended:
@@ -129,10 +129,10 @@ class Run:
             (self.folder / STOPPING).touch()
             write(self.folder / EXIT, {"code": -signal.SIGTERM, "ended": time.time()})
             return
-        process = _read(self.folder / PROCESS)
+        process = read(self.folder / PROCESS)
         while process is None and self.state is State.running:  # it begins at this moment
             time.sleep(0.02)
-            process = _read(self.folder / PROCESS)
+            process = read(self.folder / PROCESS)
         if process is None or self.exit is not None or birth(process["pid"]) != process["birth"]:
             raise NpukitError("This run has ended already.")
         (self.folder / STOPPING).touch()
@@ -218,11 +218,3 @@ class Runs:
         )
         write(folder / RECORD, asdict(record))
         return Run(folder)
-
-
-def _read(file: Path) -> dict[str, Any] | None:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None

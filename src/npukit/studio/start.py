@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import replace
 
-from npukit.errors import NpukitError
+from npukit.inference.server.start import listen
 from npukit.packages import require
 from npukit.studio.options import StudioOptions, kept_token
 from npukit.studio.runs import Runs
@@ -24,7 +24,7 @@ def start(options: StudioOptions, on_ready: Callable[[str], None]) -> None:
     Runs(options.folders.state)
     os.chdir(options.folders.workspace)  # paths in configurations are relative to it
     options = replace(options, token=kept_token(options.folders.state))
-    listener = _listen(options)
+    listener = listen(options.host, options.port)
     host, port = listener.getsockname()[:2]
     shown = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
 
@@ -40,16 +40,3 @@ def start(options: StudioOptions, on_ready: Callable[[str], None]) -> None:
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signal_number, lambda *_: None)
     Server(config).run(sockets=[listener])
-
-
-def _listen(options: StudioOptions) -> socket.socket:
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((options.host, options.port))
-    except OSError as error:
-        listener.close()
-        address, reason = f"{options.host}:{options.port}", error.strerror or error
-        raise NpukitError(f"Cannot listen on {address} ({reason}): choose another --host or --port.") from error
-    return listener

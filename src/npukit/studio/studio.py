@@ -71,7 +71,7 @@ class Studio:
 
     async def _answer(self, answer: Answer, given: dict[str, Any], in_chinese: bool) -> Response:
         try:
-            made = answer(given) if _is_async(answer) else await run_in_threadpool(answer, given)
+            made = answer(given) if inspect.iscoroutinefunction(answer) else await run_in_threadpool(answer, given)
             made = await made if isinstance(made, Awaitable) else made
         except Refused as error:
             return refusal(403, str(error))
@@ -132,7 +132,3 @@ def _json(value: Any) -> str:
     except ValueError:
         made = json.loads(to_json(value), parse_constant=lambda _: None)
         return json.dumps(made, ensure_ascii=False)
-
-
-def _is_async(answer: Answer) -> bool:
-    return inspect.iscoroutinefunction(answer)

@@ -30,7 +30,7 @@ class Workers:
         """
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(WORKERS, context, _begin, (os.getpid(),))
+            self._pool = ProcessPoolExecutor(WORKERS, context, die_with, (os.getpid(),))
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
         except BrokenProcessPool:
@@ -40,7 +40,3 @@ class Workers:
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _begin(parent: int) -> None:
-    die_with(parent)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from npukit.children import die_with
 
@@ -31,6 +32,15 @@ def birth(pid: int) -> str | None:
     except (OSError, ValueError):
         return None
     return None if state in "ZX" else f"{rest[18]}@{boot}"
+
+
+def read(file: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None where there is none."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def write(file: Path, value: object) -> None:

@@ -204,7 +204,7 @@ def scripted(tiny_tokenizer: Any) -> Iterator[Any]:
         options = ServeOptions(port=0, served_model_name=("first", "second"))
         chat = Chat(tiny_tokenizer, find_template(str(template) if template else None, tiny_tokenizer))
         app = make_app(Serving(options, Service(engine), chat, 4096, len(tiny_tokenizer)))
-        listener = listen(options)
+        listener = listen(options.host, options.port)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", http=LimitedProtocol))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

@@ -182,7 +182,9 @@ def test_packets_are_sent_at_once() -> None:
             def connection_made(self, transport: asyncio.BaseTransport) -> None:
                 accepted.set_result(transport)
 
-        async with await asyncio.get_running_loop().create_server(Accepting, sock=(listener := listen(OPTIONS))):
+        async with await asyncio.get_running_loop().create_server(
+            Accepting, sock=(listener := listen(OPTIONS.host, OPTIONS.port))
+        ):
             with socket.create_connection(listener.getsockname()):
                 taken = (await accepted).get_extra_info("socket")
                 return int(taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
@@ -270,7 +272,7 @@ def test_answers_that_do_not_end_in_time_end_with_an_error(scripted: Any, tiny_t
         chat = Chat(tiny_tokenizer, find_template(None, tiny_tokenizer))
         engine = Endless(tiny_tokenizer, lambda *_: "x")
         app = make_app(Serving(options, Service(engine), chat, 4096, len(tiny_tokenizer)))
-        serve(app, options, listen(options), lambda _: None)
+        serve(app, options, listen(options.host, options.port), lambda _: None)
         os._exit(0)
 
     child = multiprocessing.get_context("fork").Process(target=run)

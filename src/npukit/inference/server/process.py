@@ -23,7 +23,7 @@ def main() -> None:
     # The thread that takes tokens from the engine must not wait for the one that writes answers.
     sys.setswitchinterval(SWITCH_INTERVAL)
     check_packages()
-    listener = listen(use.serve)
+    listener = listen(use.serve.host, use.serve.port)
     from npukit.inference.embedding import is_embedding_model
 
     say(f"loading {use.model.path}")

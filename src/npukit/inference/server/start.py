@@ -23,19 +23,19 @@ def check_packages() -> None:
     )
 
 
-def listen(options: ServeOptions) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """The server's socket: whether the address can be had is known before a model is loaded."""
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sends small packets at once (TCP_NODELAY) only where the protocol is named.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((options.host, options.port))
+        listener.bind((host, port))
         listener.set_inheritable(True)
     except OSError as error:
         listener.close()
-        address, reason = f"{options.host}:{options.port}", error.strerror or error
-        raise NpukitError(f"Cannot listen on {address} ({reason}): choose another --host or --port.") from error
+        reason = error.strerror or error
+        raise NpukitError(f"Cannot listen on {host}:{port} ({reason}): choose another --host or --port.") from error
     return listener
 
 

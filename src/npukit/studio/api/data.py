@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mimetypes
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -28,14 +29,7 @@ BAD = 100
 BARS = 24
 MOST_PICTURES = 8  # of a row
 LARGEST_PICTURE = 16 << 20  # bytes
-PICTURES = {
-    ".png": "image/png",
-    ".jpg": "image/jpeg",
-    ".jpeg": "image/jpeg",
-    ".webp": "image/webp",
-    ".gif": "image/gif",
-    ".bmp": "image/bmp",
-}
+PICTURES = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp")
 MOST_TOKENS = 1500  # of a row that is shown
 
 
@@ -54,8 +48,8 @@ def routes(studio: Studio) -> list[Route]:
 
     def picture(given: dict[str, Any]) -> Any:
         path = studio.folders.inside(text(given, "path"))
-        kind = PICTURES.get(path.suffix.lower())
-        if kind is None or not path.is_file() or path.stat().st_size > LARGEST_PICTURE:
+        kind, _ = mimetypes.guess_type(path.name.lower())
+        if kind not in PICTURES or not path.is_file() or path.stat().st_size > LARGEST_PICTURE:
             raise Wrong("This is not a picture that can be shown.")
         return FileResponse(path, media_type=kind, headers=HEADERS)
 

@@ -20,7 +20,7 @@ from npukit.studio.find import ANSWERS, LOG, SUMMARY
 from npukit.studio.queue import log_files
 from npukit.studio.runs import LIVE, State
 from npukit.studio.studio import Studio, Wrong, number, text
-from npukit.studio.wrapper import RESULT
+from npukit.studio.wrapper import RESULT, read
 from npukit.web.assets import HEADERS
 
 TAIL = 1 << 16  # bytes of a log that are shown
@@ -161,10 +161,7 @@ def _check_run_folder(studio: Studio, listed: Entry) -> None:
 def _summary(listed: Entry) -> Any:
     if listed.folder is None or listed.state in (State.running, State.queued):
         return None
-    try:
-        return json.loads((listed.folder / SUMMARY).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+    return read(listed.folder / SUMMARY)
 
 
 def _checkpoints(studio: Studio, listed: Entry) -> list[str]:
