@@ -193,7 +193,7 @@ def test_ms_swift_resizes_once(seeing_models: Callable[[str], Path], pictures: P
 
 
 def load_text(made: Encoder, ids: list[int]) -> str:
-    return str(made._tokenizer.decode(ids))
+    return str(made.tokenizer.decode(ids))
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_the_cache_has_names_and_no_pixels(
     made = encoder(seeing_models("qwen2_vl"), media_dir=pictures)
     data = DataOptions.model_validate({"train": [str(file)], "media_dir": pictures, "packing": False})
     for _ in range(2):  # made, then from the cache
-        rows = prepare(data, named("sft"), made._tokenizer, 0, images=made.images).train
+        rows = prepare(data, named("sft"), made.tokenizer, 0, images=made.images).train
         found = [rows[number]["images"][0] for number in range(2)]
         assert [Path(each.file).name for each in found[0]] == ["c.png"] and not found[1]
         assert found[0][0].place == f"{file}, line 1"
