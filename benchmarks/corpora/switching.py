@@ -2,9 +2,10 @@
 
     python -m benchmarks switching --llama-factory CHECKOUT --ms-swift CHECKOUT [--run] [--only NAME ...]
 
-LLaMA-Factory: every YAML file below examples/ that has a `stage`. ms-swift: every sft, pt and rlhf command of the
-scripts below examples/. The scripts run in bash with nothing on PATH but a stand-in that records how it was called,
-so that loops, variables and continued lines are bash's own business. Nothing is downloaded.
+LLaMA-Factory: every YAML file below examples/ that has a `stage` or a `train_dataset`, and every training command of
+the scripts there. ms-swift: every sft, pt and rlhf command of the scripts below examples/. The scripts run in bash with
+nothing on PATH but a stand-in that records how it was called, so that loops, variables and continued lines are bash's
+own business. Nothing is downloaded. Any folder with configurations below examples/ will do in place of a checkout.
 
 With --run, every accepted example trains three steps: read as it is, then its model gives way to a random one of two
 layers of the same family, its data to a few rows of the same kind, and it runs on the CPU in this process, in fp32,
@@ -29,8 +30,8 @@ from typing import Annotated
 import yaml
 from benchmarks.corpora.small_runs.examples import train_small
 
+from npukit import packages
 from npukit.errors import NpukitError
-from npukit.llm.config.dialects.training import transformers
 from npukit.llm.config.given import Mistakes
 from npukit.llm.reading.read import predicts, read
 from npukit.llm.reading.read_use import read_use
@@ -40,7 +41,8 @@ import json, os, sys
 with open({file!r}, "a") as file:
     print(json.dumps([sys.argv, dict(os.environ)]), file=file)
 """
-PROGRAMS = ("swift", "torchrun", "accelerate", "deepspeed", "python", "python3")
+PROGRAMS = ("swift", "llamafactory-cli", "torchrun", "accelerate", "deepspeed", "python", "python3")
+HARMLESS = ("expr", "nproc", "date", "nohup", "env", "basename", "dirname", "seq")
 VERBS = ("sft", "pt", "rlhf")
 
 
@@ -84,36 +86,53 @@ class Verdict:
 def of_llama_factory(checkout: Path) -> Iterator[Example]:
     for file in sorted((checkout / "examples").rglob("*.yaml")):
         keys = yaml.safe_load(file.read_text())
-        if isinstance(keys, dict) and "stage" in keys:
+        if isinstance(keys, dict) and {"stage", "train_dataset"} & set(keys):
             name = str(file.relative_to(checkout / "examples"))
-            yield Example("LLaMA-Factory", name, keys["stage"], file, (), {})
+            yield Example("LLaMA-Factory", name, keys.get("stage", "v1"), file, (), {})
+    for name, argv, environ in commands(checkout):
+        if words := _of_llama_factory(argv):
+            yield Example("LLaMA-Factory", name, "train", None, words, environ)
 
 
 def of_swift(checkout: Path) -> Iterator[Example]:
+    for name, argv, environ in commands(checkout):
+        if found := _of_swift(argv):
+            yield Example("ms-swift", name, found[0], None, found[1], environ)
+
+
+def commands(checkout: Path) -> Iterator[tuple[str, list[str], dict[str, str]]]:
+    """Every program that the scripts start, with its arguments and variables."""
     with tempfile.TemporaryDirectory() as folder:
         calls = Path(folder) / "calls.jsonl"
         for program in PROGRAMS:
             stand_in = Path(folder) / program
             stand_in.write_text(RECORDER.format(python=sys.executable, file=str(calls)))
             stand_in.chmod(0o755)
-        bash = "/bin/bash"
-        for harmless in ("expr", "nproc", "date"):
+        for harmless in HARMLESS:
             (Path(folder) / harmless).symlink_to(f"/usr/bin/{harmless}")
         for script in sorted((checkout / "examples").rglob("*.sh")):
             calls.write_text("")
-            command = [bash, str(script)]
+            command = ["/bin/bash", str(script)]
             variables = {"PATH": folder, "HOME": folder}
             with contextlib.suppress(subprocess.TimeoutExpired):  # a loop that waits for a server
                 subprocess.run(command, cwd=checkout, env=variables, timeout=10, capture_output=True, input=b"")
             for number, line in enumerate(calls.read_text().splitlines()):
                 argv, environ = json.loads(line)
-                if found := _training(argv):
-                    name = f"{script.relative_to(checkout / 'examples')}:{number}"
-                    kept = {key: environ[key] for key in environ if key not in ("PATH", "HOME")}
-                    yield Example("ms-swift", name, found[0], None, found[1], kept)
+                kept = {key: environ[key] for key in environ if key not in ("PATH", "HOME")}
+                yield f"{script.relative_to(checkout / 'examples')}:{number}", argv, kept
 
 
-def _training(argv: list[str]) -> tuple[str, tuple[str, ...]] | None:
+def _of_llama_factory(argv: list[str]) -> tuple[str, ...] | None:
+    """What follows `llamafactory-cli train`, or the script that was called before there was one."""
+    if argv[0].endswith("/llamafactory-cli"):
+        return tuple(argv[2:]) if argv[1:2] == ["train"] else None
+    script = next((at for at, word in enumerate(argv[:20]) if re.search(r"(^|/)train(_bash)?\.py$", word)), None)
+    words = tuple(argv[script + 1 :]) if script else ()
+    is_theirs = "--stage" in words or any(word.endswith((".yaml", ".yml")) for word in words[:1])
+    return words if is_theirs else None
+
+
+def _of_swift(argv: list[str]) -> tuple[str, tuple[str, ...]] | None:
     """The verb of ms-swift and what follows it, however it was started; Megatron's is another program."""
     joined = " ".join(argv)
     if "megatron" in joined.split(" --")[0]:
@@ -122,6 +141,8 @@ def _training(argv: list[str]) -> tuple[str, tuple[str, ...]] | None:
         verb = word if at == 1 and argv[0].endswith("/swift") else ""
         if match := re.search(r"swift/cli/(?:_megatron/)?(\w+)\.py$", word):
             verb = match[1]
+        if re.search(r"(^|/)llm_sft\.py$", word):  # until 2.0
+            verb = "sft"
         if verb in VERBS:
             return verb, tuple(argv[at + 1 :])
     return None
@@ -129,7 +150,7 @@ def _training(argv: list[str]) -> tuple[str, tuple[str, ...]] | None:
 
 def judge(example: Example, checkout: Path) -> Verdict:
     os.chdir(checkout)
-    transformers._is_installed = lambda package: True  # wandb and the like
+    packages.is_installed = lambda package: True  # wandb and the like
     refused = _refusals(example, files=True)
     needs_files = bool(refused) and not _refusals(example, files=False)
     return Verdict(example.tool, _kind(example), example.name, refused, needs_files)

@@ -23,7 +23,7 @@ def require(*packages: str, extra: str = "") -> None:
     >>> require("torch", "peft", extra="train")
     npukit: This needs peft, which is not installed: pip install 'npukit[train]'.
     """
-    if missing := [package for package in packages if not _is_installed(package)]:
+    if missing := [package for package in packages if not is_installed(package)]:
         raise not_installed(missing, extra)
     for package in packages:
         wanted = next((brought[package] for brought in extras().values() if package in brought), "")
@@ -37,7 +37,7 @@ def missing_package(error: Exception, extra: str = "") -> NpukitError | None:
     if not isinstance(error, ModuleNotFoundError) or not error.name or not _imported_by_npukit(error):
         return None
     package = error.name.partition(".")[0]
-    return None if package in sys.modules or _is_installed(package) else not_installed([package], extra)
+    return None if package in sys.modules or is_installed(package) else not_installed([package], extra)
 
 
 def not_installed(packages: Sequence[str], extra: str = "") -> NpukitError:
@@ -88,7 +88,8 @@ def _imported_by_npukit(error: Exception) -> bool:
     return Path(last).is_relative_to(Path(__file__).parent)
 
 
-def _is_installed(package: str) -> bool:
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported, by the name that it is imported by."""
     return sys.modules.get(package) is not None or importlib.util.find_spec(package) is not None
 
 

@@ -92,8 +92,6 @@ def check_hubs(config: Config) -> None:
 
 
 def check_packages(config: Config) -> None:
-    """What training needs beside npukit itself."""
+    """What every training needs beside npukit itself; what an option needs stands at the option (Needs)."""
     needed = ["torch", "transformers", "accelerate"]
-    needed += ["peft"] if config.tuning.is_adapter else []
-    needed += ["deepspeed"] if isinstance(config.training.parallel, Path) or "zero" in config.training.parallel else []
-    require(*needed, extra="train")
+    require(*needed, *(["peft"] if config.tuning.is_adapter else []), extra="train")

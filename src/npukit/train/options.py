@@ -31,6 +31,7 @@ from npukit.train.mistakes import sentences
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Logger = Literal["tensorboard", "wandb", "swanlab", "mlflow"]
+Optimizer = Literal["adamw", "adam", "sgd", "adafactor", "muon", "galore", "apollo", "adam_mini", "adamw_8bit"]
 LOGGERS = str | list[Logger]  # as they may be written
 
 
@@ -46,6 +47,22 @@ class When:
         """The values of the other option with which this one has an effect."""
         value = self.value() if callable(self.value) else self.value
         return value if isinstance(value, tuple) else (value,)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Packages that npukit does not bring, by the value of an option that asks for one; `path` is for a file's."""
+
+    packages: Mapping[str, str]
+    path: str | None = None
+
+    def of(self, value: Any) -> str | None:
+        """The package, by the name that it is imported by.
+
+        >>> Needs({"galore": "galore_torch"}).of("galore")
+        'galore_torch'
+        """
+        return self.path if isinstance(value, Path) else self.packages.get(str(value))
 
 
 @dataclass(frozen=True)
@@ -176,12 +193,20 @@ class TrainOptions(FrozenOptions):
     )
     shuffle: bool = Field(True, description="shuffle the data each epoch")
 
-    optimizer: Literal["adamw", "adam", "sgd", "adafactor", "muon", "galore", "apollo", "adam_mini", "adamw_8bit"] = (
-        Field(
-            "adamw",
-            description="the first three are fused if the device supports it; from galore on they need a package of "
-            "their own; those after sgd need parallel ddp",
-        )
+    optimizer: Annotated[
+        Optimizer,
+        Needs(
+            {
+                "galore": "galore_torch",
+                "apollo": "apollo_torch",
+                "adam_mini": "adam_mini",
+                "adamw_8bit": "bitsandbytes",
+            }
+        ),
+    ] = Field(
+        "adamw",
+        description="the first three are fused if the device supports it; from galore on they need a package of "
+        "their own; those after sgd need parallel ddp",
     )
     optimizer_options: dict[str, Any] = Field(
         {}, description="more options of an optimizer after sgd, as {rank: 128} for galore"
@@ -217,9 +242,10 @@ class TrainOptions(FrozenOptions):
         "auto", description="auto: bf16 if the device supports it, otherwise fp16; fp32 on a CPU"
     )
     loss_scale: PositiveFloat = Field(65536.0, description="initial loss scale for fp16")
-    parallel: Literal["ddp", "fsdp2", "zero1", "zero2", "zero3"] | Path = Field(
-        "ddp", description="how several devices share the work; or the path of a DeepSpeed JSON file"
-    )
+    parallel: Annotated[
+        Literal["ddp", "fsdp2", "zero1", "zero2", "zero3"] | Path,
+        Needs(dict.fromkeys(("zero1", "zero2", "zero3"), "deepspeed"), path="deepspeed"),
+    ] = Field("ddp", description="how several devices share the work; or the path of a DeepSpeed JSON file")
     sequence_parallel: Annotated[PositiveInt, Called(swift="sequence_parallel_size")] = Field(
         1, description="language models: devices that share the tokens of every row (Ulysses), for long rows"
     )
@@ -258,9 +284,11 @@ class TrainOptions(FrozenOptions):
     early_stopping: Annotated[
         PositiveInt | None, Called(llama_factory="early_stopping_steps", swift="early_stop_interval")
     ] = Field(None, description="stop after this many evaluations without improvement")
-    loggers: Annotated[tuple[Logger, ...], BeforeValidator(_as_list, json_schema_input_type=str | list[Logger])] = (
-        Field((), description="services to log to, besides the JSON lines file")
-    )
+    loggers: Annotated[
+        tuple[Logger, ...],
+        BeforeValidator(_as_list, json_schema_input_type=str | list[Logger]),
+        Needs({name: name for name in ("tensorboard", "wandb", "swanlab", "mlflow")}),
+    ] = Field((), description="services to log to, besides the JSON lines file")
     plot: bool = Field(True, description="draw the loss curve as a PNG")
 
     hang_limit: PositiveFloat | None = Field(

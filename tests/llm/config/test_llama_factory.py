@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from npukit import packages
 from npukit.errors import NpukitError
-from npukit.llm.config.dialects.training import transformers
 from npukit.llm.config.dialects.training.llama_factory import LLAMA_FACTORY
 from npukit.llm.config.options import Config
 from npukit.llm.config.wording import worded
@@ -27,7 +27,7 @@ LORA_SFT_DS = (
 
 @pytest.fixture(autouse=True)
 def all_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transformers, "_is_installed", lambda package: True)
+    monkeypatch.setattr(packages, "is_installed", lambda package: True)
 
 
 def llama_factory(text: str = LORA_SFT_DS, *words: str) -> Reading:

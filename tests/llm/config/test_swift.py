@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from npukit import packages
 from npukit.errors import NpukitError
-from npukit.llm.config.dialects.training import transformers
 from npukit.llm.config.given import Mistakes
 from npukit.llm.config.options import Config
 from npukit.llm.reading.read import Reading, read
@@ -28,7 +28,7 @@ SFT = (
 
 @pytest.fixture(autouse=True)
 def all_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transformers, "_is_installed", lambda package: True)
+    monkeypatch.setattr(packages, "is_installed", lambda package: True)
 
 
 def swift(line: str = SFT, verb: str = "sft", ranks: int = 1, **environ: str) -> Reading:
@@ -223,12 +223,12 @@ def test_self_cognition_takes_its_names() -> None:
     ],
 )
 def test_flags_of_transformers(flags: str, key: str, expected: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transformers, "_is_installed", lambda package: package == "tensorboard")
+    monkeypatch.setattr(packages, "is_installed", lambda package: package == "tensorboard")
     assert getattr(swift(f"{SFT} {flags}").config.training, key) == expected
 
 
 def test_a_logger_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transformers, "_is_installed", lambda package: False)
+    monkeypatch.setattr(packages, "is_installed", lambda package: False)
     reading = swift(SFT)
     assert reading.config.training.loggers == () and any(note.startswith("report_to") for note in reading.notes)
     with pytest.raises(Mistakes, match="pip install wandb"):

@@ -43,7 +43,7 @@ def ms_swift_page() -> str:
 
 
 def _dialect_page(name: str, word: str, guide: str, use: str) -> str:
-    dialect = next(candidate for candidate in DIALECTS if candidate.name == name)
+    dialect, *others = [candidate for candidate in DIALECTS if candidate.name.split()[0] == name]
     lines = [
         f"# {name}'s {word}s",
         "",
@@ -53,6 +53,7 @@ def _dialect_page(name: str, word: str, guide: str, use: str) -> str:
         "## Training",
         "",
         *_escaped(dialects.table(dialect.rows, Config)),
+        *(line for other in others for line in ("", f"## {other.name}", "", *dialects.table(other.rows, Config))),
         "",
         "## Chat, inference, serving and export",
         "",

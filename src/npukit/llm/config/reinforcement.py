@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from npukit.llm import tasks
-from npukit.train.options import Called, Fraction, FrozenOptions, When
+from npukit.train.options import Called, Fraction, FrozenOptions, Needs, When
 
 GRPO = When("task", partial(tasks.using, "grpo"))
 Correction = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
@@ -146,10 +146,13 @@ class GrpoOptions(FrozenOptions):
     )
 
 
+REWARD_PACKAGES = Needs(dict.fromkeys(("accuracy", "cosine"), "math_verify"))
+
+
 class RewardOptions(FrozenOptions):
     """What rewards answers."""
 
-    functions: Annotated[Names, GRPO, Called(swift="reward_funcs")] = Field(
+    functions: Annotated[Names, GRPO, Called(swift="reward_funcs"), REWARD_PACKAGES] = Field(
         (),
         description="names of reward functions: accuracy, format, react_format, cosine, repetition, soft_overlong, "
         "or of a plug-in",

@@ -14,7 +14,7 @@ from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from npukit.train.options import Called, Choices, FrozenOptions, When
+from npukit.train.options import Called, Choices, FrozenOptions, Needs, When
 
 T = TypeVar("T")
 WORDS: dict[Any, str] = {
@@ -54,6 +54,11 @@ class Option:
     def when(self) -> When | None:
         """What must be chosen for it to have an effect."""
         return _of_kind(When, self.field.metadata)
+
+    @property
+    def needs(self) -> Needs | None:
+        """The packages that some of its values need."""
+        return _of_kind(Needs, self.field.metadata)
 
     @property
     def called(self) -> Called | None:

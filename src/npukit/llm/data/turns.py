@@ -55,7 +55,7 @@ def turns_of(messages: Any, layout: Layout) -> Conversation:
         known = ROLES | layout.roles
         if not isinstance(role, str) or role not in known:
             raise BadRow(f"has the role {role!r} in turn {number}; roles are {', '.join(sorted(known))}")
-        for name in ("loss", "weight"):
+        for name in ("loss", "weight", "loss_weight"):
             if known[role] == "assistant" and message.get(name) not in (None, True):
                 raise BadRow(f"sets {name} for turn {number}, which is not supported")
         calls = message.get("tool_calls") or ()
@@ -89,16 +89,22 @@ def _content(role: str, message: dict[str, Any], key: str, number: int, layout: 
         return ""
     if role in ("call", "result") and isinstance(content, dict):
         return json.dumps(content, ensure_ascii=False)
-    for part in content if isinstance(content, list) else ():
-        if not isinstance(part, dict) or "text" not in part:
-            kind = part.get("type", "something else") if isinstance(part, dict) else kind_of(part)
-            raise BadRow(f"has {kind} in turn {number}; only text is supported")
     try:
         if isinstance(content, list):
-            return "".join(string(part, "text") for part in content)
+            return "".join(_part_text(part, number) for part in content)
         return turn_text(message, key, layout)
     except BadRow as error:
         raise BadRow(f"{error} in turn {number}") from None
+
+
+def _part_text(part: Any, number: int) -> str:
+    """The text of a part, as OpenAI's API has it, or as LLaMA-Factory's v1 does."""
+    if isinstance(part, dict) and "text" in part:
+        return string(part, "text")
+    if isinstance(part, dict) and part.get("type") == "text":
+        return string(part, "value")
+    kind = part.get("type", "something else") if isinstance(part, dict) else kind_of(part)
+    raise BadRow(f"has {kind} in turn {number}; only text is supported")
 
 
 def history_of(history: Any) -> Conversation:

@@ -7,10 +7,10 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from npukit import packages
 from npukit.errors import NpukitError
 from npukit.llm import families
 from npukit.llm.config.given import COMMAND_LINE, MISSING, Given, Keys, Mistake
@@ -309,9 +309,14 @@ def _deepspeed_file(path: Path, given: Given) -> Iterator[ConfigProblem]:
 
 def _packages(config: Config, given: Given) -> Iterator[ConfigProblem]:
     """Packages that an option needs, before a model is loaded in vain."""
-    for name in () if given.theirs else config.training.loggers:  # other tools' report_to was looked at already
-        if find_spec(name) is None:
-            yield ConfigProblem("training.loggers", f"{name} is not installed: pip install {name}, or leave it out.")
+    for key, option in options(Config).items():
+        value = _value(config, key) if option.needs else ()
+        for one in value if isinstance(value, tuple) else (value,):
+            package = option.needs.of(one) if option.needs else None
+            if package and not packages.is_installed(package):
+                name = package.replace("_", "-")
+                text = f"{one} needs {name}, which is not installed: pip install {name}, or choose something else."
+                yield ConfigProblem(key, text)
 
 
 CHECKS: tuple[Callable[[Config, Given], Iterator[ConfigProblem]], ...] = (

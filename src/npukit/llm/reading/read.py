@@ -8,7 +8,7 @@ from pathlib import Path
 
 from npukit.llm import tasks
 from npukit.llm.config.dialects.table import Dialect
-from npukit.llm.config.dialects.training import DIALECTS
+from npukit.llm.config.dialects.training import DIALECTS, SWIFT
 from npukit.llm.config.dialects.translator import recognise
 from npukit.llm.config.given import COMMAND_LINE, Given, Mistake, Mistakes
 from npukit.llm.config.names import OptionNames
@@ -89,10 +89,10 @@ def _dialect(given: Given, flags: bool, verb: str) -> Dialect | None:
     if any(_is_group(key, value) for key, value in given.values.items()):
         return None
     # Between equals flags are ms-swift's, a file LLaMA-Factory's.
-    order = DIALECTS[::-1] if flags else DIALECTS
+    order = sorted(DIALECTS, key=lambda dialect: dialect is not SWIFT) if flags else DIALECTS
     if verb == "rlhf":
-        return order[0]  # LLaMA-Factory has no such verb
-    return recognise(given.values, order) or (order[0] if flags else None)
+        return SWIFT  # LLaMA-Factory has no such verb
+    return recognise(given.values, order) or (SWIFT if flags else None)
 
 
 def _is_group(key: str, value: object) -> bool:

@@ -14,7 +14,6 @@ Function = Callable[..., Any]
 ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 FORMAT = re.compile(r"<think>.*?</think>\s*<answer>.*?</answer>\Z", re.DOTALL)
 REACT = re.compile(r"^<think>.*?</think>\s*Action:.*?Action Input:.*?$", re.DOTALL | re.MULTILINE)
-NEEDS = {"accuracy": ("math_verify",), "cosine": ("math_verify",)}  # packages, by the functions that use them
 
 
 def built_in(options: RewardOptions, longest: int) -> dict[str, Function]:

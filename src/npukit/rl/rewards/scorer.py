@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npukit.llm.config.reinforcement import GrpoOptions, RewardOptions
+from npukit.llm.config.reinforcement import REWARD_PACKAGES, GrpoOptions, RewardOptions
 from npukit.packages import require
 from npukit.rl.rewards import worker
 from npukit.rl.rewards.answers import AnswerBatch, RewardProblem, Scores
 from npukit.rl.rewards.calling import failed
-from npukit.rl.rewards.functions import NEEDS
 from npukit.rl.workers import Worker
 
 
@@ -22,7 +21,7 @@ class Scorer:
     """
 
     def __init__(self, options: RewardOptions, grpo: GrpoOptions, columns: Sequence[str]) -> None:
-        require(*(package for name in options.functions for package in NEEDS.get(name, ())))
+        require(*(package for name in options.functions if (package := REWARD_PACKAGES.of(name))))
         self._timeout = options.timeout
         self._worker = Worker(worker.__name__, (options, grpo, tuple(columns)))
         self.names: list[str] = self._worker.start()

@@ -15,6 +15,7 @@ from npukit.llm.config.dialects.values import Values
 from npukit.llm.config.options import Config
 from npukit.llm.config.schema import options
 from npukit.llm.config.use import Use
+from npukit.train.options import Called
 
 SCHEMAS: dict[str, type[BaseModel]] = {"training": Config, "use": Use}
 Function = Callable[[Values], Mapping[str, Any]]
@@ -34,6 +35,8 @@ class DialectRow(BaseModel):
     renamed: str = ""
     since: str = ""
     values: Mapping[Any, Any] = {}
+    values_in: str = ""
+    adds: bool = False
 
     @field_validator("to", mode="before")
     @classmethod
@@ -42,7 +45,9 @@ class DialectRow(BaseModel):
 
     def value_now(self, value: Any) -> Any:
         """What the value of a key of earlier releases is called now; None if it asked for nothing."""
-        return self.values[value] if isinstance(value, str | int) and value in self.values else value
+        known = named_values(self.values_in) if self.values_in else self.values
+        now = known[value] if isinstance(value, str | int) and value in known else value
+        return now[0] if isinstance(now, tuple) else now
 
     def asks_nothing(self, value: Any) -> bool:
         """Whether the value asks for nothing."""
@@ -60,6 +65,15 @@ class Dialect:
     def row(self, key: str) -> DialectRow | None:
         """The row of a key, which may be one that ends in *."""
         return row_of(key, self.rows)
+
+    @functools.cached_property
+    def groups(self) -> frozenset[str]:
+        """The keys that have others below them."""
+        return frozenset(key.partition(".")[0] for key in self.rows if "." in key)
+
+    def knows(self, key: str) -> bool:
+        """Whether a key of a file is one of the tool's."""
+        return key in self.groups or self.row(key) is not None
 
     def defaults(self) -> dict[str, Any]:
         """Their values where they are not ours."""
@@ -85,6 +99,19 @@ def row_of(key: str, rows: Mapping[str, DialectRow]) -> DialectRow | None:
 
 
 @functools.cache
+def named_values(section: str) -> dict[str, str | tuple[str, ...] | None]:
+    """A section of a table of names that an earlier release had for something; a tuple is one name for each hub.
+
+    >>> named_values("training/swift_2:models")["qwen2-7b-instruct"]
+    ('qwen/Qwen2-7B-Instruct', 'Qwen/Qwen2-7B-Instruct')
+    """
+    file, _, name = section.partition(":")
+    text = (Path(__file__).parent / f"{file}.yaml").read_text(encoding="utf-8")
+    rows = yaml.load(text, _loader())[name]
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in rows.items()}
+
+
+@functools.cache
 def load(*names: str) -> dict[str, DialectRow]:
     """The rows of these tables, the later ones over the earlier.
 
@@ -103,6 +130,8 @@ def _declared(table: str) -> dict[str, DialectRow]:
     """The keys that are nothing but another name of an option, which its declaration says."""
     purpose, tool = table.split("/")
     rows: dict[str, DialectRow] = {}
+    if tool not in Called.__dataclass_fields__:
+        return rows
     for key, option in options(SCHEMAS[purpose]).items():
         is_of_training = purpose == "use" and key.startswith(("model.", "data.run."))
         if option.called and not is_of_training:

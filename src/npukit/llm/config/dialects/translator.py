@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from npukit.llm.config.dialects.table import Dialect
+from npukit.llm.config.dialects.table import Dialect, DialectRow
 from npukit.llm.config.dialects.values import RefusedValue, Values
 from npukit.llm.config.given import MISSING, Given, Mistake, Origin
 from npukit.llm.config.names import OptionNames
 from npukit.llm.config.nearest import nearest
+from npukit.llm.config.schema import shown
 
 
 def recognise(keys: Collection[str], dialects: Sequence[Dialect]) -> Dialect | None:
@@ -18,9 +19,13 @@ def recognise(keys: Collection[str], dialects: Sequence[Dialect]) -> Dialect | N
     >>> recognise({"model_name_or_path": "Qwen/Qwen2-7B", "stage": "sft"}, DIALECTS).name
     'LLaMA-Factory'
     """
-    score = {dialect.name: sum(dialect.row(key) is not None for key in keys) for dialect in dialects}
+    score = {dialect.name: sum(map(dialect.knows, keys)) for dialect in dialects}
     best = max(dialects, key=lambda dialect: score[dialect.name])
     return best if score[best.name] and score[best.name] * 2 >= len(keys) else None
+
+
+def _several(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 class Translator:
@@ -34,6 +39,7 @@ class Translator:
 
     def translate(self) -> None:
         """Every key is translated, named as changing nothing, or refused; none is dropped silently."""
+        self._flatten()
         self._rename()
         for key, value in list(self.given.values.items()):
             self._look_at(key, value)
@@ -49,22 +55,45 @@ class Translator:
                 if name == "datasets":  # they are given, if wrongly
                     self._set("data.train", MISSING, keys)
 
+    def _flatten(self) -> None:
+        """Take the keys of a group for keys of their own, with the group's name and a dot before theirs."""
+        for group in self.dialect.groups & set(self.given.values):
+            below = self.given.values.pop(group)
+            if not isinstance(below, dict | None):
+                self._mistake(group, f"{group} must be keys and values, as {{name: …}}, not {shown(below)}.")
+                continue
+            for key, value in (below or {}).items():
+                self.given.set((f"{group}.{key}",), value, self.given.place((group, key)))
+
     def _rename(self) -> None:
         """Take the keys of earlier releases for those that they became."""
         renamed: list[str] = []
-        for key in list(self.given.values):
-            row = self.dialect.row(key)
-            if row is None or not row.renamed:
-                continue
+        keys = [key for key in self.given.values if (row := self.dialect.row(key)) and row.renamed]
+        for key in sorted(keys, key=lambda key: bool(self.dialect.rows[key].ignored)):
+            row = self.dialect.rows[key]
             place, name, value = self.given.place((key,)), self._written(key), row.value_now(self.given.values[key])
-            if row.renamed in self.given.values and self.given.values[row.renamed] != value:
+            before = self.given.values.get(row.renamed)
+            if row.ignored and (before is not None or value == self.given.values[key]):
+                if before is None:
+                    self._no_value(key, row)
+                continue  # it has no effect beside the other key
+            if row.adds and before is not None and value is not None:
+                value = [*_several(before), *_several(value)]
+            elif before is not None and before != value:
                 self._mistake(key, f"{name} and {self._written(row.renamed)} say different things: remove one.")
-            elif value is not None:
+                value = None
+            if value is not None:
                 self.given.set((row.renamed,), value, place, name)
             del self.given.values[key]
             renamed.append(f"{key} is {row.renamed} since {row.since}")
         if renamed:
             self.values.notes.append(f"keys of earlier releases: {', '.join(renamed)}")
+
+    def _no_value(self, key: str, row: DialectRow) -> None:
+        """A name that an earlier release would have known, or had to."""
+        value, other = self.given.values[key], self._written(row.renamed)
+        self._mistake(key, f"{self._written(key)} {value} does not say which {row.renamed} is meant: give {other}.")
+        self._set(self.dialect.rows[row.renamed].to[0], MISSING, [key])
 
     def _copy(self) -> None:
         """The keys whose values can be taken as they are; a default gives way to what is written."""

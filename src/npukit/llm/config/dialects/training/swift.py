@@ -11,10 +11,10 @@ from typing import Any
 from npukit.llm.chat.peers.ms_swift import meta_named, template_of
 from npukit.llm.chat.peers.swift_agent import weights
 from npukit.llm.chat.peers.tools import names
-from npukit.llm.config.dialects.table import Dialect, load
+from npukit.llm.config.dialects.table import Dialect, load, named_values
 from npukit.llm.config.dialects.training import transformers
 from npukit.llm.config.dialects.training.optimizers import optimizer
-from npukit.llm.config.dialects.training.swift_data import datasets, validation
+from npukit.llm.config.dialects.training.swift_data import datasets, uses_hugging_face, validation
 from npukit.llm.config.dialects.training.swift_grpo import grpo, is_grpo, sequence_parallel
 from npukit.llm.config.dialects.training.swift_heads import head, head_of
 from npukit.llm.config.dialects.training.swift_tuning import TUNING
@@ -89,8 +89,12 @@ def preference(values: Values) -> Translated:
 
 
 def hub(values: Values) -> Translated:
-    hugging_face = values.flag("use_hf", values.environ.get("USE_HF", "").lower() in ("1", "true"))
-    return {"model.hub": "huggingface" if hugging_face else "modelscope"}
+    """Which hub names are looked up on; a model that model_type named is found on either."""
+    if not uses_hugging_face(values):
+        return {"model.hub": "modelscope"}
+    names = dict(ids for ids in named_values("training/swift_2:models").values() if isinstance(ids, tuple))
+    model = values.get("model")
+    return {"model.hub": "huggingface", **({"model.path": names[model]} if model in names else {})}
 
 
 def dtype(values: Values) -> Translated:

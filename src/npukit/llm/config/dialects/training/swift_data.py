@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from npukit.llm.config.dialects.table import named_values
 from npukit.llm.config.dialects.training.transformers import Translated
 from npukit.llm.config.dialects.values import RefusedValue, Values
 
@@ -20,6 +21,8 @@ HUBS = {"HF": "huggingface", "MS": "modelscope"}
 def datasets(values: Values) -> Translated:
     _note_names(values)
     train, shares = sources("dataset", values), values.words("interleave_prob")
+    if (most := int(values.number("self_cognition_sample", 0))) > 0:  # until 3.0
+        train.append(_self_cognition(f"swift/self-cognition#{most}", None, values))
     if shares and len(shares) != len(train):
         text = f"interleave_prob has {len(shares)} numbers for {len(train)} data sets: give one for each."
         raise RefusedValue("interleave_prob", text)
@@ -49,7 +52,8 @@ SUBSETS: dict[str | None, Translated] = {
 
 def _note_names(values: Values) -> None:
     """Nearly every command of theirs carries these along; they are for one data set alone."""
-    if not any("self-cognition" in name for name in values.words("dataset")):
+    named = any("self-cognition" in name for name in values.words("dataset"))
+    if not named and not values.number("self_cognition_sample", 0):
         for key in sorted({"model_name", "model_author"} & set(values.given)):
             values.notes.append(f"{key}: it is for the data set swift/self-cognition")
 
@@ -65,7 +69,8 @@ def sources(key: str, values: Values) -> list[Translated]:
     """The data sets that a key names."""
     value = values.get(key, [])
     result, columns = [], _columns(values)
-    for name in [value] if isinstance(value, str) else values.words(key):
+    for written in [value] if isinstance(value, str) and Path(value).exists() else values.words(key):
+        name = _name_now(written, values)
         match = DATASET.fullmatch(name)
         if match is None or Path(name.split("#")[0]).exists():
             result.append({"path": name, **columns})
@@ -76,6 +81,27 @@ def sources(key: str, values: Values) -> list[Translated]:
             source = _self_cognition(path, match["subset"], values)
         result.append({**columns, **source, **({"hub": HUBS[match["hub"].upper()]} if match["hub"] else {})})
     return result
+
+
+def _name_now(written: str, values: Values) -> str:
+    """What a data set is called that had a name of its own until 3.0, with its subset and number of rows."""
+    name = re.match(r"[^:#]*", written)[0]  # type: ignore[index]
+    ids = named_values("training/swift_2:datasets").get(name)
+    if ids is None or Path(name).exists():
+        return written
+    now, _, subset = on_hub(ids, values).partition(":")
+    rest = written[len(name) :]
+    return f"{now}{rest}" if rest.startswith(":") or not subset else f"{now}:{subset}{rest}"
+
+
+def on_hub(ids: str | tuple[str, ...], values: Values) -> str:
+    """Of the names that something has on both hubs, the one on that which is used."""
+    return ids if isinstance(ids, str) else ids[uses_hugging_face(values)]
+
+
+def uses_hugging_face(values: Values) -> bool:
+    """Whether names are those of Hugging Face; else they are ModelScope's."""
+    return values.flag("use_hf", values.environ.get("USE_HF", "").lower() in ("1", "true"))
 
 
 def _named(path: str, subset: str | None) -> Translated:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from typing import Any
 
+from npukit import packages
 from npukit.llm.config.dialects.values import RefusedValue, Values
 from npukit.llm.config.nearest import nearest
 
@@ -26,6 +26,7 @@ SCHEDULES = {
 }
 # The names of lr_scheduler_kwargs that stand for an option here.
 SCHEDULE_OPTIONS = {"min_lr": "min_learning_rate", "lr_end": "min_learning_rate", "power": "power"}
+ZERO = re.compile(r"(?:ds_z|zero|ds_zero_?|stage_?)([0-3])([_-]offload)?(?:_config)?(?:\.json)?")
 PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 
 
@@ -121,9 +122,9 @@ def loggers(values: Values) -> Translated:
     known = LOGGERS
     wanted = [word for word in values.words("report_to") if word != "none"]
     if "all" in wanted:  # as transformers understands it: whatever is installed
-        wanted = [logger for logger in known if _is_installed(logger)]
+        wanted = [logger for logger in known if packages.is_installed(logger)]
     if "report_to" not in values.given:
-        for name in [name for name in wanted if not _is_installed(name)]:
+        for name in [name for name in wanted if not packages.is_installed(name)]:
             values.notes.append(f"report_to: {name} is the default there but not installed here, so it is left out")
             wanted.remove(name)
     for logger in wanted:
@@ -133,15 +134,7 @@ def loggers(values: Values) -> Translated:
             raise RefusedValue("report_to", f"report_to {logger} is not supported{hint}")
     if values.flag("use_swanlab"):
         wanted.append("swanlab")
-    if missing := [name for name in wanted if not _is_installed(name)]:
-        raise RefusedValue(
-            "report_to", f"{missing[0]} is not installed: pip install {missing[0]}, or use report_to none."
-        )
     return {"training.loggers": list(dict.fromkeys(wanted))}
-
-
-def _is_installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
 
 
 def save_limit(values: Values) -> Translated:
@@ -170,7 +163,7 @@ def parallel(values: Values) -> Translated:
         raise RefusedValue("fsdp", "deepspeed and fsdp are both given: remove one of them.")
     if sharded:
         return _fsdp(sharded, values)
-    return _deepspeed(wanted, values) if wanted else {"training.parallel": "ddp"}
+    return deepspeed(wanted, values) if wanted else {"training.parallel": "ddp"}
 
 
 def _fsdp(wanted: Any, values: Values) -> Translated:
@@ -182,14 +175,17 @@ def _fsdp(wanted: Any, values: Values) -> Translated:
     return {"training.parallel": "fsdp2", "training.offload": "offload" in words}
 
 
-def _deepspeed(wanted: Any, values: Values) -> Translated:
+def deepspeed(wanted: Any, values: Values) -> Translated:
+    """A DeepSpeed file, or one of those that come with LLaMA-Factory and ms-swift."""
     if not isinstance(wanted, str):
         raise RefusedValue("deepspeed", f"deepspeed must be one of {', '.join(PRESETS)}, or a JSON file.")
     wanted = wanted.removeprefix("default-")  # as ms-swift 2 called its files
     if Path(wanted).is_file():
         return {"training.parallel": wanted}
     # The files that come with LLaMA-Factory and ms-swift are named after what is in them.
-    match = re.fullmatch(r"(?:ds_z|zero|ds_zero_?|stage_?)([0-3])(_offload)?(?:_config)?(?:\.json)?", Path(wanted).name)
+    match = re.fullmatch(
+        r"(?:ds_z|zero|ds_zero_?|stage_?)([0-3])([_-]offload)?(?:_config)?(?:\.json)?", Path(wanted).name
+    )
     if not match:
         near = nearest(Path(wanted).name, PRESETS)
         hint = f": did you mean {near}?" if near else f", and it is none of {', '.join(PRESETS)}."
