@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from npukit import packages
 from npukit.errors import NpukitError
 from npukit.llm.config.explain import as_data, as_text
 from npukit.llm.config.given import Mistakes
@@ -103,3 +104,29 @@ def test_flags_and_assignments_say_the_same(values: dict[str, int]) -> None:
     assignments = parse_words([f"{key}={value}" for key, value in values.items()])
     assert {key: value for key, (value, _) in flags.items()} == values
     assert {key: value for key, (value, _) in assignments.items()} == values
+
+
+NEEDED = [
+    (key, value, package)
+    for key, option in options(Config).items()
+    if option.needs
+    for value, package in option.needs.packages.items()
+]
+
+
+@pytest.mark.parametrize(("key", "value", "package"), NEEDED)
+def test_a_package_that_is_missing_is_named_before_anything_is_loaded(
+    key: str, value: str, package: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packages, "is_installed", lambda name: name != package)
+    task = "grpo" if key.startswith("rewards") else "sft"
+    words = [f"task={task}", "model.path=models/tiny", "data.train=rows.jsonl", f"{key}={value}"]
+    with pytest.raises(Mistakes) as raised:
+        read(None, words, {})
+    assert any(f"pip install {package.replace('_', '-')}" in mistake.text for mistake in raised.value.mistakes)
+
+
+def test_every_optimizer_of_another_package_says_so() -> None:
+    from npukit.train.other_optimizers import MAKERS
+
+    assert {*MAKERS} - {"muon", "adafactor"} == {value for key, value, _ in NEEDED if key == "training.optimizer"}

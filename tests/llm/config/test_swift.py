@@ -411,3 +411,41 @@ def test_whole_modules_may_be_named_beside_all_linear() -> None:
     ]
     tuning = read(None, words, {}, "sft", files=False).config.tuning
     assert tuning.targets == "all-linear" and tuning.modules_to_save == ("embed_tokens", "lm_head")
+
+
+# As they stood in scripts for ms-swift 2.
+@pytest.mark.parametrize(
+    ("flags", "environ", "expected"),
+    [
+        ("--model_type qwen2-7b-instruct", {}, {"model.path": "qwen/Qwen2-7B-Instruct", "model.hub": "modelscope"}),
+        ("--model_type llama3-8b", {"USE_HF": "1"}, {"model.path": "meta-llama/Meta-Llama-3-8B"}),
+        ("--model_type yi-6b-chat --model_id_or_path a/b --template_type yi", {}, {"model.path": "a/b"}),
+        ("--model_type qwen2_5 --model a/b", {}, {"model.path": "a/b"}),
+        ("--model a/b --template_type default-generation", {}, {"data.template": "dummy"}),
+        ("--model a/b --deepspeed default-zero3-offload", {}, {"training.parallel": "zero3", "training.offload": True}),
+    ],
+)
+def test_flags_of_ms_swift_2(flags: str, environ: dict[str, str], expected: dict[str, object]) -> None:
+    config = read(None, shlex.split(f"{flags} --dataset x/y"), environ, "sft", files=False).config
+    for key, value in expected.items():
+        group, name = key.split(".")
+        assert getattr(getattr(config, group), name) == value
+
+
+def test_data_sets_of_ms_swift_2() -> None:
+    flags = "--model a/b --dataset alpaca-en#500 hh-rlhf-cn:harmless_base_cn --custom_train_dataset_path own.jsonl"
+    config = read(None, shlex.split(f"{flags} --self_cognition_sample 9"), {}, "sft", files=False).config
+    assert [(source.path, source.subset) for source in config.data.train] == [
+        ("AI-ModelScope/alpaca-gpt4-data-en#500", None),
+        ("AI-ModelScope/hh_rlhf_cn", "harmless_base_cn"),
+        ("own.jsonl", None),
+        ("swift/self-cognition#9", None),
+    ]
+    joined = read(None, ["--model", "a/b", "--dataset", "alpaca-en,alpaca-zh"], {}, "sft", files=False).config
+    assert len(joined.data.train) == 2
+
+
+def test_a_model_type_that_says_no_model() -> None:
+    with pytest.raises(Mistakes) as raised:
+        read(None, ["--model_type", "foo", "--dataset", "x/y"], {}, "sft", files=False)
+    assert ["--model_type foo" in mistake.text for mistake in raised.value.mistakes] == [True]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from npukit.llm import tasks
 from npukit.llm.config.dialects.table import Dialect
-from npukit.llm.config.dialects.training import DIALECTS, SWIFT
+from npukit.llm.config.dialects.training import DIALECTS
+from npukit.llm.config.dialects.training.swift import SWIFT
 from npukit.llm.config.dialects.translator import recognise
 from npukit.llm.config.given import COMMAND_LINE, Given, Mistake, Mistakes
 from npukit.llm.config.names import OptionNames

@@ -45,7 +45,7 @@ class DialectRow(BaseModel):
 
     def value_now(self, value: Any) -> Any:
         """What the value of a key of earlier releases is called now; None if it asked for nothing."""
-        known = named_values(self.values_in) if self.values_in else self.values
+        known: Mapping[Any, Any] = named_values(self.values_in) if self.values_in else self.values
         now = known[value] if isinstance(value, str | int) and value in known else value
         return now[0] if isinstance(now, tuple) else now
 

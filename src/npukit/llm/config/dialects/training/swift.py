@@ -92,8 +92,8 @@ def hub(values: Values) -> Translated:
     """Which hub names are looked up on; a model that model_type named is found on either."""
     if not uses_hugging_face(values):
         return {"model.hub": "modelscope"}
-    names = dict(ids for ids in named_values("training/swift_2:models").values() if isinstance(ids, tuple))
-    model = values.get("model")
+    both = [ids for ids in named_values("training/swift_2:models").values() if isinstance(ids, tuple)]
+    names, model = {ids[0]: ids[1] for ids in both}, values.get("model")
     return {"model.hub": "huggingface", **({"model.path": names[model]} if model in names else {})}
 
 
