@@ -86,12 +86,12 @@ def batching(values: Values) -> Translated:
 
 def accumulation(values: Values) -> Translated:
     """Passes that make the global batch; one where it is not given."""
-    each = values.number("micro_batch_size", 1) * max(1, values.ranks // int(values.number("cp_size", 1)))
-    whole = values.number("global_batch_size", each)
-    if not each or whole % each:
-        text = f"global_batch_size {whole:g} is no multiple of micro_batch_size on all devices ({each:g})."
+    batch = values.number("micro_batch_size", 1) * max(1, values.ranks // int(values.number("cp_size", 1)))
+    whole = values.number("global_batch_size", batch)
+    if not batch or whole % batch:
+        text = f"global_batch_size {whole:g} is no multiple of micro_batch_size on all devices ({batch:g})."
         raise RefusedValue("global_batch_size", text)
-    return {"training.accumulation": int(whole // each)}
+    return {"training.accumulation": int(whole // batch)}
 
 
 def precision(values: Values) -> Translated:

@@ -52,8 +52,8 @@ SUBSETS: dict[str | None, Translated] = {
 
 def _note_names(values: Values) -> None:
     """Nearly every command of theirs carries these along; they are for one data set alone."""
-    named = any("self-cognition" in name for name in values.words("dataset"))
-    if not named and not values.number("self_cognition_sample", 0):
+    teaches = any("self-cognition" in name for name in values.words("dataset"))
+    if not teaches and not values.number("self_cognition_sample", 0):
         for key in sorted({"model_name", "model_author"} & set(values.given)):
             values.notes.append(f"{key}: it is for the data set swift/self-cognition")
 
