@@ -76,6 +76,8 @@ def test_rounds_of_a_loop_that_need_one_another_are_told_from_others(tmp_path: P
 def test_what_depends_on_no_batch_is_constant(tmp_path: Path) -> None:
     rows = examined(tmp_path, "mask", 4)
     assert rows[18, "aten::triu"]["constant"] == rows[18, "aten::triu"]["calls"] == 1
+    with torch.device("cpu"):  # as torch.set_default_device
+        assert examined(tmp_path, "mask", 4)[18, "aten::triu"]["direct"]
     assert examined(tmp_path, "copies", torch.randn(3, 4))[21, "aten::clone"]["constant"] == 0
 
 

@@ -23,7 +23,10 @@ RANDOM = torch.Tag.nondeterministic_seeded
 WIDE = (torch.float64, torch.complex128)
 FEW = 64  # numbers: a smaller tensor costs nothing, whatever its type
 # Files of torch between a call and where it is seen.
-BETWEEN = ("torch/_tensor.py", "torch/_ops.py", "torch/_compile.py", "torch/_dynamo/eval_frame.py")
+BETWEEN = (
+    "torch/_tensor.py", "torch/_ops.py", "torch/_compile.py", "torch/_dynamo/eval_frame.py", "torch/functional.py",
+    "torch/overrides.py", "torch/utils/_device.py",
+)  # fmt: skip
 Site = tuple[str, str]  # a line of the user's, and the operator that it calls
 
 
