@@ -205,6 +205,28 @@ def test_what_is_frozen_stays(seeing_models: Callable[[str], Path], rows: Path, 
     assert changed and all(".merger." in name for name in changed)
 
 
+@pytest.mark.parametrize("family", ["llava", "llava_onevision", "internvl"])
+def test_all_that_is_trained_has_gradients(
+    family: str, seeing_models: Callable[[str], Path], rows: Path, tmp_path: Path
+) -> None:
+    """Otherwise ranks would wait for those of a tower's layers behind the one whose features are used."""
+    from npukit.llm.finetune.train import make_model
+
+    free = {"method": "full", "freeze_vision_tower": False, "freeze_projector": False}
+    wanted = config(seeing_models(family), rows, tmp_path, tuning=free)
+    model = make_model(wanted, wanted.model.path, torch.device("cpu"))
+    body = model.base_model
+    size = body.config.vision_config.image_size
+    side = size if isinstance(size, int) else size[0]
+    sizes = {} if family != "llava_onevision" else {"image_sizes": torch.tensor([[side, side]])}
+    count = 3 if sizes else 1  # the whole, and the tiles of the smallest resolution that holds it
+    pixels = torch.randn(count, 3, side, side)
+    body.get_image_features(pixel_values=pixels, return_dict=True, **sizes).pooler_output[0].sum().backward()
+    trained = {name for name, each in model.named_parameters() if each.requires_grad and "language_model" not in name}
+    moved = {name for name, each in model.named_parameters() if each.grad is not None}
+    assert trained - {"lm_head.weight"} <= moved and any("vision_tower" in name for name in trained)
+
+
 @pytest.mark.parametrize(
     ("tuning", "parts"),
     [

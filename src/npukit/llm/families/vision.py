@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -97,6 +98,19 @@ class Vision:
             if f"{name}.".startswith(f"{prefix}.")
         ]
         return max(known)[1] if known else None
+
+    def is_unused(self, config: Any, name: str) -> bool:
+        """Whether no feature depends on a parameter of the tower: it comes after the layer that features are taken of.
+
+        `config` is that of the model, as transformers has it.
+        """
+        last = getattr(config, "vision_feature_layer", None)
+        if not isinstance(last, int):
+            return False
+        layers = int(config.vision_config.num_hidden_layers)
+        used = last if last >= 0 else layers + 1 + last  # hidden states begin with the embeddings
+        found = re.match(r"model\.vision_tower\.(?:encoder\.layers\.(\d+)\.|post_layernorm\.|head\.)", name)
+        return found is not None and (found[1] is None or int(found[1]) >= used)
 
     def size(self, processor: Any, config: Any, width: int, height: int, call: Mapping[str, Any]) -> ImageSize:
         """What an image of so many pixels becomes; raises ValueError with a reason where it cannot be used.

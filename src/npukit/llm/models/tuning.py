@@ -73,6 +73,8 @@ def is_frozen(name: str, model: Any, options: TuningOptions) -> bool:
     """Whether a parameter or module belongs to a part of the model that is not trained."""
     vision = families.vision_of(model.config)
     part = vision.part_of(name) if vision else None
+    if vision and vision.is_unused(model.config, name):
+        return True
     return part is not None and bool(getattr(options, f"freeze_{part}"))
 
 
