@@ -109,8 +109,8 @@ class Vision:
             return False
         layers = int(config.vision_config.num_hidden_layers)
         used = last if last >= 0 else layers + 1 + last  # hidden states begin with the embeddings
-        found = re.match(r"model\.vision_tower\.(?:encoder\.layers\.(\d+)\.|post_layernorm\.|head\.)", name)
-        return found is not None and (found[1] is None or int(found[1]) >= used)
+        match = re.match(r"model\.vision_tower\.(?:encoder\.layers\.(\d+)\.|post_layernorm\.|head\.)", name)
+        return match is not None and (match[1] is None or int(match[1]) >= used)
 
     def size(self, processor: Any, config: Any, width: int, height: int, call: Mapping[str, Any]) -> ImageSize:
         """What an image of so many pixels becomes; raises ValueError with a reason where it cannot be used.
