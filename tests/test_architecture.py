@@ -142,6 +142,13 @@ SAME_IDEA = {
 """Public classes of one name in several modules, and why the name is right for each."""
 
 
+def test_no_cache_of_migrate_outlives_the_files_it_is_about() -> None:
+    cache = re.compile(r"@(?:lru_cache\(.*\)|cache)\ndef (\w+)\(([^)]*)\)")
+    files = [file for folder in ("migrate", "source") for file in (SOURCE / "npukit" / folder).rglob("*.py")]
+    cached = [match for file in files for match in cache.findall(file.read_text(encoding="utf-8"))]
+    assert {name for name, given in cached if "Path" in given or "file: PythonFile" in given} == {"_above"}
+
+
 def test_a_class_name_means_one_thing() -> None:
     modules = defaultdict(list)
     for file in MODULES.values():

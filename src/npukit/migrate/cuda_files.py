@@ -6,18 +6,15 @@ stays:  from flash_attn import flash_attn_func     ours/triton/norm.py     pytes
 from __future__ import annotations
 
 import ast
-import re
 from pathlib import Path
 
 from npukit.facts.libraries import needs_cuda
-from npukit.migrate.definitions import is_of_tests, strong_names
+from npukit.migrate.definitions import WITHOUT, is_of_tests, strong_names
 from npukit.migrate.evidence import Evidence
 from npukit.migrate.kernels import Definition, compiled, needed, needed_at_top, only_asks
 from npukit.migrate.presence import marks, named_for_cuda, refuses_without
 from npukit.source import PythonFile, per_file
 from npukit.source.names import file_of
-
-_WITHOUT = re.compile(r"without|fallback|(?:^|_)(?:no|not|disabled?|missing|unavailable)(?:_|$)")
 
 
 @per_file
@@ -28,7 +25,7 @@ def of_file(file: PythonFile) -> Evidence | None:
     name = inside_root.with_suffix("").as_posix()
     parts = (*inside_root.with_suffix("").parts, name)
     library = next(filter(None, map(named_for_cuda, parts)), None)
-    if library and library.verdict != "adapter" and not _WITHOUT.search(name):
+    if library and library.verdict != "adapter" and not WITHOUT.search(name):
         return Evidence("name", library.name, file.place(file.tree))
     for node in file.tree.body:
         library_name = refuses_without(node, file, asks_any=is_of_tests(file)) or _imported(node, file)

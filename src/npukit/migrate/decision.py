@@ -13,7 +13,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 
 from npukit.facts.libraries import imported
@@ -67,7 +66,7 @@ def _around(node: ast.AST, file: PythonFile) -> Evidence | None:
     for outer in (node, *file.ancestors(node)):
         if evidence := decided.get(outer) or defined.get(outer):
             return evidence
-    return next(filter(None, (_shown(condition, file) for condition in held_at(node, file))), None)
+    return next(filter(None, (_shown(file, condition) for condition in held_at(node, file))), None)
 
 
 def why_left(question: ast.expr, file: PythonFile) -> str:
@@ -203,8 +202,8 @@ def _helpers(known: set[ast.AST], file: PythonFile) -> Iterator[ast.AST]:
                 yield part
 
 
-@lru_cache(maxsize=1024)
-def _shown(condition: Condition, file: PythonFile) -> Evidence | None:
+@per_file
+def _shown(file: PythonFile, condition: Condition) -> Evidence | None:
     """The evidence in a condition that holds: a library for CUDA is installed, or torch is older than the project's."""
     asked, holds = condition
     if isinstance(asked, (ast.Import, ast.ImportFrom)):
@@ -220,9 +219,9 @@ def _shown(condition: Condition, file: PythonFile) -> Evidence | None:
         is_cuda = getattr(asked.value, "value", "") == "cuda" and isinstance(case, ast.match_case)
         return first(case.body, (), file) if is_cuda and isinstance(case, ast.match_case) else None
     if isinstance(asked, ast.UnaryOp) and isinstance(asked.op, ast.Not):
-        return _shown((asked.operand, not holds), file)
+        return _shown(file, (asked.operand, not holds))
     if isinstance(asked, ast.BoolOp) and isinstance(asked.op, ast.And) == holds:
-        return next(filter(None, (_shown((operand, holds), file) for operand in asked.values)), None)
+        return next(filter(None, (_shown(file, (operand, holds)) for operand in asked.values)), None)
     if not isinstance(asked, ast.expr):
         return None
     if _is_older(asked, holds, file):

@@ -31,7 +31,7 @@ from npukit.source import PythonFile, Unreadable, per_file, read
 from npukit.source.cache import per_project
 from npukit.source.names import children, definition_of, inside, origin_of, statements
 
-_WITHOUT = re.compile(r"without|fallback|(?:^|_)(?:no|not|disabled?|missing|unavailable)(?:_|$)")
+WITHOUT = re.compile(r"without|fallback|(?:^|_)(?:no|not|disabled?|missing|unavailable)(?:_|$)")
 _CARDS = re.compile(r"(?:^|_)(?:cuda|gpus?|nvidia)(?:_|$)")
 _DRIVER = re.compile(r"nvidia-smi|\bnvml[A-Z]")
 _DEVICE_API = {"is_available", "set_device", "current_device", "device_count", "synchronize", "empty_cache", "Stream"}
@@ -204,7 +204,7 @@ def _needs_itself(file: PythonFile, part: Definition) -> Evidence | None:
     """Why a function, class or test is for CUDA only, whatever it calls: by its name, its marks, or what it refuses."""
     place = file.place(part)
     library = named_for_cuda(part.name)
-    if library and (not library.imports or _is_test(part)) and not _WITHOUT.search(part.name):
+    if library and (not library.imports or _is_test(part)) and not WITHOUT.search(part.name):
         return Evidence("name", library.name, place)
     if marked := marks(part.decorator_list, file):
         return Evidence("library", marked, place)

@@ -278,11 +278,14 @@ def behind_an_exit(choice: ast.If, file: PythonFile) -> tuple[list[ast.AST], lis
     """What runs only where an early exit was passed, with what must hold to come so far; and what it is about."""
     exits = (condition for condition, holds in conditions(file).get(choice, ()) if not holds)
     required = [part for condition in exits for part in _required(condition)]
-    about = [getattr(file.function(choice), "name", "")]
-    stem = file.path.stem
-    if stem.startswith("test_") or stem.endswith("_test"):  # test_fp8.py, triton/test_norm.py
-        about += [stem, file.path.parent.name]
+    about = [getattr(file.function(choice), "name", ""), *_names_of_test(file)]
     return [*required, *after(choice, file)], about
+
+
+def _names_of_test(file: PythonFile) -> list[str]:
+    """What a file of tests and its folder are called: test_fp8.py, triton/test_norm.py"""
+    stem = file.path.stem
+    return [stem, file.path.parent.name] if stem.startswith("test_") or stem.endswith("_test") else []
 
 
 def _required(exit_test: ast.AST) -> Iterator[ast.AST]:
@@ -310,8 +313,7 @@ def _skipped(call: ast.Call, file: PythonFile) -> list[Region]:
         return []
     given = (*call.args[1:], *(keyword.value for keyword in call.keywords))
     about = [str(node.value) for node in given if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    if file.path.stem.startswith("test_") or file.path.stem.endswith("_test"):
-        about += [file.path.stem, file.path.parent.name]
+    about += _names_of_test(file)
     return [region for test in _tests(call, file) for region in _methods(test, about, file)]
 
 

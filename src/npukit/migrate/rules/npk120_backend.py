@@ -20,7 +20,7 @@ from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.sinks import BACKEND, chosen_by_device, is_choice, reaches
 from npukit.migrate.styles import style_of
-from npukit.migrate.styles.style import Edits, distributed_name
+from npukit.migrate.styles.style import Edits, distributed_name, in_place
 from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
 
@@ -44,8 +44,6 @@ _CPU = "Gloo communicates tensors on the CPU and on CUDA devices, and none on NP
 _CHOOSE = "Choose hccl where the tensors are on an NPU."
 _UNCLEAR = "npukit cannot see where the string is used, so it did not change it."
 _OTHER_WAYS = re.compile(r"""["'](?:nvshmem|nixl|ipc)["']""")
-# Where a conditional expression needs no brackets.
-_TAKES_ANY = (ast.Assign, ast.AnnAssign, ast.Return, ast.Call, ast.keyword, ast.arguments, ast.Dict, ast.List)
 
 
 @rule.on(ast.Constant, says=("nccl",))
@@ -157,7 +155,7 @@ def member(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Findin
 def _edits(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal) -> Edits:
     if match["before"] or match["after"] or match["pair"] != "nccl":
         backend = style_of(goal).backends(node, file.source(node), file, goal)
-        return (*backend.edits, file.replace(node, _in_place(backend.text, node, file))) if backend else ()
+        return (*backend.edits, file.replace(node, in_place(backend.text, node, file))) if backend else ()
     choice = file.parent(node)
     by_device = chosen_by_device(choice.test, file) if isinstance(choice, ast.IfExp) else None
     backend = style_of(goal).backend(node, file, goal)
@@ -176,10 +174,3 @@ def _of_device(choice: ast.IfExp, quote: str, file: PythonFile, goal: Goal) -> s
     if goal.names_devices and torch_imports.written_at_top(choice, file):
         return f"{distributed_name(file)}.get_default_backend_for_device({device})"
     return f'{{"cuda": "nccl", "npu": "hccl"}}.get({device}, "gloo")'.replace('"', quote)
-
-
-def _in_place(text: str, node: ast.AST, file: PythonFile) -> str:
-    """In brackets if it is a conditional expression that would take in what stands around it: backend or "nccl"."""
-    parent = file.parent(node)
-    is_last = isinstance(parent, ast.IfExp) and parent.orelse is node
-    return text if " if " not in text or is_last or isinstance(parent, _TAKES_ANY) else f"({text})"

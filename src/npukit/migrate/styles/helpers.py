@@ -18,24 +18,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from npukit.migrate import head, torch_imports
-from npukit.migrate.styles.style import quote_of, torch_name
+from npukit.migrate.styles.style import TAKES_ANY, in_place, quote_of, torch_name
 from npukit.source import Document, Edit, PythonFile
 
 DEVICE, DEVICE_TYPE, MODULE, BACKEND = "NPUKIT_DEVICE", "NPUKIT_DEVICE_TYPE", "NPUKIT_MODULE", "NPUKIT_BACKEND"
 LOAD_TORCH_NPU = ("try:", "    import torch_npu", "except ImportError:", "    pass")
 _ASKED = re.compile(r"""hasattr\(\w+, ["']npu["']\)""")
-# Where a conditional expression needs no brackets.
-_TAKES_ANY = (
-    ast.Assign,
-    ast.AnnAssign,
-    ast.Return,
-    ast.Call,
-    ast.keyword,
-    ast.arguments,
-    ast.Dict,
-    ast.List,
-    ast.Tuple,
-)
 
 
 @dataclass(frozen=True)
@@ -194,9 +182,7 @@ def _once(text: str, node: ast.Name, file: PythonFile) -> Edit | None:
         return _two_strings(text, parent, file)
     if _string_around(node, file) and '"' in text.replace("'", '"'):
         return None
-    is_last = isinstance(parent, ast.IfExp) and parent.orelse is node
-    takes_any = isinstance(parent, _TAKES_ANY) and getattr(parent, "func", None) is not node
-    return file.replace(node, text if is_last or takes_any or " if " not in text else f"({text})")
+    return file.replace(node, in_place(text, node, file))
 
 
 def _two_strings(text: str, value: ast.FormattedValue, file: PythonFile) -> Edit | None:
@@ -207,7 +193,7 @@ def _two_strings(text: str, value: ast.FormattedValue, file: PythonFile) -> Edit
         return None
     source = file.source(string)
     inner = f"{{{file.source(value.value)}}}"
-    if source.count("NPUKIT_") != 1 or "\n" in source or not isinstance(file.parent(string), _TAKES_ANY):
+    if source.count("NPUKIT_") != 1 or "\n" in source or not isinstance(file.parent(string), TAKES_ANY):
         return None
     strings = [source.replace(inner, word) for word in (choice[1], choice[3])]
     if len(string.values) == 2 and isinstance(string.values[1], ast.Constant):

@@ -24,6 +24,10 @@ class Text:
     edits: Edits = ()
 
 
+# Where a conditional expression needs no brackets.
+TAKES_ANY = (ast.Assign, ast.AnnAssign, ast.Return, ast.Call, ast.keyword, ast.arguments, ast.Dict, ast.List, ast.Tuple)
+
+
 class Style(Protocol):
     """What is written in the place of CUDA's names. None or no edits: the place cannot say it, and is reported."""
 
@@ -93,6 +97,18 @@ def distributed_name(file: PythonFile) -> str:
 def replaced(new: Text, part: ast.AST, file: PythonFile) -> Text:
     """A text together with the edit that puts it in the place of a node."""
     return Text(new.text, (*new.edits, file.replace(part, new.text)))
+
+
+def in_place(text: str, node: ast.AST, file: PythonFile) -> str:
+    """A text for the place of a node, in brackets if it is a conditional expression that would take in what is around.
+
+    >>> in_place('"hccl" if hasattr(torch, "npu") else "nccl"', node, file)  # backend or "nccl"
+    '("hccl" if hasattr(torch, "npu") else "nccl")'
+    """
+    parent = file.parent(node)
+    is_last = isinstance(parent, ast.IfExp) and parent.orelse is node
+    takes_any = isinstance(parent, TAKES_ANY) and getattr(parent, "func", None) is not node
+    return text if " if " not in text or is_last or takes_any else f"({text})"
 
 
 def call_of(node: ast.expr, file: PythonFile) -> ast.expr:
