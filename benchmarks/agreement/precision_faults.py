@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from benchmarks.agreement.planted_faults import cases
+from benchmarks.agreement.planted_faults import cases, family_cases
 from benchmarks.agreement.planted_faults.faults import Clean, Fault, Patch, WrongKernel
 from benchmarks.agreement.planted_faults.models import make
 from torch import Tensor, nn
@@ -34,6 +34,8 @@ from npukit.precision.result import Comparison
 CASES: dict[str, tuple[list[Fault], list[Clean]]] = {
     "tuned": (cases.TUNED, cases.TUNED_CLEAN),
     "held_out": (cases.HELD_OUT, cases.HELD_OUT_CLEAN),
+    "families_read": (family_cases.READ, family_cases.READ_CLEAN),
+    "families_unread": (family_cases.UNREAD, family_cases.UNREAD_CLEAN),
 }
 
 

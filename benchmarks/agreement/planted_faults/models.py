@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from benchmarks.agreement.planted_faults.families import FAMILIES, make_family
 from benchmarks.agreement.planted_faults.faults import Run
 from torch import Tensor, nn
 from torch.nn import functional
@@ -161,6 +162,8 @@ HELD_OUT = ("bert", "t5", "moe", "vit", "gru", "bags", "vae", "signal")
 
 def make(kind: str) -> Run:
     """A model ready to train, always the same."""
+    if kind in FAMILIES:
+        return make_family(kind)
     torch.manual_seed(3 if kind in HELD_OUT else 0)
     model: nn.Module = OWN[kind]() if kind in OWN else transformer(kind)
     model.train()
