@@ -39,10 +39,24 @@ def test_bisecting_ends_with_the_tensors_of_one_module(
     assert [(each.level, each.only, each.tensors) for each in asked[::2]] == [
         ("modules", "", False),
         ("ops", "2", False),
-        ("ops", "2.down", True),
+        ("ops", "2", True),
     ]
     first = found.comparison.first
     assert found.exit_code == 1 and first is not None and first.row.path == "2.down"
+    assert first.kind == "missing" and "mul in 2," in first.what
+
+
+def test_bisecting_keeps_what_it_found_when_the_closest_look_shows_something_else(
+    record: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = iter([None, lambda x: x * 1.01, None, lambda x: x * 1.01, None, None])  # the last run is right by chance
+
+    def run(command: Any, environment: Mapping[str, str], options: RecordOptions, auto: bool) -> None:
+        record(Path(options.output).relative_to(tmp_path), next(faults), level=options.level, steps=options.steps)
+
+    monkeypatch.setattr(bisect, "record", run)
+    found = bisect.bisect(["train.py"], ({}, {}), tmp_path / "hunt", (0,)).comparison
+    assert found.first is not None and "mul in 2," in found.first.what
 
 
 def test_a_kernel_that_is_out_of_line_is_named(record: Run) -> None:

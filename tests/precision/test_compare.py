@@ -93,17 +93,24 @@ def test_another_epsilon_is_an_argument_with_both_values(record: Run) -> None:
     found = compare(record("a"), record("b", eps=1e-3))
     assert found.first is not None and found.first.kind == "argument"
     assert "1e-05" in found.first.what and "0.001" in found.first.what
-    assert [cause.code for cause in found.first.causes] == ["epsilon"]
+    assert [cause.code for cause in found.first.causes] == ["other-settings"]
 
 
 def test_another_learning_rate_is_found_in_the_optimizer(record: Run) -> None:
     found = compare(record("a"), record("b", lr=0.2))
     assert found.first is not None and found.first.row.phase == "optimizer"
-    assert [cause.code for cause in found.first.causes] == ["optimizer-settings"]
+    assert [cause.code for cause in found.first.causes] == ["other-settings"]
 
 
 def test_rounding_alone_is_no_difference(record: Run) -> None:
-    assert compare(record("a"), record("b", lambda x: x * (1 + 2**-23))).same
+    found = compare(record("a"), record("b", lambda x: x * (1 + 2**-23)))
+    assert found.same and any("mul in 2" in note for note in found.notes)  # and yet it is not kept back
+    assert [loss.left for loss in found.losses] == pytest.approx([loss.right for loss in found.losses], rel=1e-5)
+
+
+def test_an_operator_with_a_small_effect_that_only_one_run_has_is_named(record: Run) -> None:
+    found = compare(record("a"), record("b", lambda x: x * (1 + 1e-5)))
+    assert found.first is not None and found.first.kind == "missing" and "mul in 2" in found.first.what
 
 
 def test_renamed_modules_are_guessed_and_shown(record: Run) -> None:

@@ -13,6 +13,7 @@ from tests.precision.test_tolerance import value
 from torch import Tensor
 
 from npukit.precision.align import align
+from npukit.precision.causes import causes_of
 from npukit.precision.comparing import compare_dumps
 from npukit.precision.dump import Call, Dump, Value
 from npukit.precision.result import Comparison
@@ -37,20 +38,32 @@ def compared(left: Call | list[Call], right: Call | list[Call]) -> Comparison:
     return compare_dumps(*(Dump(Path(name), tuple(calls)) for name, calls in zip("ab", sides, strict=True)))
 
 
+NPU = {
+    "accelerator": "npu",
+    "npu.conv.allow_hf32": True,
+    "npu.matmul.allow_hf32": True,
+    "deterministic_algorithms": False,
+}
 X, W = BASE, BASE.T.contiguous()
 STEPS = {"phase": "optimizer", "path": ""}
-CAUSES: dict[str, tuple[str, Callable[[], tuple[Call, Call]]]] = {
+CAUSES: dict[str, tuple[str, Callable[[], tuple[Any, Any]]]] = {
     "hf32-convolution": ("operator", lambda: (op("convolution", X, W), op("convolution", off(1e-3), W))),
     "tf32-matmul": ("operator", lambda: (op("mm", X, W), op("mm", off(1e-3), W))),
-    "random-numbers": ("random", lambda: (op("bernoulli", X, W), op("bernoulli", off(1.0), W))),
+    "random-numbers": (
+        "random",
+        lambda: ([op("bernoulli", X, W), op("mul", W, X)], [op("bernoulli", off(1.0), W), op("mul", W, off(1.0))]),
+    ),
     "other-weights": ("source", lambda: (op("mm", X, W), op("mm", off(0.5), off(0.5, W)))),
-    "inf-nan-mode": ("nonfinite", lambda: (op("exp", X, W), op("exp", X.clone().fill_(torch.inf), W))),
-    "epsilon": ("argument", lambda: (op("native_layer_norm", X, W, 1e-5), op("native_layer_norm", off(0.1), W, 1e-3))),
-    "lower-precision": ("dtype", lambda: (op("mul", X, W), op("mul", off(0.1).bfloat16(), W))),
-    "optimizer-settings": (
+    "inf-nan-mode": (
+        "nonfinite",
+        lambda: (op("exp", X.clone().fill_(torch.finfo().max), W), op("exp", X.clone().fill_(torch.inf), W)),
+    ),
+    "other-type": ("dtype", lambda: (op("mul", X, W), op("mul", off(0.1).bfloat16(), W))),
+    "other-settings": (
         "argument",
         lambda: (op("mul_", X, W, 0.9, **STEPS), op("mul_", off(0.1), W, 0.99, **STEPS)),
     ),
+    "nondeterministic-reduction": ("operator", lambda: (op("sum", X, W), op("sum", off(5e-4), W))),
 }  # fmt: skip
 
 
@@ -60,7 +73,39 @@ def test_the_known_cause_of_a_difference(code: str) -> None:
     first = compared(*calls()).first
     assert first is not None
     assert first.kind == kind
-    assert code in [cause.code for cause in first.causes]
+    assert code in [cause.code for cause in causes_of(first, ({}, NPU))]
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (op("convolution", X, W), op("convolution", off(1e-3), W)),  # of this size, but nothing was set to HF32
+        (op("sum", X, W), op("sum", off(5e-4), W)),
+        (op("clamp", X, W), op("clamp", X.clone().fill_(torch.inf), W)),  # Inf where the other has no largest number
+    ],
+    ids=["HF32", "order of additions", "saturation"],
+)
+def test_no_cause_is_named_that_the_record_does_not_show(left: Call, right: Call) -> None:
+    first = compared(left, right).first
+    assert first is not None and causes_of(first, ({"accelerator": "cpu", "cudnn.allow_tf32": True}, {})) == ()
+
+
+def test_a_tensor_that_its_maker_left_otherwise_was_changed_unrecorded() -> None:
+    """An error that only the reader finds too large is none that came between."""
+    maker, changed = op("mul", X, W), replace(op("mm", X, X), name="Aten.mm.0.forward")
+    assert _between([maker, changed], [maker, op("mm", off(0.1), off(0.1))]) == "between"
+    nearly = [op("mul", X.bfloat16(), W), op("mul", off(5e-3).bfloat16(), W)]
+    found = _between([nearly[0], op("mm", X, X)], [nearly[1], op("mm", X, off(5e-3).bfloat16().float())])
+    assert found != "between"
+
+
+def _between(left: list[Call], right: list[Call]) -> str:
+    for calls in (left, right):
+        given = calls[1].inputs["0"]
+        calls[1] = replace(calls[1], inputs={"0": replace(given, maker=calls[0].name)})
+    first = compared(left, right).first
+    assert first is not None
+    return first.kind
 
 
 @pytest.mark.parametrize(

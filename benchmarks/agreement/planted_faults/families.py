@@ -20,12 +20,12 @@ _SEQ2SEQ: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _qwen3_moe(t: Any) -> nn.Module:
+def _qwen3_moe(t: Any) -> Any:
     experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "norm_topk_prob": True}
     return t.Qwen3MoeForCausalLM(t.Qwen3MoeConfig(**_TEXT, num_key_value_heads=2, head_dim=8, **experts))
 
 
-def _deepseek_v3(t: Any) -> nn.Module:
+def _deepseek_v3(t: Any) -> Any:
     experts = {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "n_shared_experts": 1}
     heads = {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8}
     sizes = {**experts, **heads, "moe_intermediate_size": 16, "first_k_dense_replace": 1, "num_key_value_heads": 4}
@@ -41,39 +41,39 @@ class Codec(nn.Module):
         model = t.EncodecModel(t.EncodecConfig(**sizes, upsampling_ratios=[4, 2], num_lstm_layers=2))
         self.encoder, self.decoder = model.encoder, model.decoder
 
-    def forward(self, wave: Tensor) -> Tensor:
+    def forward(self, wave: Tensor) -> Any:
         return functional.l1_loss(self.decoder(self.encoder(wave))[..., : wave.shape[-1]], wave)
 
 
-def _mamba(t: Any) -> nn.Module:
+def _mamba(t: Any) -> Any:
     return t.MambaForCausalLM(t.MambaConfig(vocab_size=96, hidden_size=32, state_size=4, num_hidden_layers=2))
 
 
-def _mamba2(t: Any) -> nn.Module:
+def _mamba2(t: Any) -> Any:
     sizes = {"num_heads": 4, "head_dim": 16, "n_groups": 1, "chunk_size": 4, "state_size": 4, "expand": 2}
     return t.Mamba2ForCausalLM(t.Mamba2Config(vocab_size=96, hidden_size=32, num_hidden_layers=2, **sizes))
 
 
-def _convnext(t: Any) -> nn.Module:
+def _convnext(t: Any) -> Any:
     sizes = {"hidden_sizes": [16, 32], "depths": [1, 2], "num_stages": 2, "patch_size": 2, "num_labels": 10}
     return t.ConvNextForImageClassification(t.ConvNextConfig(**sizes, layer_scale_init_value=0.1))
 
 
-def _bart(t: Any) -> nn.Module:
+def _bart(t: Any) -> Any:
     return t.BartForConditionalGeneration(t.BartConfig(**_SEQ2SEQ, max_position_embeddings=32))
 
 
-def _whisper(t: Any) -> nn.Module:
+def _whisper(t: Any) -> Any:
     sizes = {"num_mel_bins": 8, "max_source_positions": 12, "max_target_positions": 16}
     return t.WhisperForConditionalGeneration(t.WhisperConfig(**_SEQ2SEQ, **sizes))
 
 
-def _gemma2(t: Any) -> nn.Module:
+def _gemma2(t: Any) -> Any:
     sizes = {"num_key_value_heads": 2, "head_dim": 8, "sliding_window": 4}
     return t.Gemma2ForCausalLM(t.Gemma2Config(**_TEXT, **sizes)).bfloat16()
 
 
-def _swin(t: Any) -> nn.Module:
+def _swin(t: Any) -> Any:
     sizes = {"image_size": 16, "patch_size": 2, "embed_dim": 16, "depths": [2], "num_heads": [2], "window_size": 4}
     config = t.SwinConfig(**sizes, num_labels=10, drop_path_rate=0.0, attn_implementation="eager")
     model = t.SwinForImageClassification(config)
@@ -83,7 +83,7 @@ def _swin(t: Any) -> nn.Module:
     return model
 
 
-def _wav2vec2(t: Any) -> nn.Module:
+def _wav2vec2(t: Any) -> Any:
     sizes = {"conv_dim": (16, 16), "conv_kernel": (4, 4), "conv_stride": (2, 2), "num_conv_pos_embeddings": 8}
     off = dict.fromkeys(
         ("hidden_dropout", "activation_dropout", "attention_dropout", "feat_proj_dropout", "layerdrop"), 0.0
@@ -92,13 +92,13 @@ def _wav2vec2(t: Any) -> nn.Module:
     return t.Wav2Vec2ForCTC(t.Wav2Vec2Config(**_TEXT, **sizes, **off, num_conv_pos_embedding_groups=4))
 
 
-def _deberta(t: Any) -> nn.Module:
+def _deberta(t: Any) -> Any:
     off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     sizes = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "max_position_embeddings": 32}
     return t.DebertaV2ForMaskedLM(t.DebertaV2Config(**{**_TEXT, "attn_implementation": None}, **off, **sizes))
 
 
-def _bloom(t: Any) -> nn.Module:
+def _bloom(t: Any) -> Any:
     off = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
     return t.BloomForCausalLM(t.BloomConfig(vocab_size=96, hidden_size=32, n_layer=2, n_head=4, **off))
 
@@ -111,7 +111,7 @@ class Clip(nn.Module):
         config = t.CLIPConfig(text_config=text, vision_config=image, projection_dim=16, attn_implementation="eager")
         self.clip = t.CLIPModel(config)
 
-    def forward(self, **batch: Tensor) -> Tensor:
+    def forward(self, **batch: Tensor) -> Any:
         return self.clip(**batch, return_loss=True).loss
 
 
@@ -120,7 +120,7 @@ class Denoiser(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        from diffusers import UNet2DModel
+        from diffusers import UNet2DModel  # type: ignore[import-not-found]
 
         blocks = {
             "down_block_types": ("DownBlock2D", "AttnDownBlock2D"),
@@ -143,17 +143,17 @@ class ImageCodec(nn.Module):
         blocks = {"down_block_types": ("DownEncoderBlock2D",) * 2, "up_block_types": ("UpDecoderBlock2D",) * 2}
         self.vae = AutoencoderKL(**blocks, block_out_channels=(16, 32), norm_num_groups=8, sample_size=16)
 
-    def forward(self, pixels: Tensor) -> Tensor:
+    def forward(self, pixels: Tensor) -> Any:
         latent = self.vae.encode(pixels).latent_dist
         return functional.mse_loss(self.vae.decode(latent.mode()).sample, pixels) + 1e-3 * latent.kl().mean()
 
 
-_TRANSFORMERS: dict[str, Callable[[Any], nn.Module]] = {
+_TRANSFORMERS: dict[str, Callable[[Any], Any]] = {
     "qwen3moe": _qwen3_moe, "deepseek": _deepseek_v3, "encodec": Codec, "mamba": _mamba, "mamba2": _mamba2,
     "convnext": _convnext, "bart": _bart, "whisper": _whisper, "gemma2": _gemma2, "swin": _swin,
     "wav2vec2": _wav2vec2, "deberta": _deberta, "bloom": _bloom, "clip": Clip,
 }  # fmt: skip
-_DIFFUSERS: dict[str, Callable[[], nn.Module]] = {"denoiser": Denoiser, "image codec": ImageCodec}
+_DIFFUSERS: dict[str, Callable[[], Any]] = {"denoiser": Denoiser, "image codec": ImageCodec}
 FAMILIES = {*_TRANSFORMERS, *_DIFFUSERS}
 
 

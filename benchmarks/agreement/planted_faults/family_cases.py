@@ -124,7 +124,7 @@ def transposed_index(run: Run) -> None:
 
 def scaled_gradient(run: Run) -> None:
     def hook(module: nn.Module, given: Any, output: Tensor) -> None:
-        output.register_hook(lambda gradient: gradient * 0.1)
+        output.register_hook(lambda gradient: gradient * 0.1)  # type: ignore[no-untyped-call]
 
     run.model.wav2vec2.feature_extractor.register_forward_hook(hook)
 

@@ -83,7 +83,7 @@ def _renamed(path: str, rename: Mapping[str, str]) -> str:
 
 
 def _group(call: Call) -> Hashable:
-    return call.kind, call.phase, call.path, call.op if call.kind == "optimizer" else ""
+    return call.kind, call.phase, call.path
 
 
 def _match(left: Sequence[Call], right: Sequence[Call], mine: list[int], other: list[int]) -> Iterator[tuple[int, int]]:

@@ -64,9 +64,15 @@ def bisect(
     closer = look(f"operators of {only or 'the whole model'}", RecordOptions("", "ops", step, only=only))
     if closer.first is None:
         return Bisection(comparison, tuple(looks))
-    inner = closer.first.row.path or only
+    inner = closer.first.path or only
     last = look(f"tensors of {inner or 'the whole model'}", RecordOptions("", "ops", step, tensors=True, only=inner))
-    return Bisection(last if last.first else closer, tuple(looks))
+    return Bisection(last if _names_the_same(last, closer) else closer, tuple(looks))
+
+
+def _names_the_same(last: Comparison, closer: Comparison) -> bool:
+    """Whether the closest look, which has fewer rows, still shows the difference that was found before it."""
+    first, found = last.first, closer.first
+    return first is not None and found is not None and (first.kind, first.what) == (found.kind, found.what)
 
 
 def record(command: Sequence[str], environment: Mapping[str, str], options: RecordOptions, auto: bool) -> None:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from npukit.errors import NpukitError
 from npukit.precision.align import align
 from npukit.precision.causes import causes_of
 from npukit.precision.dump import Call, Dump, Value
-from npukit.precision.judge import Judged, draws, judge
+from npukit.precision.environments import recorded_environment
+from npukit.precision.explaining import Explanation, explain, inserted, place_of
+from npukit.precision.judge import Judged, draws, errors, judge, optimizer_settings
+from npukit.precision.losses import losses_of
+from npukit.precision.one_sided import OneSidedGradients
+from npukit.precision.provenance import SIDES, Provenance
 from npukit.precision.reading.find import find_dumps, read
 from npukit.precision.replay import replay
-from npukit.precision.result import Comparison, Divergence, Kind, Outcome, Row
-
-_Seen = tuple[Call, Outcome]
-_FRAME = re.compile(r"File (?P<file>.+), line (?P<line>\d+), in (?P<name>[^,]+)")
+from npukit.precision.result import Comparison, Divergence, Loss, Outcome, Row
+from npukit.precision.tolerance import ROUNDINGS, unit
 
 
 def compare(left: Path, right: Path, rename: Mapping[str, str] | None = None, exact: bool = False) -> Comparison:
@@ -35,21 +37,28 @@ def compare(left: Path, right: Path, rename: Mapping[str, str] | None = None, ex
         )
     rows: list[Row] = []
     renames: dict[str, str] = {}
+    losses: list[Loss] = []
+    notes: list[str] = []
     first: Divergence | None = None
     for step, rank in both:
         dumps = read(ours[step, rank], step), read(theirs[step, rank], step)
         compared = compare_dumps(*dumps, rename, step, rank, exact)
         rows += compared.rows
         renames.update(compared.renames)
+        losses += compared.losses
+        notes += compared.notes
         first = first or compared.first
     counts = Counter(row.outcome.value for row in rows)
     if not counts[Outcome.same.value] + counts[Outcome.differs.value]:
         raise NpukitError(f"{left} and {right} have no row in common: are they dumps of the same model and level?")
-    notes = [
+    if first:
+        environments = recorded_environment(left), recorded_environment(right)
+        first = dataclasses.replace(first, causes=causes_of(first, environments))
+    notes += [
         f"step {step}, rank {rank} is only in {left if (step, rank) in ours else right}"
         for step, rank in sorted(ours.keys() ^ theirs.keys())
     ]
-    return Comparison(str(left), str(right), first, dict(counts), renames, tuple(notes), tuple(rows))
+    return Comparison(str(left), str(right), first, dict(counts), renames, tuple(notes), tuple(rows), tuple(losses))
 
 
 def compare_dumps(
@@ -70,15 +79,14 @@ def compare_dumps(
         (value.norm or 0.0 for call in left.calls if call.kind == "gradients" for value in call.outputs.values()),
         default=0.0,
     )
-    walk = _Walk(step, rank, largest, exact)
+    walk = _Walk(left, right, step, rank, largest, exact)
     rows = tuple(walk.row(one, other) for one, other in aligned.pairs)
     counts = Counter(row.outcome.value for row in rows)
-    first = walk.first
-    if first:
-        one, other = walk.suspects
-        replayed = replay(one, other) if one and other else None
-        first = dataclasses.replace(first, causes=causes_of(first, walk.suspects), replay=replayed)
-    return Comparison(str(left.file), str(right.file), first, dict(counts), aligned.renames, (), rows)
+    first = walk.end()
+    return Comparison(
+        str(left.file), str(right.file), first, dict(counts), aligned.renames, tuple(walk.notes(first)), rows,
+        losses_of(left, right, step, rank),
+    )  # fmt: skip
 
 
 def _list(dumps: Mapping[tuple[int, int], Path]) -> str:
@@ -89,42 +97,122 @@ def _list(dumps: Mapping[tuple[int, int], Path]) -> str:
 class _Walk:
     """Judges pairs in their order, and remembers what became of each."""
 
-    def __init__(self, step: int, rank: int, largest_gradient: float, exact: bool = False) -> None:
-        self.first: Divergence | None = None
-        self.suspects: tuple[Call | None, Call | None] = (None, None)
+    def __init__(
+        self, left: Dump, right: Dump, step: int, rank: int, largest_gradient: float, exact: bool = False
+    ) -> None:
         self._step, self._rank, self._largest_gradient, self._exact = step, rank, largest_gradient, exact
-        self._seen: tuple[dict[str, _Seen], dict[str, _Seen]] = ({}, {})  # by row, and by hash of what it made
+        self._origins = Provenance(left.calls, right.calls)
+        self._gradients = OneSidedGradients()
         self._gradients_differ = False  # at all, be it by rounding
         self._noise: set[tuple[str, str]] = set()  # hashes, and rows that made nothing else
+        self._first: Divergence | None = None
+        self._small: Divergence | None = None  # what one run computes more, with an effect of the size of rounding
+        self._draws: tuple[str, Call] | None = None  # random numbers that only one run draws
+        self._types: Counter[tuple[str, ...]] = Counter()  # of forward results, where they are not the same
+        self._results = 0  # of forward calls, in floating point
+        self._optimizers: list[str] = []  # settings that are not the same, in words
 
     def row(self, left: Call | None, right: Call | None) -> Row:
+        """Judge a pair."""
         call = left or right
         assert call is not None
         names = (left.name if left else "", right.name if right else "")
         row = Row(Outcome.unknown, call.title, *names, call.phase, call.path, self._step, self._rank)
         if left is None or right is None:
-            outcome = Outcome.only_left if left else Outcome.only_right
-            row = dataclasses.replace(row, outcome=outcome)
+            row = dataclasses.replace(row, outcome=Outcome.only_left if left else Outcome.only_right)
+            self._note_alone(row, call)
         else:
-            judged = judge(left, right, self._largest_gradient, self._is_noise, self._exact, self._gradients_differ)
-            self._gradients_differ |= left.kind == "gradients" and bool(judged.error)
-            self._remember_noise(left, right, judged)
-            row = dataclasses.replace(
-                row,
-                outcome=judged.outcome,
-                error=judged.error,
-                inherited=judged.allowed.inherited if judged.allowed else None,
-                allowed=judged.allowed.total if judged.allowed else None,
-                details=(*judged.settings, *judged.dtypes, *([judged.nonfinite] if judged.nonfinite else [])),
-            )
-            if judged.outcome is Outcome.differs and self.first is None:
-                self.first = self._divergence(row, left, right, judged)
-                self.suspects = left, right
-        for seen, side in zip(self._seen, (left, right), strict=True):
-            if side:
-                seen[side.name] = side, row.outcome
-                seen.update({value.hash: (side, row.outcome) for value in side.outputs.values() if value.hash})
+            row = self._pair(row, left, right)
+        for side, call in enumerate((left, right)):
+            if call:
+                self._origins.add(side, call, row.outcome)
         return row
+
+    def end(self) -> Divergence | None:
+        """The first difference, once all pairs have been judged."""
+        first = self._first
+        if not self._exact and (first is None or first.row.phase != "forward"):
+            first = self._gradients.divergence() or first
+        if first and first.kind == "dtype":
+            first = dataclasses.replace(first, what=self._type_sentence(first))
+        if first and first.row.phase == "optimizer" and first.row.left.startswith("Aten.") and self._optimizers:
+            first = dataclasses.replace(first, kind="argument", what=f"{first.what} {self._optimizers[0]}")
+        return first
+
+    def notes(self, first: Divergence | None) -> list[str]:
+        """What is no difference, and yet not the same."""
+        small = self._small if self._small and self._small is not first else None
+        return [f"the effect is no larger than rounding: {small.what.rstrip('.')}"] if small else []
+
+    def _note_alone(self, row: Row, call: Call) -> None:
+        side = SIDES[row.outcome is Outcome.only_right]
+        self._gradients.alone(row, call)
+        if draws(call) and self._draws is None:
+            self._draws = side, call
+
+    def _pair(self, row: Row, left: Call, right: Call) -> Row:
+        judged = judge(
+            left, right, self._largest_gradient, self._is_noise, self._exact, self._gradients_differ,
+            self._origins.is_unused,
+        )  # fmt: skip
+        self._gradients_differ |= left.kind == "gradients" and bool(judged.error)
+        self._remember_noise(left, right, judged)
+        self._gradients.pair(left, right)
+        if judged.computed_in:
+            self._results += 1
+            self._types[judged.computed_in] += len(set(judged.computed_in)) > 1
+        if left.kind == "optimizer":
+            settings = "; ".join(optimizer_settings(left, right))
+            self._optimizers += [f"{left.title} is called with other settings: {settings}."] if settings else []
+        row = dataclasses.replace(
+            row,
+            outcome=judged.outcome,
+            error=judged.error,
+            inherited=judged.allowed.inherited if judged.allowed else None,
+            allowed=judged.allowed.total if judged.allowed else None,
+            details=(*judged.settings, *judged.dtypes, *([judged.nonfinite] if judged.nonfinite else [])),
+        )
+        if self._first is None and (divergence := self._divergence(row, left, right, judged)):
+            self._first = divergence
+            return divergence.row if divergence.row.left == row.left else row
+        return row
+
+    def _divergence(self, row: Row, left: Call, right: Call, judged: Judged) -> Divergence | None:
+        more = None if self._exact or judged.bad_inputs else self._more(row, left, right)
+        if judged.outcome is not Outcome.differs:
+            return more
+        explanation = explain(left, right, judged, self._origins)
+        if self._small and explanation.kind in ("operator", "drift") and judged.allowed and judged.allowed.inherited:
+            return self._small  # the only thing known to be not the same before
+        if explanation.kind == "random" and self._draws:
+            side, call = self._draws
+            where = f" ({place})" if (place := place_of(call.stack)) else ""
+            before = f"{explanation.what} Before it, only the {side} run draws random numbers: {call.title}{where}."
+            explanation = dataclasses.replace(explanation, what=before)
+        return _diverge(row, left, right, explanation)
+
+    def _more(self, row: Row, left: Call, right: Call) -> Divergence | None:
+        """What one run computes more before this call, where its effect is larger than rounding."""
+        for place, difference in errors(left.inputs, right.inputs):
+            explanation = inserted(left, right, place, self._origins) if difference else None
+            if explanation:
+                divergence = _diverge(dataclasses.replace(row, outcome=Outcome.differs), left, right, explanation)
+                if difference > ROUNDINGS * unit([left.inputs[place], right.inputs[place]]):
+                    return divergence
+                self._small = self._small or divergence
+        return None
+
+    def _type_sentence(self, first: Divergence) -> str:
+        (left, right), count = self._types.most_common(1)[0] if self._types else (("", ""), 0)
+        types = f"{left} on the left, {right} on the right"
+        share = count / max(1, self._results)
+        if share > 1 / 3:
+            of = f"{count:,} of {self._results:,} forward calls, from {first.row.title} on"
+            return f"The whole run is computed in another type: {types} ({of})."
+        if share > 0.1:
+            of = f"{count:,} of {self._results:,} forward calls"
+            return f"{first.row.title} is the first of {of} that are computed in another type: {types}."
+        return first.what
 
     def _is_noise(self, left: Value, right: Value) -> bool:
         if left.hash and (left.hash, right.hash) in self._noise:
@@ -136,111 +224,9 @@ class _Walk:
         if len(judged.noise) == len(left.outputs) > 0:
             self._noise.add((left.name, right.name))
 
-    def _divergence(self, row: Row, left: Call, right: Call, judged: Judged) -> Divergence:
-        kind, what = self._explain(left, right, judged)
-        return Divergence(kind, row, what, place_of(left.stack), place_of(right.stack), left.stack or right.stack)
 
-    def _explain(self, left: Call, right: Call, judged: Judged) -> tuple[Kind, str]:
-        if judged.bad_inputs:
-            return self._explain_input(left, right, judged.bad_inputs[0])
-        output = f"output {judged.worst}" if judged.worst[:1].isdigit() else judged.worst
-        size = f"by {judged.error:.2g} relative" if judged.error not in (None, float("inf")) else "in kind"
-        title = left.title
-        if left.kind == "module" and judged.worst in right.outputs:
-            makers = self._makers(left.outputs[judged.worst], right.outputs[judged.worst])
-            if alone := _made_alone(makers):
-                return "missing", f"{output} of {title} differs: {alone}."
-        if judged.nonfinite:
-            return "nonfinite", f"{title} returns {judged.nonfinite}, from inputs that agree."
-        if judged.dtypes:
-            return "dtype", f"{title} is computed in another type: {judged.dtypes[0]}."
-        if draws(left):
-            return "random", f"{title} draws other random numbers on each side."
-        if judged.settings:
-            return "argument", f"{title} is called with other settings: {'; '.join(judged.settings)}."
-        if judged.error == float("inf"):
-            return "shape", f"{title}: {output} has other shapes or values on each side, from inputs that agree."
-        if left.kind == "gradients":
-            return "operator", f"{title}: {judged.worst} differs {size}{self._last_writers(left, right, judged.worst)}."
-        allowed = judged.allowed
-        if allowed is None or not allowed.is_grown:
-            return "operator", f"{title}: {'inputs agree, ' if left.inputs else ''}{output} differs {size}."
-        if judged.error is not None and judged.error <= 16 * allowed.inherited:
-            return (
-                "drift",
-                f"The error grew gradually and exceeds what rounding explains at {title}; no single call is to blame.",
-            )
-        return "operator", f"{title}: inputs agree within {allowed.inherited:.2g}, {output} differs {size}."
-
-    def _last_writers(self, left: Call, right: Call, place: str) -> str:
-        """Who wrote to an output last, where that is not the same on both sides."""
-        makers = [seen.get(call.outputs[place].maker) for seen, call in zip(self._seen, (left, right), strict=True)]
-        names = [call.outputs[place].maker.rsplit(".", 2)[0] for call in (left, right)]
-        if names[0] == names[1] or not all(names):
-            return ""
-        titles = [maker[0].title if maker else name for maker, name in zip(makers, names, strict=True)]
-        return f"; it was written last by {titles[0]} on the left and by {titles[1]} on the right"
-
-    def _makers(self, *values: Value) -> list[_Seen | None]:
-        """Who made a tensor in the left run, and in the right."""
-        return [_maker(seen, value) for seen, value in zip(self._seen, values, strict=True)]
-
-    def _explain_input(self, left: Call, right: Call, place: str) -> tuple[Kind, str]:
-        title = f"input {place}" if place[:1].isdigit() else place
-        makers = self._makers(left.inputs[place], right.inputs[place])
-        if alone := _made_alone(makers):
-            return "missing", f"{title} of {left.title} differs: {alone}."
-        maker = makers[0] or makers[1]
-        if maker is None:
-            return self._explain_source(left, place, title)
-        return "between", (
-            f"{title} of {left.title} differs although {maker[0].title}, which made it, agreed: something between them "
-            "changed it (a copy, a missing synchronisation, or code outside torch)."
-        )
-
-    def _explain_source(self, left: Call, place: str, title: str) -> tuple[Kind, str]:
-        if place.startswith("parameters."):
-            return "source", f"{title} of {left.title} already differs: the weights are not the same on both sides."
-        if left.kind == "module" and left.phase == "backward":
-            return "outside", (
-                f"The gradient that reaches {left.title} already differs: the loss, or other code outside of modules "
-                "that uses its output, is not the same. Capture with --level ops to see it."
-            )
-        if left.kind == "module" and left.path:
-            return "outside", (
-                f"{title} of {left.title} already differs, and no module made it: code between modules did. "
-                "Capture with --level ops to see it."
-            )
-        return "source", f"{title} of {left.title} already differs, and no recorded call made it: the data differ."
-
-
-def _maker(seen: Mapping[str, _Seen], value: Value) -> _Seen | None:
-    """The call that computed a tensor; what only copied it, as to another device, is passed over."""
-    maker = seen.get(value.maker) or seen.get(value.hash)
-    while maker and "copy" in maker[0].op and value.hash:
-        source = next((given for given in maker[0].inputs.values() if given.hash == value.hash), None)
-        if source is None:
-            break
-        maker = seen.get(source.maker)
-    return maker
-
-
-def _made_alone(makers: Sequence[_Seen | None]) -> str:
-    """That a tensor was made by a call of one run alone, in words; empty where it was not."""
-    for maker, side in zip(makers, ("left", "right"), strict=True):
-        if maker and maker[1] in (Outcome.only_left, Outcome.only_right):
-            place = place_of(maker[0].stack)
-            return f"it comes from {maker[0].title}, which ran on the {side} only{f' ({place})' if place else ''}"
-    return ""
-
-
-def place_of(stack: Sequence[str]) -> str:
-    """The innermost line of a stack that is not in an installed package, else the innermost.
-
-    >>> place_of(["File /a/site-packages/x.py, line 1, in f, \\n y", "File train.py, line 7, in main, \\n z"])
-    'train.py:7'
-    """
-    frames = [match for frame in stack if (match := _FRAME.match(frame))]
-    own = [match for match in frames if "site-packages" not in match["file"] and "dist-packages" not in match["file"]]
-    chosen = next(iter(own or frames), None)
-    return f"{chosen['file']}:{chosen['line']}" if chosen else ""
+def _diverge(row: Row, left: Call, right: Call, explanation: Explanation) -> Divergence:
+    return Divergence(
+        explanation.kind, row, explanation.what, explanation.path, place_of(left.stack), place_of(right.stack),
+        left.stack or right.stack, calls=(left, right), replay=replay(left, right),
+    )  # fmt: skip

@@ -25,6 +25,7 @@ class Value:
     hash: str = ""
     sketch: tuple[float, ...] = ()
     maker: str = ""  # the row that made it, where that is known
+    requires_grad: bool | None = None  # None where the dump does not say
     file: Path | None = None  # the tensor itself
     scalar: bool | int | float | str | None = None
 

@@ -62,6 +62,20 @@ def compare_environments(left: Path, right: Path) -> EnvironmentComparison:
     return EnvironmentComparison(str(left), str(right), tuple(differences))
 
 
+def recorded_environment(dump: Path) -> dict[str, Any]:
+    """Torch's switches and the accelerator of the run that wrote a dump, or a part of it; empty where nobody knows.
+
+    >>> recorded_environment(Path("npu/step0"))["npu.conv.allow_hf32"]
+    True
+    """
+    file = next((folder / FILE for folder in (dump, *dump.absolute().parents[:3]) if (folder / FILE).is_file()), None)
+    content = load(file) if file else {}
+    machine, switches = (content.get(section) for section in ("machine", "switches"))
+    if not isinstance(machine, dict) or not isinstance(switches, dict):
+        return {}
+    return {**switches, "accelerator": machine.get("accelerator")}
+
+
 @functools.cache
 def _rows() -> tuple[dict[str, str], ...]:
     return tuple(yaml.safe_load(Path(__file__).with_name("settings.yaml").read_text(encoding="utf-8")))

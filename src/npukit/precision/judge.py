@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from npukit.precision.dump import Call, Value
 from npukit.precision.result import Outcome
 from npukit.precision.tolerance import OPTIMIZER_GROWTH, Allowance, allowance, ceiling, coherent, error, unit
+from npukit.report.report import few
 
 _DRAWS = ("rand", "normal", "bernoulli", "dropout", "multinomial", "exponential", "uniform", "poisson", "philox")
-_PLACES = ("device", "pin_memory", "layout", "generator", "memory_format", "non_blocking", "dtype", "foreach", "fused")
+_PLACES = ("device", "pin_memory", "layout", "generator", "memory_format", "non_blocking", "dtype")
+_IMPLEMENTATION = ("foreach", "fused", "capturable", "differentiable", "initial_lr")  # of optimizers
 _DEFAULT = Value()
 _SAME_SETTING = 1e-4  # settings that were computed, such as a clipping factor, carry rounding too
 
@@ -29,9 +32,11 @@ class Judged:
     bad_inputs: tuple[str, ...] = ()  # inputs that already differ
     nonfinite: str = ""
     noise: tuple[str, ...] = ()  # outputs that differ, but are nothing but rounding
+    computed_in: tuple[str, ...] = ()  # the types of the first result of a forward call on both sides
 
 
 Accepted = Callable[[Value, Value], bool]
+Unused = Callable[[Call, str, Call], bool]
 
 
 def judge(
@@ -41,11 +46,13 @@ def judge(
     is_noise: Accepted = lambda left, right: False,
     exact: bool = False,
     gradients_differ: bool = False,
+    is_unused: Unused = lambda left, place, right: False,
 ) -> Judged:
     """Compare two calls that belong together.
 
     `is_noise` tells of two tensors whether they were found to be nothing but rounding, of whatever size. With `exact`
-    every bit counts. An optimizer's step is judged less strictly where `gradients_differ` at all.
+    every bit counts. An optimizer's step is judged less strictly where `gradients_differ` at all. `is_unused` tells of
+    an output whether nothing reads it in either run: then it is no result.
 
     >>> judge(call, call).outcome
     <Outcome.same: 'same'>
@@ -64,12 +71,12 @@ def judge(
     floats = {place: e for place, e in inputs.items() if left.inputs[place].is_float and place not in noise}
     inherited = max((e for e in floats.values() if math.isfinite(e)), default=0.0)
     allowed = allowance(left, right, inherited)
-    settings = tuple(_settings(left.inputs, right.inputs)) if left.op == right.op else ()
+    settings = tuple((optimizer_settings if left.kind == "optimizer" else _settings)(left, right))
     judged = {
         place: difference
         for place, difference in outputs.items()
         # An index that changes because a value was rounded is no error of its own.
-        if left.outputs[place].is_float or not any(inputs.values())
+        if (left.outputs[place].is_float or not any(inputs.values())) and (exact or not is_unused(left, place, right))
     }
     dtypes = tuple(_dtypes(left.outputs, right.outputs))
     if shapes_differ:
@@ -96,10 +103,15 @@ def judge(
         if not exact and excess[place] <= 1 and _is_bad(one, other, difference):
             noise_out.append(place)
     worst = max(excess, key=lambda place: excess[place])
-    outcome = Outcome.differs if excess[worst] > 1 or bad else Outcome.same
+    agree = excess[worst] <= 1
+    if agree and left.kind == "module":  # a mask of another kind or shape, from which the same was computed
+        bad = tuple(place for place in bad if math.isfinite(inputs[place]))
+    computed_in = _computed_in(left, right)
+    stated = settings if left.kind == "optimizer" else len(set(computed_in)) > 1
+    outcome = Outcome.same if agree and not bad and not stated else Outcome.differs
     return Judged(
         outcome, judged[worst], allowances[worst], settings, dtypes, worst, bad,
-        _nonfinite(left.outputs[worst], right.outputs[worst]), tuple(noise_out),
+        _nonfinite(left.outputs[worst], right.outputs[worst]), tuple(noise_out), computed_in,
     )  # fmt: skip
 
 
@@ -123,6 +135,14 @@ def _dtypes(left: Mapping[str, Value], right: Mapping[str, Value]) -> Iterator[s
         other = right.get(place)
         if other is not None and value.is_tensor and value.dtype != other.dtype:
             yield f"{_place('output', place)} is {value.dtype} on the left, {other.dtype} on the right"
+
+
+def _computed_in(left: Call, right: Call) -> tuple[str, ...]:
+    """The types of the first result of both calls, of the same forward operator or module."""
+    types = [call.outputs[place].dtype for call in (left, right) for place in list(call.outputs)[:1]]
+    are_floats = all(value.is_float for call in (left, right) for value in list(call.outputs.values())[:1])
+    alike = left.op == right.op and left.kind in ("op", "module") and left.phase == "forward"
+    return tuple(types) if alike and are_floats else ()
 
 
 def _shape_differs(value: Value, other: Value | None) -> bool:
@@ -154,8 +174,27 @@ def _excess(
     return max(difference / total, systematic)
 
 
-def _settings(left: Mapping[str, Value], right: Mapping[str, Value]) -> Iterator[str]:
+def optimizer_settings(left: Call, right: Call) -> Iterator[str]:
+    """Settings of an optimizer that differ, in words, with the parameters for which they do."""
+    names = [name for name in left.outputs if name in right.outputs]
+    apart: dict[tuple[str, object, object], list[str]] = defaultdict(list)
+    for setting in dict.fromkeys(place.partition(" of ")[0] for place in left.inputs):
+        if setting.partition(".")[0] in _IMPLEMENTATION:
+            continue
+        for name in names:
+            one, other = (call.inputs.get(f"{setting} of {name}", call.inputs.get(setting)) for call in (left, right))
+            if one is not None and other is not None and not _alike(one, other):
+                apart[setting, one.scalar, other.scalar].append(name)
+    for (setting, value, other_value), members in apart.items():
+        whose = "" if len(members) == len(names) else f" of {few(members)}"
+        yield f"{setting}{whose} is {value} on the left, {other_value} on the right"
+
+
+def _settings(left_call: Call, right_call: Call) -> Iterator[str]:
     """Arguments that differ, in words; one that has its default value is not in a dump."""
+    if left_call.op != right_call.op:
+        return
+    left, right = left_call.inputs, right_call.inputs
     for place in dict.fromkeys([*left, *right]):
         value, other = left.get(place, _DEFAULT), right.get(place, _DEFAULT)
         if not (value.is_tensor or other.is_tensor or place.split(".")[0] in _PLACES or _alike(value, other)):

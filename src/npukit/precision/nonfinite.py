@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from npukit.precision.comparing import place_of
 from npukit.precision.dump import Call, Value
+from npukit.precision.explaining import place_of
 from npukit.precision.reading.find import find_dumps, read
 
 # They write Inf because they are told to, as masks of attention are made.

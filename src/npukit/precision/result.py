@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from typing import Any, Literal
 
+from npukit.precision.dump import Call
+
 
 class Outcome(str, Enum):
     """What became of a row; nothing else counts as compared but the first two."""
@@ -33,6 +35,7 @@ Kind = Literal[
     "outside",  # code between modules, at level modules
     "between",  # what came out of the producer agreed, what went into the consumer does not
     "missing",  # the producer ran on one side only
+    "gradient",  # only one run computes the gradient of something that both have
     "drift",  # no single call: the error grew step by step
 ]
 
@@ -66,8 +69,18 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Loss:
+    """What a step of both runs began its backward pass from."""
+
+    step: int
+    rank: int
+    left: float
+    right: float
+
+
+@dataclass(frozen=True)
 class Cause:
-    """A known reason for such a difference."""
+    """What the records show to be the reason for a difference."""
 
     code: str
     text: str
@@ -91,11 +104,13 @@ class Divergence:
     kind: Kind
     row: Row
     what: str  # in a sentence
+    path: str = ""  # the module that holds all calls that the sentence names
     place: str = ""  # the line of code in the left run, where it is known
     right_place: str = ""
     stack: tuple[str, ...] = ()
     causes: tuple[Cause, ...] = ()
     replay: Replay | None = None  # where the dumps have tensors
+    calls: tuple[Call, Call] | None = field(default=None, repr=False)  # of the row
 
 
 @dataclass(frozen=True)
@@ -109,6 +124,7 @@ class Comparison:
     renames: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     rows: tuple[Row, ...] = ()
+    losses: tuple[Loss, ...] = ()
 
     @property
     def verdict(self) -> Literal["same", "different", "too little in common"]:
@@ -143,7 +159,7 @@ class Comparison:
 def plain(value: Any) -> Any:
     """A result as lists, maps, numbers and text that any JSON parser takes."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.repr}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

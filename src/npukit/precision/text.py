@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from npukit.precision.bisect import Bisection
@@ -11,7 +11,7 @@ from npukit.precision.determinism import DeterminismCheck
 from npukit.precision.environments import EnvironmentComparison
 from npukit.precision.kernels import KernelsCheck
 from npukit.precision.ranks import RanksComparison
-from npukit.precision.result import Comparison, Divergence, Outcome, Replay, Row
+from npukit.precision.result import Comparison, Divergence, Loss, Outcome, Replay, Row
 from npukit.precision.weights import WeightsComparison
 from npukit.report.language import translated
 from npukit.report.terminal import printable_line
@@ -26,6 +26,8 @@ def _compare(comparison: Comparison) -> Iterator[str]:
     yield f"{padded(translated('left'), 6)} {comparison.left}"
     yield f"{padded(translated('right'), 6)} {comparison.right}"
     yield ""
+    if comparison.losses:
+        yield _losses(comparison.losses)
     verdict = {"same": "Same" if comparison.coverage == 1 else "Same where compared"}.get(
         comparison.verdict, comparison.verdict.capitalize()
     )
@@ -53,6 +55,13 @@ def _compare(comparison: Comparison) -> Iterator[str]:
         yield from _table([row for row in comparison.rows if row.outcome is Outcome.differs][:_MOST])
 
 
+def _losses(losses: Sequence[Loss]) -> str:
+    apart = next((loss for loss in losses if loss.left != loss.right), None)
+    if apart is None:
+        return f"Losses: the same in {len(losses):,} steps, {losses[0].left:.7g} at first."
+    return f"Losses: {apart.left:.7g} on the left, {apart.right:.7g} on the right at step {apart.step}."
+
+
 def _first(first: Divergence) -> Iterator[str]:
     row = first.row
     yield f"First difference, step {row.step}, rank {row.rank}: {first.what}"
@@ -68,7 +77,7 @@ def _first(first: Divergence) -> Iterator[str]:
     if first.replay:
         yield _labelled("replayed", _replay(first.replay))
     for cause in first.causes:
-        yield _labelled("likely", cause.text)
+        yield _labelled("cause", cause.text)
         yield _labelled("try", cause.remedy)
 
 

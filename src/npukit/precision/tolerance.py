@@ -11,6 +11,7 @@ it may pass on: the error of its inputs, grown by a factor, but never more than 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -32,8 +33,10 @@ _CEILING = {
     "float8_e4m3fn": 0.2,
     "float8_e5m2": 0.4,
 }
+LARGEST = {"float64": sys.float_info.max, "float32": (2 - 2**-23) * 2.0**127, "float16": 65504.0}
+LARGEST |= {"bfloat16": (2 - 2**-7) * 2.0**127}
 _SMALLEST = 1e-12  # of tensors that differ in a bit, where a sketch is too coarse to tell
-_ROUNDINGS = 4.0  # how many units an operator's own rounding may make
+ROUNDINGS = 4.0  # how many units an operator's own rounding may make
 OPTIMIZER_GROWTH = 100.0  # Adam divides a gradient by its own size: of one that is only rounding it makes a full step
 _GROWTH = 16.0  # how much an operator may enlarge the error of its inputs
 # fmt: off
@@ -94,7 +97,8 @@ def error(left: Value, right: Value) -> float | None:
     if left.sketch and len(left.sketch) == len(right.sketch) and math.isfinite(scale):
         distance = math.dist(left.sketch, right.sketch)
         return max(distance / scale if scale else 0.0, least)
-    return _at_least(left, right)
+    bound = _at_least(left, right)
+    return bound if bound is None else max(bound, least)
 
 
 def coherent(left: Value, right: Value) -> float:
@@ -143,7 +147,7 @@ def allowance(left: Call, right: Call, inherited: float, output: Value | None = 
     """What a pair of calls may differ by in one output, where their inputs differ by `inherited`."""
     values = [*left.inputs.values(), *left.outputs.values(), *right.outputs.values()]
     coarse = unit(values)
-    own = _ROUNDINGS * (coarse + math.sqrt(reduction(left)) * min(coarse, 2**-24)) * cancellation(left, output)
+    own = ROUNDINGS * (coarse + math.sqrt(reduction(left)) * min(coarse, 2**-24)) * cancellation(left, output)
     grown = min(_GROWTH * inherited, ceiling(values)) if math.isfinite(inherited) else ceiling(values)
     if left.phase == "optimizer" and inherited:
         grown = OPTIMIZER_GROWTH * ceiling(values)

@@ -90,9 +90,9 @@ def _divergence(divergence: FirstDifference, tolerance: float) -> Iterator[str]:
     if cause:
         yield f"  begins  {cause_text(cause)}"
         yield "          (left is the original, right the migrated project)"
-        for likely in cause.causes:
-            yield f"  likely  {likely.text}"
-            yield f"  try     {likely.remedy}"
+        for known in cause.causes:
+            yield f"  cause   {known.text}"
+            yield f"  try     {known.remedy}"
     elif divergence.after is not None and divergence.kind != "settings":
         yield f"  begins  after the first {MOST_ROWS:,} modules and operators, which computed the same in both runs"
 

@@ -119,7 +119,7 @@ def _call(name: str, row: Any, parent: Any, stack: tuple[str, ...], tensors: Pat
     backward = match["direction"] == "backward"
     if match["prefix"] == "Optimizer":
         outputs = _values(_named(row.get("names"), row.get("output")), tensors)
-        settings = _values(row.get("input_kwargs"), tensors)
+        settings = {**_values(row.get("input_kwargs"), tensors), **_group_settings(row.get("groups"))}
         return Call(name, "optimizer", match["op"], "", "optimizer", int(match["number"]), settings, outputs, stack)
     phase = match["direction"]
     if row.get("phase") in ("backward", "optimizer"):
@@ -172,6 +172,18 @@ def _named(names: Any, values: Any) -> Any:
     return values
 
 
+def _group_settings(groups: Any) -> dict[str, Value]:
+    """Settings that not all parameters of an optimizer share, as `weight_decay of layers.0.norm.weight`."""
+    if not isinstance(groups, list) or not all(isinstance(group, dict) for group in groups):
+        return {}
+    settings: dict[str, Value] = {}
+    for group in groups:
+        names = [name for name in group.get("names") or () if isinstance(name, str)]
+        for setting, value in _values(group.get("settings"), None).items():
+            settings.update({f"{setting} of {name}": value for name in names})
+    return settings
+
+
 def _values(nest: Any, tensors: Path | None) -> dict[str, Value]:
     """Tensors and scalars in a nest of lists and maps, by their place in it."""
     return dict(_flatten(nest, "", tensors, 0))
@@ -210,6 +222,7 @@ def _value(entry: Mapping[str, Any], tensors: Path | None) -> Value | None:
         hash=str(entry.get("Hash") or entry.get("md5") or ""),
         sketch=_sketch(entry.get("Sketch")),
         maker=str(entry.get("From") or ""),
+        requires_grad=entry.get("requires_grad") if isinstance(entry.get("requires_grad"), bool) else None,
         file=file,
     )
 

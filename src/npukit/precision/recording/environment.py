@@ -28,11 +28,25 @@ def environment() -> dict[str, Any]:
     False
     """
     return {
-        "machine": {"architecture": platform.machine(), "python": platform.python_version()},
+        "machine": {
+            "architecture": platform.machine(),
+            "python": platform.python_version(),
+            "accelerator": accelerator(),
+        },
         "packages": packages(),
         "variables": {name: value for name, value in sorted(os.environ.items()) if not is_secret(name)},
         "switches": switches(),
     }
+
+
+def accelerator() -> str:
+    """The kind of device beside the CPU that torch can use now: npu, cuda; cpu where there is none."""
+    import torch
+
+    for kind in ("npu", "cuda"):
+        if getattr(torch, kind, None) is not None and getattr(torch, kind).is_available():
+            return kind
+    return "cpu"
 
 
 def packages() -> dict[str, str]:

@@ -42,19 +42,23 @@ class OptimizerRows:
         own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         known = self._tracker.parameters()
         mine = [(path, name, parameter) for path, _, name, parameter in known if id(parameter) in own]
+        names = {id(parameter): f"{path}.{name}" for path, name, parameter in mine}
         rows.tensors.hold([parameter for _, _, parameter in mine])
         rows.path = ""
         row: Text = ['{"input_args": [], "input_kwargs": ']
-        rows.tensors.describe(_settings(optimizer), name, row)
+        rows.tensors.describe(_settings(optimizer.param_groups[0]), name, row)
         row.append(', "output": ')
         rows.tensors.describe([parameter for _, _, parameter in mine], f"{name}.output", row)
-        names = json.dumps([f"{path}.{name}" for path, name, _ in mine])
-        row.append(f', "names": {names}, "phase": "optimizer"}}')
+        row.append(f', "names": {json.dumps([f"{path}.{name}" for path, name, _ in mine])}, "groups": [')
+        for number, group in enumerate(optimizer.param_groups if len(optimizer.param_groups) > 1 else ()):
+            members = [names[id(parameter)] for parameter in group["params"] if id(parameter) in names]
+            row.append(f'{", " if number else ""}{{"names": {json.dumps(members)}, "settings": ')
+            rows.tensors.describe(_settings(group), name, row)
+            row.append("}")
+        row.append('], "phase": "optimizer"}')
         rows.add(name, row, user_stack(), None)
 
 
-def _settings(optimizer: Any) -> dict[str, Any]:
-    """Learning rate, decay and whatever else the first group of parameters has."""
-    return {
-        name: value for name, value in optimizer.param_groups[0].items() if isinstance(value, bool | int | float | str)
-    }
+def _settings(group: dict[str, Any]) -> dict[str, Any]:
+    """Learning rate, decay and whatever else a group of parameters has."""
+    return {name: value for name, value in group.items() if isinstance(value, bool | int | float | str | tuple)}

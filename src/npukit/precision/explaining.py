@@ -1,0 +1,148 @@
+"""In which sentence two calls differ: what the records of both runs show, and no more."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from npukit.precision.dump import Call, Value
+from npukit.precision.judge import Judged, draws
+from npukit.precision.provenance import SIDES, Provenance, same_values, was_changed
+from npukit.precision.result import Kind
+
+_FRAME = re.compile(r"File (?P<file>.+), line (?P<line>\d+), in (?P<name>[^,]+)")
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a difference is, in a sentence, and the module that holds all calls that it names."""
+
+    kind: Kind
+    what: str
+    path: str
+
+
+def explain(left: Call, right: Call, judged: Judged, origins: Provenance) -> Explanation:
+    """What the records show of a pair of calls that differ.
+
+    >>> explain(left, right, judge(left, right), Provenance([left], [right])).kind
+    'operator'
+    """
+    if judged.bad_inputs:
+        return _input(left, right, judged.bad_inputs[0], origins)
+    if left.kind == "module" and judged.worst in right.outputs:
+        alone = origins.alone(left.outputs[judged.worst], right.outputs[judged.worst])
+        if alone:
+            return made_alone(f"{_place('output', judged.worst)} of {left.title}", left, *alone)
+    return Explanation(*_results(left, right, judged, origins), left.path)
+
+
+def made_alone(whose: str, reader: Call, side: int, maker: Call) -> Explanation:
+    """That a tensor was made by a call of one run alone."""
+    place = place_of(maker.stack)
+    where = f" ({place})" if place else ""
+    what = f"{whose} differs: it comes from {maker.title}, which ran on the {SIDES[side]} only{where}."
+    return Explanation("missing", what, _around(reader.path, maker.path))
+
+
+def inserted(left: Call, right: Call, place: str, origins: Provenance) -> Explanation | None:
+    """That one run computes something more between two calls that both have."""
+    found = origins.inserted(left.inputs[place], right.inputs[place])
+    return made_alone(f"{_place('input', place)} of {left.title}", left, *found) if found else None
+
+
+def _results(left: Call, right: Call, judged: Judged, origins: Provenance) -> tuple[Kind, str]:
+    """Inputs agree, results do not."""
+    output, title = _place("output", judged.worst), left.title
+    size = f"by {judged.error:.2g} relative" if judged.error not in (None, math.inf) else "in kind"
+    if judged.nonfinite:
+        return "nonfinite", f"{title} returns {judged.nonfinite}, from inputs that agree."
+    if judged.dtypes and left.kind != "optimizer":
+        return "dtype", f"{title} is computed in another type: {judged.dtypes[0]}."
+    if draws(left):
+        return "random", f"{title} draws other random numbers on each side."
+    if judged.settings:
+        return "argument", f"{title} is called with other settings: {'; '.join(judged.settings)}."
+    if judged.error == math.inf:
+        return "shape", f"{title}: {output} has other shapes or values on each side, from inputs that agree."
+    if left.kind == "gradients":
+        return "operator", f"{title}: {judged.worst} differs {size}{_last_writers(left, right, judged.worst, origins)}."
+    allowed = judged.allowed
+    if allowed is None or not allowed.is_grown:
+        return "operator", f"{title}: {'inputs agree, ' if left.inputs else ''}{output} differs {size}."
+    if judged.error is not None and judged.error <= 16 * allowed.inherited:
+        return "drift", (
+            f"The error grew gradually and exceeds what rounding explains at {title}; no single call is to blame."
+        )
+    return "operator", f"{title}: inputs agree within {allowed.inherited:.2g}, {output} differs {size}."
+
+
+def _last_writers(left: Call, right: Call, place: str, origins: Provenance) -> str:
+    """Who wrote to an output last, where that is not the same on both sides."""
+    rows = [call.outputs[place].maker for call in (left, right)]
+    if rows[0].rsplit(".", 2)[0] == rows[1].rsplit(".", 2)[0] or not all(rows):
+        return ""
+    titles = [origins.title_of(side, row) for side, row in enumerate(rows)]
+    return f"; it was written last by {titles[0]} on the left and by {titles[1]} on the right"
+
+
+def _input(left: Call, right: Call, place: str, origins: Provenance) -> Explanation:
+    values = left.inputs[place], right.inputs[place]
+    title = f"{_place('input', place)} of {left.title}"
+    if alone := origins.alone(*values):
+        return made_alone(title, left, *alone)
+    makers = origins.makers(*values)
+    maker = makers[0] or makers[1]
+    if maker is None:
+        return Explanation(*_source(left, place, title, values), left.path)
+    path = _around(left.path, maker.call.path)
+    if any(made and was_changed(value, made.call) for made, value in zip(makers, values, strict=True)):
+        return Explanation("between", (
+            f"{title} differs although {maker.call.title}, which made it, agreed: its values were changed by nothing "
+            "that was recorded."
+        ), path)  # fmt: skip
+    return Explanation("drift", (
+        f"{title} differs by more than rounding explains; {maker.call.title}, which made it, differed by less."
+    ), path)  # fmt: skip
+
+
+def _source(left: Call, place: str, title: str, values: tuple[Value, Value]) -> tuple[Kind, str]:
+    order = ", by the order of its values" if same_values(*values) else ""
+    if place.startswith("parameters."):
+        return "source", f"{title} already differs{order}: the weights are not the same on both sides."
+    if left.kind == "module" and left.phase == "backward":
+        return "outside", (
+            f"The gradient that reaches {left.title} already differs: the loss, or other code outside of modules "
+            "that uses its output, is not the same. Capture with --level ops to see it."
+        )
+    if left.kind == "module" and left.path:
+        return "outside", (
+            f"{title} already differs, and no module made it: code between modules did. "
+            "Capture with --level ops to see it."
+        )
+    return "source", f"{title} already differs{order}, and no recorded call made it: the data or weights differ."
+
+
+def _place(word: str, place: str) -> str:
+    return f"{word} {place}" if place[:1].isdigit() else place
+
+
+def _around(*paths: str) -> str:
+    """The innermost module that holds all of these."""
+    names = zip(*(path.split(".") for path in paths), strict=False)
+    return ".".join(level[0] for level in itertools.takewhile(lambda level: len(set(level)) == 1, names))
+
+
+def place_of(stack: Sequence[str]) -> str:
+    """The innermost line of a stack that is not in an installed package, else the innermost.
+
+    >>> place_of(["File /a/site-packages/x.py, line 1, in f, \\n y", "File train.py, line 7, in main, \\n z"])
+    'train.py:7'
+    """
+    frames = [match for frame in stack if (match := _FRAME.match(frame))]
+    own = [match for match in frames if "site-packages" not in match["file"] and "dist-packages" not in match["file"]]
+    chosen = next(iter(own or frames), None)
+    return f"{chosen['file']}:{chosen['line']}" if chosen else ""

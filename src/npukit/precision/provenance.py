@@ -1,0 +1,136 @@
+"""Where a tensor comes from in two runs: which call made it, whether the other run has that call, and who reads it."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from npukit.precision.dump import Call, Value
+from npukit.precision.judge import draws
+from npukit.precision.result import Outcome
+
+_MOST_CALLS = 16  # that one run has more, between two calls that both have
+_ANY = "any row"
+SIDES = ("left", "right")
+_Read = defaultdict[str, set[str]]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A call that made a tensor, and what became of its row."""
+
+    call: Call
+    outcome: Outcome
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the other run has no such call."""
+        return self.outcome in (Outcome.only_left, Outcome.only_right)
+
+
+class Provenance:
+    """The calls of both runs so far, and what all calls of a step read."""
+
+    def __init__(self, left: Sequence[Call], right: Sequence[Call]) -> None:
+        self._made: tuple[dict[str, Made], dict[str, Made]] = ({}, {})  # by row, and by hash of what it made
+        self._read = [_read(calls) for calls in (left, right)]
+
+    def add(self, side: int, call: Call, outcome: Outcome) -> None:
+        """Note a call that has been judged."""
+        made = Made(call, outcome)
+        self._made[side][call.name] = made
+        self._made[side].update({value.hash: made for value in call.outputs.values() if value.hash})
+
+    def makers(self, left: Value, right: Value) -> list[Made | None]:
+        """Who made a tensor in the left run, and in the right."""
+        return [_maker(made, value) for made, value in zip(self._made, (left, right), strict=True)]
+
+    def title_of(self, side: int, row: str) -> str:
+        """A row in a person's words, as far as it is known."""
+        made = self._made[side].get(row)
+        return made.call.title if made else row.rsplit(".", 2)[0]
+
+    def alone(self, left: Value, right: Value) -> tuple[int, Call] | None:
+        """The call that made a tensor in one run, of which the other has none, and the side that has it."""
+        for side, maker in enumerate(self.makers(left, right)):
+            if maker and maker.is_alone:
+                return side, maker.call
+        return None
+
+    def inserted(self, left: Value, right: Value) -> tuple[int, Call] | None:
+        """The same, where it can be shown that the other run passes on what this call was given."""
+        makers = self.makers(left, right)
+        alone = [maker is not None and maker.is_alone for maker in makers]
+        if sum(alone) != 1 or not left.hash or not right.hash:
+            return None
+        side = alone.index(True)
+        maker = makers[side]
+        assert maker is not None
+        return (side, maker.call) if self._derives(side, maker.call, (left, right)[1 - side].hash) else None
+
+    def _derives(self, side: int, call: Call, wanted: str) -> bool:
+        """Whether a call, or calls of this run alone before it, were given a tensor with this hash."""
+        waiting, seen = deque([call]), {call.name}
+        while waiting and len(seen) <= _MOST_CALLS:
+            for value in waiting.popleft().inputs.values():
+                if value.hash == wanted:
+                    return True
+                maker = _maker(self._made[side], value) if value.is_tensor else None
+                if maker and maker.is_alone and maker.call.name not in seen:
+                    seen.add(maker.call.name)
+                    waiting.append(maker.call)
+        return False
+
+    def is_unused(self, left: Call, place: str, right: Call) -> bool:
+        """Whether an output is read by no call of its run, while others of the call are, or it is only random."""
+        sides = list(zip((left, right), self._read, strict=True))
+        if left.kind != "op" or any(_is_read(call, place, read) for call, read in sides):
+            return False
+        return draws(left) or any(_is_read(call, other, read) for call, read in sides for other in call.outputs)
+
+
+def was_changed(value: Value, maker: Call) -> bool:
+    """Whether a tensor is no longer what its maker returned; of a part of that nobody can tell."""
+    made = [output for output in maker.outputs.values() if output.count == value.count and output.dtype == value.dtype]
+    return bool(made) and not any(output.hash == value.hash or same_values(output, value) for output in made)
+
+
+def same_values(left: Value, right: Value) -> bool:
+    """Whether two tensors hold the same values, perhaps in another order, by all that is known of them."""
+    figures = [(left.minimum, right.minimum), (left.maximum, right.maximum), (left.norm, right.norm)]
+    return left.count == right.count and all(
+        one is not None and other is not None and math.isclose(one, other, rel_tol=1e-6) for one, other in figures
+    )
+
+
+def _read(calls: Sequence[Call]) -> _Read:
+    """Of all that calls are given, and that modules return, the hashes by the row that made it."""
+    read: _Read = defaultdict(set)
+    for call in calls:
+        for value in (*call.inputs.values(), *(call.outputs.values() if call.kind != "op" else ())):
+            if value.is_tensor:
+                read[value.maker].add(value.hash)
+                read[_ANY].add(value.hash)
+    return read
+
+
+def _is_read(call: Call, place: str, read: _Read) -> bool:
+    """Whether somebody reads an output, or a part of it; where that cannot be told, somebody does."""
+    output = call.outputs.get(place)
+    if output is None or not output.hash or (call.op.endswith("_") and not draws(call)):
+        return True
+    others = {value.hash for name, value in call.outputs.items() if name != place}
+    return output.hash in read[_ANY] or not read[call.name] <= others
+
+
+def _maker(made: Mapping[str, Made], value: Value) -> Made | None:
+    """The call that computed a tensor; what only copied it, as to another device, is passed over."""
+    maker = made.get(value.maker) or made.get(value.hash)
+    while maker and "copy" in maker.call.op and value.hash:
+        source = next((given for given in maker.call.inputs.values() if given.hash == value.hash), None)
+        if source is None:
+            break
+        maker = made.get(source.maker)
+    return maker
