@@ -120,6 +120,32 @@ def test_what_only_one_run_trains_is_named(against: Callable[..., Comparison]) -
     assert cut is not None and cut.kind == "gradient" and "of embed" in cut.what
 
 
+class Scaled(nn.Module):
+    """Scores of attention, scaled before or after the product."""
+
+    def __init__(self, before: bool, scale: float) -> None:
+        super().__init__()
+        self.before, self.scale = before, scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.before:
+            half = x * self.scale**0.5
+            return torch.bmm(half, half.transpose(1, 2))
+        return torch.bmm(x, x.transpose(1, 2)) * self.scale
+
+
+@pytest.mark.parametrize(("scale", "same"), [(0.3, True), (0.31, False)])
+def test_another_way_to_the_same_result_is_no_difference(tmp_path: Path, scale: float, same: bool) -> None:
+    def run(name: str, module: Scaled) -> Path:
+        torch.manual_seed(0)
+        x = torch.randn(2, 6, 8, requires_grad=True)
+        with capture(tmp_path / name, level="ops"):
+            nn.Sequential(nn.Identity(), module)(x * 1.5).square().sum().backward()
+        return tmp_path / name
+
+    assert compare(run("a", Scaled(False, 0.3)), run("b", Scaled(True, scale))).same is same
+
+
 class Masked(nn.Module):
     """An attention that takes its mask as truth values or as numbers to add."""
 
@@ -140,3 +166,15 @@ def test_a_mask_of_another_kind_is_judged_by_what_comes_of_it(tmp_path: Path, en
     shown = torch.arange(6) < 4
     numbers = torch.zeros(6).masked_fill(torch.arange(6) >= ends, -1e9)
     assert compare(run("a", shown), run("b", numbers)).same is same
+
+
+def test_another_layout_is_called_that(tmp_path: Path) -> None:
+    def run(name: str, transposed: bool) -> Path:
+        torch.manual_seed(0)
+        x, linear = torch.randn(2, 5, 8), nn.Linear(8, 8)
+        with capture(tmp_path / name, level="ops"):
+            linear((x.transpose(0, 1) if transposed else x).relu()).sum()
+        return tmp_path / name
+
+    first = compare(run("a", False), run("b", True)).first
+    assert first is not None and first.kind == "layout"

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from npukit.precision.dump import Call
+from npukit.precision.dump import Call, Value
 
 Pair = tuple[Call | None, Call | None]
 # What DDP, FSDP, torch.compile, activation checkpointing, DeepSpeed and PEFT put around modules.
@@ -102,6 +102,23 @@ def _match(left: Sequence[Call], right: Sequence[Call], mine: list[int], other: 
         i, j = i_end + 1, j_end + 1
 
 
+def inputs_like(left: Call, right: Call) -> Call:
+    """The right call with its tensors at the places that the left one has for them, where their operators differ.
+
+    >>> list(inputs_like(addmm, mm).inputs)  # a bias comes first
+    ['1', '2']
+    """
+    if left.op == right.op or left.kind != "op":
+        return right
+    waiting = [value for value in right.inputs.values() if value.is_tensor]
+    inputs: dict[str, Value] = {}
+    for place, value in left.inputs.items():
+        if match := next((other for other in waiting if value.is_tensor and other.shape == value.shape), None):
+            waiting.remove(match)
+            inputs[place] = match
+    return replace(right, inputs=inputs)
+
+
 def _exact(call: Call) -> Hashable:
     return (
         call.op if call.kind == "op" else "",
@@ -112,7 +129,9 @@ def _exact(call: Call) -> Hashable:
 
 def _alike(call: Call) -> Hashable:
     name = call.op.rstrip("_")
-    return _FAMILIES.get(name, name) if call.kind == "op" else "", _shapes(call)[:1]
+    # Sorted, because the other run may have the dimensions in another order.
+    shapes = tuple(tuple(sorted(shape)) for shape in _shapes(call)[:1])
+    return _FAMILIES.get(name, name) if call.kind == "op" else "", shapes
 
 
 def _shapes(call: Call) -> tuple[tuple[int, ...], ...]:

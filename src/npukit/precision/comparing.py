@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
 from npukit.errors import NpukitError
-from npukit.precision.align import align
+from npukit.precision.align import align, inputs_like
 from npukit.precision.causes import causes_of
 from npukit.precision.dump import Call, Dump, Value
 from npukit.precision.environments import recorded_environment
@@ -21,6 +22,10 @@ from npukit.precision.reading.find import find_dumps, read
 from npukit.precision.replay import replay
 from npukit.precision.result import Comparison, Divergence, Loss, Outcome, Row
 from npukit.precision.tolerance import ROUNDINGS, unit
+
+_MOST = 64  # differences of which the first counts that nothing settles
+_OPERATORS = ("Aten.", "NPU.", "Torch.")
+_Place = tuple[str, str]  # a module, and forward, backward or optimizer
 
 
 def compare(left: Path, right: Path, rename: Mapping[str, str] | None = None, exact: bool = False) -> Comparison:
@@ -80,7 +85,7 @@ def compare_dumps(
         default=0.0,
     )
     walk = _Walk(left, right, step, rank, largest, exact)
-    rows = tuple(walk.row(one, other) for one, other in aligned.pairs)
+    rows = walk.settled([walk.row(one, other) for one, other in aligned.pairs])
     counts = Counter(row.outcome.value for row in rows)
     first = walk.end()
     return Comparison(
@@ -105,7 +110,11 @@ class _Walk:
         self._gradients = OneSidedGradients()
         self._gradients_differ = False  # at all, be it by rounding
         self._noise: set[tuple[str, str]] = set()  # hashes, and rows that made nothing else
-        self._first: Divergence | None = None
+        self._found: dict[_Place, Divergence] = {}  # the first of each module
+        self._implemented: dict[_Place, set[str]] = defaultdict(set)  # sides with operators of their own
+        self._agreeing: set[_Place] = set()  # modules that return the same
+        self._belongs: dict[str, _Place] = {}  # rows of autograd that add up what a module made
+        self._late: set[str] = set()  # rows after the first of a backward pass
         self._small: Divergence | None = None  # what one run computes more, with an effect of the size of rounding
         self._draws: tuple[str, Call] | None = None  # random numbers that only one run draws
         self._types: Counter[tuple[str, ...]] = Counter()  # of forward results, where they are not the same
@@ -130,14 +139,30 @@ class _Walk:
 
     def end(self) -> Divergence | None:
         """The first difference, once all pairs have been judged."""
-        first = self._first
-        if not self._exact and (first is None or first.row.phase != "forward"):
+        first = next((found for found in self._found.values() if not self._is_settled(found.row)), None)
+        if first and first.calls:
+            first = dataclasses.replace(first, replay=replay(*first.calls))
+        if not self._exact and (first is None or first.row.left in self._late):
             first = self._gradients.divergence() or first
         if first and first.kind == "dtype":
             first = dataclasses.replace(first, what=self._type_sentence(first))
         if first and first.row.phase == "optimizer" and first.row.left.startswith("Aten.") and self._optimizers:
             first = dataclasses.replace(first, kind="argument", what=f"{first.what} {self._optimizers[0]}")
         return first
+
+    def settled(self, rows: list[Row]) -> tuple[Row, ...]:
+        """Rows, of which those count as not compared that only show another way to the same result."""
+        return tuple(
+            dataclasses.replace(row, outcome=Outcome.unknown)
+            if row.outcome is Outcome.differs and self._is_settled(row)
+            else row
+            for row in rows
+        )
+
+    def _is_settled(self, row: Row) -> bool:
+        """Whether a row belongs to a module that each run computes with operators of its own, to the same result."""
+        place = self._belongs.get(row.left, (row.path, row.phase))
+        return row.left.startswith(_OPERATORS) and place in self._agreeing and len(self._implemented[place]) == 2
 
     def notes(self, first: Divergence | None) -> list[str]:
         """What is no difference, and yet not the same."""
@@ -147,10 +172,13 @@ class _Walk:
     def _note_alone(self, row: Row, call: Call) -> None:
         side = SIDES[row.outcome is Outcome.only_right]
         self._gradients.alone(row, call)
+        if call.kind == "op":
+            self._implemented[call.path, call.phase].add(side)
         if draws(call) and self._draws is None:
             self._draws = side, call
 
     def _pair(self, row: Row, left: Call, right: Call) -> Row:
+        right = inputs_like(left, right)
         judged = judge(
             left, right, self._largest_gradient, self._is_noise, self._exact, self._gradients_differ,
             self._origins.is_unused,
@@ -172,10 +200,26 @@ class _Walk:
             allowed=judged.allowed.total if judged.allowed else None,
             details=(*judged.settings, *judged.dtypes, *([judged.nonfinite] if judged.nonfinite else [])),
         )
-        if self._first is None and (divergence := self._divergence(row, left, right, judged)):
-            self._first = divergence
-            return divergence.row if divergence.row.left == row.left else row
+        if left.kind == "module" and judged.outcome is Outcome.same and not self._exact:
+            self._agreeing.add((left.path, left.phase))
+        if left.phase == "backward" or self._late:
+            self._late.add(row.left)
+        place = self._place(left, right, judged)
+        if place not in self._found and len(self._found) < _MOST:
+            divergence = self._divergence(row, left, right, judged)
+            if divergence:
+                self._found[place] = divergence
+                return divergence.row if divergence.row.left == row.left else row
         return row
+
+    def _place(self, left: Call, right: Call, judged: Judged) -> _Place:
+        """The module, and its forward or backward, that a difference belongs to."""
+        if left.kind == "op" and not left.path and left.phase == "backward" and judged.bad_inputs:
+            worst = judged.bad_inputs[0]
+            maker = next(filter(None, self._origins.makers(left.inputs[worst], right.inputs[worst])), None)
+            if maker:
+                self._belongs[left.name] = maker.call.path, maker.call.phase
+        return self._belongs.get(left.name, (left.path, left.phase))
 
     def _divergence(self, row: Row, left: Call, right: Call, judged: Judged) -> Divergence | None:
         more = None if self._exact or judged.bad_inputs else self._more(row, left, right)
@@ -194,7 +238,8 @@ class _Walk:
     def _more(self, row: Row, left: Call, right: Call) -> Divergence | None:
         """What one run computes more before this call, where its effect is larger than rounding."""
         for place, difference in errors(left.inputs, right.inputs):
-            explanation = inserted(left, right, place, self._origins) if difference else None
+            is_small = 0 < difference < math.inf
+            explanation = inserted(left, right, place, self._origins) if is_small else None
             if explanation:
                 divergence = _diverge(dataclasses.replace(row, outcome=Outcome.differs), left, right, explanation)
                 if difference > ROUNDINGS * unit([left.inputs[place], right.inputs[place]]):
@@ -228,5 +273,5 @@ class _Walk:
 def _diverge(row: Row, left: Call, right: Call, explanation: Explanation) -> Divergence:
     return Divergence(
         explanation.kind, row, explanation.what, explanation.path, place_of(left.stack), place_of(right.stack),
-        left.stack or right.stack, calls=(left, right), replay=replay(left, right),
+        left.stack or right.stack, calls=(left, right),
     )  # fmt: skip

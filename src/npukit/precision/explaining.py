@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from npukit.precision.dump import Call, Value
 from npukit.precision.judge import Judged, draws
-from npukit.precision.provenance import SIDES, Provenance, same_values, was_changed
+from npukit.precision.provenance import SIDES, Provenance, other_layout, same_values, was_changed
 from npukit.precision.result import Kind
 
 _FRAME = re.compile(r"File (?P<file>.+), line (?P<line>\d+), in (?P<name>[^,]+)")
@@ -66,6 +66,8 @@ def _results(left: Call, right: Call, judged: Judged, origins: Provenance) -> tu
         return "random", f"{title} draws other random numbers on each side."
     if judged.settings:
         return "argument", f"{title} is called with other settings: {'; '.join(judged.settings)}."
+    if judged.worst in right.outputs and other_layout(left.outputs[judged.worst], right.outputs[judged.worst]):
+        return "layout", _layout(f"{output} of {title}", left.outputs[judged.worst], right.outputs[judged.worst])
     if judged.error == math.inf:
         return "shape", f"{title}: {output} has other shapes or values on each side, from inputs that agree."
     if left.kind == "gradients":
@@ -92,6 +94,8 @@ def _last_writers(left: Call, right: Call, place: str, origins: Provenance) -> s
 def _input(left: Call, right: Call, place: str, origins: Provenance) -> Explanation:
     values = left.inputs[place], right.inputs[place]
     title = f"{_place('input', place)} of {left.title}"
+    if other_layout(*values):
+        return Explanation("layout", _layout(title, *values), left.path)
     if alone := origins.alone(*values):
         return made_alone(title, left, *alone)
     makers = origins.makers(*values)
@@ -107,6 +111,11 @@ def _input(left: Call, right: Call, place: str, origins: Provenance) -> Explanat
     return Explanation("drift", (
         f"{title} differs by more than rounding explains; {maker.call.title}, which made it, differed by less."
     ), path)  # fmt: skip
+
+
+def _layout(title: str, left: Value, right: Value) -> str:
+    shapes = f"{list(left.shape)} on the left, {list(right.shape)} on the right"
+    return f"{title} is in another layout: {shapes}, with the same values."
 
 
 def _source(left: Call, place: str, title: str, values: tuple[Value, Value]) -> tuple[Kind, str]:

@@ -57,7 +57,7 @@ def judge(
     >>> judge(call, call).outcome
     <Outcome.same: 'same'>
     """
-    inputs = dict(errors(left.inputs, right.inputs)) if left.op == right.op or left.kind != "op" else {}
+    inputs = dict(errors(left.inputs, right.inputs))
     outputs = dict(errors(left.outputs, right.outputs))
     shapes_differ = [place for place, value in left.outputs.items() if _shape_differs(value, right.outputs.get(place))]
     noise = {place for place in inputs if is_noise(left.inputs[place], right.inputs[place])}

@@ -99,10 +99,17 @@ def was_changed(value: Value, maker: Call) -> bool:
 
 def same_values(left: Value, right: Value) -> bool:
     """Whether two tensors hold the same values, perhaps in another order, by all that is known of them."""
-    figures = [(left.minimum, right.minimum), (left.maximum, right.maximum), (left.norm, right.norm)]
-    return left.count == right.count and all(
+    figures = [(left.minimum, right.minimum), (left.maximum, right.maximum)]
+    figures += [(left.norm, right.norm)] if left.is_float else []
+    return (left.count, left.dtype) == (right.count, right.dtype) and all(
         one is not None and other is not None and math.isclose(one, other, rel_tol=1e-6) for one, other in figures
     )
+
+
+def other_layout(left: Value, right: Value) -> bool:
+    """Whether two tensors hold the same values with their dimensions in another order."""
+    is_permuted = left.shape != right.shape and sorted(left.shape) == sorted(right.shape)
+    return is_permuted and same_values(left, right)
 
 
 def _read(calls: Sequence[Call]) -> _Read:
