@@ -13,7 +13,7 @@ from npukit.precision.align import align, inputs_like
 from npukit.precision.causes import causes_of
 from npukit.precision.dump import Call, Dump, Value
 from npukit.precision.environments import recorded_environment
-from npukit.precision.explaining import Explanation, explain, inserted, place_of
+from npukit.precision.explaining import Reason, explain, inserted, place_of
 from npukit.precision.judge import Judged, draws, errors, judge, optimizer_settings
 from npukit.precision.losses import losses_of
 from npukit.precision.one_sided import OneSidedGradients
@@ -225,23 +225,23 @@ class _Walk:
         more = None if self._exact or judged.bad_inputs else self._more(row, left, right)
         if judged.outcome is not Outcome.differs:
             return more
-        explanation = explain(left, right, judged, self._origins)
-        if self._small and explanation.kind in ("operator", "drift") and judged.allowed and judged.allowed.inherited:
+        reason = explain(left, right, judged, self._origins)
+        if self._small and reason.kind in ("operator", "drift") and judged.allowed and judged.allowed.inherited:
             return self._small  # the only thing known to be not the same before
-        if explanation.kind == "random" and self._draws:
+        if reason.kind == "random" and self._draws:
             side, call = self._draws
             where = f" ({place})" if (place := place_of(call.stack)) else ""
-            before = f"{explanation.what} Before it, only the {side} run draws random numbers: {call.title}{where}."
-            explanation = dataclasses.replace(explanation, what=before)
-        return _diverge(row, left, right, explanation)
+            before = f"{reason.what} Before it, only the {side} run draws random numbers: {call.title}{where}."
+            reason = dataclasses.replace(reason, what=before)
+        return _diverge(row, left, right, reason)
 
     def _more(self, row: Row, left: Call, right: Call) -> Divergence | None:
         """What one run computes more before this call, where its effect is larger than rounding."""
         for place, difference in errors(left.inputs, right.inputs):
             is_small = 0 < difference < math.inf
-            explanation = inserted(left, right, place, self._origins) if is_small else None
-            if explanation:
-                divergence = _diverge(dataclasses.replace(row, outcome=Outcome.differs), left, right, explanation)
+            reason = inserted(left, right, place, self._origins) if is_small else None
+            if reason:
+                divergence = _diverge(dataclasses.replace(row, outcome=Outcome.differs), left, right, reason)
                 if difference > ROUNDINGS * unit([left.inputs[place], right.inputs[place]]):
                     return divergence
                 self._small = self._small or divergence
@@ -270,8 +270,8 @@ class _Walk:
             self._noise.add((left.name, right.name))
 
 
-def _diverge(row: Row, left: Call, right: Call, explanation: Explanation) -> Divergence:
+def _diverge(row: Row, left: Call, right: Call, reason: Reason) -> Divergence:
     return Divergence(
-        explanation.kind, row, explanation.what, explanation.path, place_of(left.stack), place_of(right.stack),
+        reason.kind, row, reason.what, reason.path, place_of(left.stack), place_of(right.stack),
         left.stack or right.stack, calls=(left, right),
     )  # fmt: skip

@@ -17,7 +17,7 @@ _FRAME = re.compile(r"File (?P<file>.+), line (?P<line>\d+), in (?P<name>[^,]+)"
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Reason:
     """What a difference is, in a sentence, and the module that holds all calls that it names."""
 
     kind: Kind
@@ -25,7 +25,7 @@ class Explanation:
     path: str
 
 
-def explain(left: Call, right: Call, judged: Judged, origins: Provenance) -> Explanation:
+def explain(left: Call, right: Call, judged: Judged, origins: Provenance) -> Reason:
     """What the records show of a pair of calls that differ.
 
     >>> explain(left, right, judge(left, right), Provenance([left], [right])).kind
@@ -37,18 +37,18 @@ def explain(left: Call, right: Call, judged: Judged, origins: Provenance) -> Exp
         alone = origins.alone(left.outputs[judged.worst], right.outputs[judged.worst])
         if alone:
             return made_alone(f"{_place('output', judged.worst)} of {left.title}", left, *alone)
-    return Explanation(*_results(left, right, judged, origins), left.path)
+    return Reason(*_results(left, right, judged, origins), left.path)
 
 
-def made_alone(whose: str, reader: Call, side: int, maker: Call) -> Explanation:
+def made_alone(whose: str, reader: Call, side: int, maker: Call) -> Reason:
     """That a tensor was made by a call of one run alone."""
     place = place_of(maker.stack)
     where = f" ({place})" if place else ""
     what = f"{whose} differs: it comes from {maker.title}, which ran on the {SIDES[side]} only{where}."
-    return Explanation("missing", what, _around(reader.path, maker.path))
+    return Reason("missing", what, _around(reader.path, maker.path))
 
 
-def inserted(left: Call, right: Call, place: str, origins: Provenance) -> Explanation | None:
+def inserted(left: Call, right: Call, place: str, origins: Provenance) -> Reason | None:
     """That one run computes something more between two calls that both have."""
     found = origins.inserted(left.inputs[place], right.inputs[place])
     return made_alone(f"{_place('input', place)} of {left.title}", left, *found) if found else None
@@ -91,24 +91,24 @@ def _last_writers(left: Call, right: Call, place: str, origins: Provenance) -> s
     return f"; it was written last by {titles[0]} on the left and by {titles[1]} on the right"
 
 
-def _input(left: Call, right: Call, place: str, origins: Provenance) -> Explanation:
+def _input(left: Call, right: Call, place: str, origins: Provenance) -> Reason:
     values = left.inputs[place], right.inputs[place]
     title = f"{_place('input', place)} of {left.title}"
     if other_layout(*values):
-        return Explanation("layout", _layout(title, *values), left.path)
+        return Reason("layout", _layout(title, *values), left.path)
     if alone := origins.alone(*values):
         return made_alone(title, left, *alone)
     makers = origins.makers(*values)
     maker = makers[0] or makers[1]
     if maker is None:
-        return Explanation(*_source(left, place, title, values), left.path)
+        return Reason(*_source(left, place, title, values), left.path)
     path = _around(left.path, maker.call.path)
     if any(made and was_changed(value, made.call) for made, value in zip(makers, values, strict=True)):
-        return Explanation("between", (
+        return Reason("between", (
             f"{title} differs although {maker.call.title}, which made it, agreed: its values were changed by nothing "
             "that was recorded."
         ), path)  # fmt: skip
-    return Explanation("drift", (
+    return Reason("drift", (
         f"{title} differs by more than rounding explains; {maker.call.title}, which made it, differed by less."
     ), path)  # fmt: skip
 
