@@ -71,8 +71,8 @@ def bisect(
 
 def _names_the_same(last: Comparison, closer: Comparison) -> bool:
     """Whether the closest look, which has fewer rows, still shows the difference that was found before it."""
-    first, found = last.first, closer.first
-    return first is not None and found is not None and (first.kind, first.what) == (found.kind, found.what)
+    first, before = last.first, closer.first
+    return first is not None and before is not None and (first.kind, first.what) == (before.kind, before.what)
 
 
 def record(command: Sequence[str], environment: Mapping[str, str], options: RecordOptions, auto: bool) -> None:

@@ -110,7 +110,7 @@ class _Walk:
         self._gradients = OneSidedGradients()
         self._gradients_differ = False  # at all, be it by rounding
         self._noise: set[tuple[str, str]] = set()  # hashes, and rows that made nothing else
-        self._found: dict[_Place, Divergence] = {}  # the first of each module
+        self._divergences: dict[_Place, Divergence] = {}  # the first of each module
         self._implemented: dict[_Place, set[str]] = defaultdict(set)  # sides with operators of their own
         self._agreeing: set[_Place] = set()  # modules that return the same
         self._belongs: dict[str, _Place] = {}  # rows of autograd that add up what a module made
@@ -139,7 +139,7 @@ class _Walk:
 
     def end(self) -> Divergence | None:
         """The first difference, once all pairs have been judged."""
-        first = next((found for found in self._found.values() if not self._is_settled(found.row)), None)
+        first = next((one for one in self._divergences.values() if not self._is_settled(one.row)), None)
         if first and first.calls:
             first = dataclasses.replace(first, replay=replay(*first.calls))
         if not self._exact and (first is None or first.row.left in self._late):
@@ -205,10 +205,10 @@ class _Walk:
         if left.phase == "backward" or self._late:
             self._late.add(row.left)
         place = self._place(left, right, judged)
-        if place not in self._found and len(self._found) < _MOST:
+        if place not in self._divergences and len(self._divergences) < _MOST:
             divergence = self._divergence(row, left, right, judged)
             if divergence:
-                self._found[place] = divergence
+                self._divergences[place] = divergence
                 return divergence.row if divergence.row.left == row.left else row
         return row
 

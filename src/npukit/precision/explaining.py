@@ -50,8 +50,8 @@ def made_alone(whose: str, reader: Call, side: int, maker: Call) -> Reason:
 
 def inserted(left: Call, right: Call, place: str, origins: Provenance) -> Reason | None:
     """That one run computes something more between two calls that both have."""
-    found = origins.inserted(left.inputs[place], right.inputs[place])
-    return made_alone(f"{_place('input', place)} of {left.title}", left, *found) if found else None
+    more = origins.inserted(left.inputs[place], right.inputs[place])
+    return made_alone(f"{_place('input', place)} of {left.title}", left, *more) if more else None
 
 
 def _results(left: Call, right: Call, judged: Judged, origins: Provenance) -> tuple[Kind, str]:
