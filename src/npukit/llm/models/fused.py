@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from npukit.launch.abilities import abilities
 from npukit.llm import families
+from npukit.llm.models.vision import language_model
 
 
 def use_fused_operators(model: Any) -> None:
@@ -27,7 +28,7 @@ def use_fused_operators(model: Any) -> None:
             module.forward = _swiglu(module)
         elif kind in _TANH_GELUS:
             module.forward = _npu_gelu
-    code = importlib.import_module(type(model).__module__)
+    code = importlib.import_module(type(language_model(model)).__module__)  # of LLaVA, say, that of a Llama
     if families.of(model.config).fused_rotary and not hasattr(code.apply_rotary_pos_emb, "is_fused"):
         code.apply_rotary_pos_emb = _rotary(code.apply_rotary_pos_emb)  # type: ignore[attr-defined]
 
