@@ -168,7 +168,7 @@ def test_code_in_pickles_is_not_run(model: Path, tmp_path: Path, monkeypatch: py
 
 def test_an_adapter_of_another_model_is_refused(lora: Path, make_model: Any, tmp_path: Path) -> None:
     other = make_model("gpt2")
-    with pytest.raises(NpukitError, match="is it its base"):
+    with pytest.raises(NpukitError, match="is this its base model"):
         merge(other, [lora], tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 

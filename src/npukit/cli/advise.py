@@ -21,7 +21,7 @@ def advise(
     report: Annotated[Path | None, report_option(".html", ".sarif")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Say where the time of a step goes and what could be won.
+    """Show where the time of a step goes and what could be saved.
 
     PROFILE is a folder of torch_npu's profiler or of msprof, or any part of one, a .db, a trace of torch.profiler, the
     log.jsonl of `npukit train`, or a folder that holds some of these: one file or folder a rank. Two profiles of the

@@ -27,7 +27,9 @@ def analyze(
     ignore: IgnoreOption = None,
     trace_ops: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="Also report what this file of `npukit run` shows."),
+        typer.Option(
+            metavar="FILE", show_default=False, help="Also use this trace, written by `npukit run --trace-ops`."
+        ),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Exit with code 1 on any error or warning.")] = False,
     baseline: Annotated[

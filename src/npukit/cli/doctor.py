@@ -24,7 +24,7 @@ def doctor(
             callback=file_place,
             show_default=False,
             rich_help_panel=OUTPUT,
-            help="Also write the commands that fix what was found to this shell script.",
+            help="Also write the commands that fix the findings to this shell script.",
         ),
     ] = None,
     json: JsonOption = False,

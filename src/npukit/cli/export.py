@@ -178,7 +178,7 @@ def _quantise(use: Use, output: Path, text: Path | None, json: bool) -> None:
 
     folder, adapters = _parts(use)
     if adapters:
-        raise NpukitError("Merge the adapters first: `npukit export MODEL --adapter A`, then --w8a8 on what it writes.")
+        raise NpukitError("Merge the adapters first: `npukit export MODEL --adapter A`, then use --w8a8 on the result.")
     with progress("writing", "bytes") as on_progress:
         done = quantise(folder, output, text, use.export.force, use.model.trust_remote_code, on_progress)
     before, after = done.perplexity_before, done.perplexity_after

@@ -49,7 +49,7 @@ VerboseOption = Annotated[
     bool,
     typer.Option(
         "--verbose", "-v", expose_value=False, callback=_set_verbosity("verbose"), rich_help_panel=COMMON,
-        help="Show all that the libraries say, and the tracebacks of errors.",
+        help="Show the output of the libraries, and tracebacks of errors.",
     ),
 ]  # fmt: skip
 

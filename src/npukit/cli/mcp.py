@@ -28,19 +28,19 @@ def mcp(
         ),
     ] = None,
     allow_write: Annotated[
-        bool, typer.Option("--allow-write", help="Let the tools change files in these folders, such as migrate.")
+        bool, typer.Option("--allow-write", help="Let tools such as migrate change files in these folders.")
     ] = False,
     allow_run: Annotated[
-        bool, typer.Option("--allow-run", help="Let the tools run code of the projects, such as verify.")
+        bool, typer.Option("--allow-run", help="Let tools such as verify run the code of projects.")
     ] = False,
 ) -> None:
-    """Serve npukit's commands as tools to an agent, by MCP.
+    """Offer npukit's commands to agents as MCP tools.
 
-    An agent starts it and talks to it on standard input and output. The tools are commands of npukit: they take the
-    same options and return what --json prints. Unless allowed, they only read.
+    An agent starts it and communicates over standard input and output. Each tool is an npukit command: it takes the
+    same options and returns its --json output. Tools are read-only unless you allow more.
 
     Examples:
-        npukit mcp ~/project  # what the agent's settings name as the command of the server
+        npukit mcp ~/project  # the server command for the agent's settings
         npukit mcp ~/project --allow-write --allow-run
     """
     from npukit.packages import require

@@ -119,7 +119,7 @@ TargetOption = Annotated[
 ]
 AutoOption = Annotated[
     bool,
-    typer.Option("--auto", rich_help_panel=DEVICES, help="Take CUDA code as it is: it is migrated on the fly."),
+    typer.Option("--auto", rich_help_panel=DEVICES, help="Run CUDA code unchanged: it is migrated on the fly."),
 ]
 StepsOption = Annotated[
     str,

@@ -34,7 +34,7 @@ def plan(
     auto: AutoOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Say whether a training fits on a card and how long it takes.
+    """Estimate if a training fits on a card and how long it takes.
 
     CONFIG.yaml is the file of `npukit train`, LLaMA-Factory or ms-swift; words after it override it. Neither a card
     nor the model's weights nor the data need to be there: a folder with config.json, or a well-known name, is enough.

@@ -73,7 +73,7 @@ def capture(
     ranks: Annotated[str, typer.Option(metavar="NUMBERS", show_default="all", help="Only these, such as 0,3.")] = "",
     tensors: Annotated[bool, typer.Option("--tensors", help="Write every tensor too, not only statistics.")] = False,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Look at tensors each time they are read: finds races, takes longer.")
+        bool, typer.Option("--fresh", help="Check tensors each time they are read: slower, but finds races.")
     ] = False,
     only: Annotated[
         str, typer.Option(metavar="MODULE", help="Operators and tensors of this module only.", show_default=False)
@@ -220,7 +220,7 @@ def bisect(
     auto: AutoOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Run a script on two devices, closer each time, to the operator.
+    """Narrow a difference between two devices down to one operator.
 
     First modules are recorded, then the operators of the first module that differs, then their tensors.
 
@@ -247,7 +247,7 @@ def ranks(
     dump: Annotated[Path, typer.Argument(show_default=False, help="A dump of several data-parallel ranks.")],
     json: JsonOption = False,
 ) -> None:
-    """Compare the ranks of one run: who drifts away, when and where.
+    """Compare the ranks of one run: which diverges, when and where.
 
     Examples:
         npukit precision capture --devices 8 --level ops -o dump -- python train.py

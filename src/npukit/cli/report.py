@@ -25,9 +25,9 @@ def report(
 ) -> None:
     """Write a file with everything that a bug report needs.
 
-    It has the versions, what `npukit doctor` found, the environment variables that matter, and with --log the end of a
-    log with the errors that npukit knows in it. Secrets, user and host names are removed, and paths are shortened: read
-    it before you send it.
+    It contains versions, the findings of `npukit doctor`, relevant environment variables and, with --log, the end
+    of a log and the known errors in it. Secrets, user and host names are removed, and paths are shortened; still,
+    read it before you send it.
 
     Examples:
         npukit report

@@ -24,8 +24,9 @@ Rows = Annotated[int, typer.Option("--rows", min=1, help="How many rows are trie
 def rewards(files: Files = None, *, data: Data, rows: Rows = 8, json: JsonOption = False) -> None:
     """Try reward functions on rows before training with them.
 
-    FILE.py has functions as TRL's or ms-swift's users write them; all of them are tried, unless names follow. accuracy,
-    format, react_format, cosine, repetition and soft_overlong need no file. Lengths are counted in words here.
+    FILE.py contains reward functions in the form of TRL or ms-swift; all of them are tried unless you name some.
+    accuracy, format, react_format, cosine, repetition and soft_overlong need no file. Lengths are counted in words
+    here.
 
     Examples:
         npukit rewards rewards.py --data answers.jsonl

@@ -36,9 +36,9 @@ def selftest(
 ) -> None:
     """Run npukit's own checks on this device, and keep the results.
 
-    Operators, collectives, training, serving and precision are compared with results that npukit brings along. Each
-    group runs in a process of its own: what crashes or hangs is a failed check. The file has no secrets, paths, user or
-    host names. Exits with code 0 if all checks passed and 1 if not.
+    Operators, collectives, training, serving and precision are compared with reference results that come with
+    npukit. Each group runs in its own process: a crash or a hang is a failed check. The file contains no secrets,
+    paths, user or host names. Exits with code 0 if all checks passed and 1 if not.
 
     Examples:
         npukit selftest  # on the NPUs of this machine

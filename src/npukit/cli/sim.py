@@ -75,7 +75,7 @@ def env(
     torch_npu: TorchNpuOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Print exports that give a shell simulated NPUs.
+    """Print shell exports that enable simulated NPUs.
 
     Examples:
         eval "$(npukit sim env --devices 2)"  # then torchrun, pytest and others find two NPUs

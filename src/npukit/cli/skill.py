@@ -25,9 +25,9 @@ def skill(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Print or install a skill with which an agent uses npukit.
+    """Print or install an Agent Skill for npukit.
 
-    It is an Agent Skill (a folder with SKILL.md and references) that fits this version of npukit. Most agents read
+    The skill is a folder with SKILL.md and references, and matches this version of npukit. Most agents read
     .agents/skills; for Claude Code, use --output .claude/skills.
 
     Examples:

@@ -64,8 +64,8 @@ def studio(
 ) -> None:
     """Open npukit in a browser: port, train, chat, compare.
 
-    Prints an address with a token; only who has it gets in. Paths outside the folders are refused. Runs are processes
-    of their own: they go on when the page is closed or the studio ends, and the next studio finds them.
+    Prints an address with an access token. Paths outside the folders are refused. Runs are separate processes: they
+    continue when the page is closed or the studio ends, and the next studio finds them.
 
     Examples:
         npukit studio  # in the current folder

@@ -83,7 +83,7 @@ pt = _verb(
     "pt",
     """Pre-train a language model with ms-swift's flags.
 
-    They are those of `npukit sft`; the data is plain text.
+    Takes the flags of `npukit sft`; the data is plain text.
 
     Examples:
         npukit pt --model Qwen/Qwen2-0.5B --dataset text.jsonl --output_dir run
@@ -95,8 +95,9 @@ rlhf = _verb(
     "rlhf",
     """Learn from preferences or rewards with ms-swift's flags.
 
-    --rlhf_type is dpo, orpo, simpo, cpo, kto, rm or grpo; the rest is as in `npukit sft`. Rows have a rejected answer
-    beside the good one (rejected_response), or a label that is true or false for kto; grpo answers by itself.
+    --rlhf_type is dpo, orpo, simpo, cpo, kto, rm or grpo; the other flags are those of `npukit sft`. Rows have a
+    rejected answer beside the good one (rejected_response) or, for kto, a label that is true or false; grpo samples
+    its own answers.
 
     Examples:
         npukit rlhf --rlhf_type dpo --model Qwen/Qwen2-0.5B --dataset pairs.jsonl

@@ -44,11 +44,11 @@ def tune(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Find the settings with which a training runs fastest here.
+    """Find the fastest training settings for this machine.
 
-    Short runs try batch size, accumulation, checkpointing, data workers, the length of packed rows and the ways in
-    which several devices share the work. Every step still sees as many tokens. Whenever a configuration is
-    faster, it is written to CONFIG.tuned.yaml. A tuning that was stopped continues where it was.
+    Short runs try batch size, accumulation, checkpointing, data workers, the length of packed rows and kinds of
+    parallelism. The number of tokens per step stays the same. The fastest configuration so far is in
+    CONFIG.tuned.yaml. If you stop it, the same command continues.
 
     Examples:
         npukit tune train.yaml  # writes train.tuned.yaml

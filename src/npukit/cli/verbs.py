@@ -71,7 +71,7 @@ VERBS = {
         Verb("export", also=("merge-lora",), uses="export", extra="use"),
         Verb("eval", page="infer", uses="eval", extra="use"),
     ),
-    "Look into": (
+    "Diagnose": (
         Verb("studio", also=("webui", "web-ui"), extra="studio"),
         Verb("profile", settings=SCRIPT_FOLLOWS, page="slow"),
         Verb("advise", page="slow"),

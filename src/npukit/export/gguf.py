@@ -65,7 +65,7 @@ def export_gguf(
     if config.model_type not in ARCHITECTURES:
         raise NpukitError(
             f"{model} is a {config.model_type}: GGUF is written for {', '.join(ARCHITECTURES)}. Use `npukit export`, "
-            "and llama.cpp's convert_hf_to_gguf.py on what it writes."
+            "then llama.cpp's convert_hf_to_gguf.py on the result."
         )
     name = ARCHITECTURES[config.model_type]
     weights = MergedWeights(model, open_checkpoint(model), adapters, trust_remote_code=False)

@@ -112,7 +112,7 @@ class MergedWeights:
             if name in self._weights.entries or name in tied:
                 return name
         raise NpukitError(
-            f"{folder} changes {parameter}, and {self._weights.folder} has no such weight: is it its base?"
+            f"{folder} changes {parameter}, and {self._weights.folder} has no such weight: is this its base model?"
         )
 
     def _settle_ties(self) -> None:

@@ -38,7 +38,7 @@ class Worker:
             reply = self._exchange(self._begins_with, TO_START)
         except (TimeoutError, EOFError, BrokenPipeError):
             self.close()
-            raise NpukitError("The process of the reward functions did not start: see what it said above.") from None
+            raise NpukitError("The process of the reward functions did not start: its output above says why.") from None
         if isinstance(reply, NpukitError):
             self.close()
             raise reply

@@ -182,5 +182,5 @@ def standard_library(compilers: Compilers) -> list[str]:
 def _run(command: list[str], what: str, source: str = "") -> None:
     result = subprocess.run(command, input=source, capture_output=True, text=True)
     if result.returncode:
-        sentence = f"{command[0]} could not build {what}; it said:\n{result.stderr.strip()[-4000:]}"
+        sentence = f"{command[0]} could not build {what}; its output:\n{result.stderr.strip()[-4000:]}"
         raise NpukitError(sentence, on_the_way=True)

@@ -63,8 +63,8 @@ def verify(
         expected = worth_comparing(figures)
         if all(kind == "settings" for kind, _ in expected):
             raise NpukitError(
-                "The original project told no loss that changes, called no module and no backward(): give a command "
-                "that trains or computes something with a model."
+                "The original project printed no changing loss, and called neither a module nor backward(): give a "
+                "command that trains or computes something with a model."
             )
         log(f"running the migrated project on {migrated.device}")
         second, got = migrated.run(command, devices, work / "after")

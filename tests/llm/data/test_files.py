@@ -120,6 +120,6 @@ def test_a_small_file_that_holds_gigabytes_is_refused(tmp_path: Path, stored_onc
     path = tmp_path / "rows.parquet"
     pyarrow.parquet.write_table(table, path, compression="zstd", use_dictionary=stored_once)
     assert path.stat().st_size < 100_000
-    with pytest.raises(NpukitError, match="times its own size"):
+    with pytest.raises(NpukitError, match="times its size"):
         for _ in read_file(path):
             pass

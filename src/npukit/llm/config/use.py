@@ -100,7 +100,7 @@ class ChatOptions(FrozenOptions):
         None, description="pictures with fewer pixels are enlarged; as the model's image processor says if empty"
     )
     image_max_pixels: Annotated[PositiveInt | None, Called(llama_factory="image_max_pixels")] = Field(
-        None, description="pictures with more pixels are scaled down, and become fewer tokens"
+        None, description="scale larger images down to this many pixels, which means fewer tokens"
     )
 
 
@@ -163,7 +163,7 @@ class EngineOptions(FrozenOptions):
     )
     max_model_len: Annotated[
         int | None, Field(ge=2), Called(llama_factory="vllm_maxlen", swift=("max_model_len", "vllm_max_model_len"))
-    ] = Field(None, description="longest prompt with its answer, in tokens; what the model was made for if empty")
+    ] = Field(None, description="maximum tokens of prompt and answer together; the model's own limit if empty")
     max_num_seqs: Annotated[PositiveInt, Flag(verbs=("infer", "serve", "eval"))] = Field(
         256, description="answers generated at the same time"
     )
@@ -174,11 +174,11 @@ class EngineOptions(FrozenOptions):
     ] = Field(0.9, description="share of the device's memory to use in all")
     quantization: str | None = Field(
         None,
-        description="`w8a8` computes linear layers in 8 bits, made at load: int8 on NPU and CPU, fp8 on CUDA; "
-        "with vLLM one of its own",
+        description="`w8a8` quantises linear layers to 8 bits while loading: int8 on NPU and CPU, fp8 on CUDA; "
+        "with vLLM, one of its methods",
     )
     enforce_eager: Annotated[bool, Called(llama_factory="vllm_enforce_eager", swift="vllm_enforce_eager")] = Field(
-        False, description="do not capture decoding as graphs, as is done on NPU and CUDA"
+        False, description="do not capture decoding as graphs on NPU and CUDA"
     )
     prompt_lookup: Annotated[int, Field(ge=0, le=64)] = Field(
         0,
@@ -268,11 +268,11 @@ class ServeOptions(FrozenOptions):
     port: Annotated[NonNegativeInt, Field(le=65535), Called(swift=("port", "server_port"))] = Field(
         8000, description="port to listen on; 0 picks a free one"
     )
-    served_model_name: Names = Field((), description="what clients call the model; by default its folder's name")
+    served_model_name: Names = Field((), description="model name for clients; by default the folder's name")
     api_key: Annotated[Names, Called(swift="api_key"), Flag(variable="NPUKIT_API_KEY")] = Field(
         (), description="key that clients must send", repr=False
     )
-    no_key: bool = Field(False, description="serve without a key on an address that others can reach")
+    no_key: bool = Field(False, description="serve without an API key on an address that others can reach")
     cors: Names = Field((), description="origin whose web pages may use the API")
     ssl_keyfile: Annotated[Path | None, Called(swift="ssl_keyfile")] = Field(None, description="key for HTTPS")
     ssl_certfile: Annotated[Path | None, Called(swift="ssl_certfile")] = Field(
@@ -280,13 +280,15 @@ class ServeOptions(FrozenOptions):
     )
     allow_adapter_changes: bool = Field(False, description="let clients load and remove adapters while it runs")
     max_body: PositiveFloat = Field(16, description="largest request, in MiB")
-    max_images: NonNegativeInt = Field(16, description="most pictures that a request may have, for models that see")
+    max_images: NonNegativeInt = Field(16, description="maximum number of images per request, for vision models")
     allowed_media_domains: Names = Field(
-        (), description="domain from which pictures are fetched that clients name by address; data URIs always work"
+        (), description="domain from which the server may fetch image URLs; data URIs always work"
     )
-    max_waiting: PositiveInt = Field(512, description="answers that may run or wait; further requests get status 429")
+    max_waiting: PositiveInt = Field(
+        512, description="maximum number of running and waiting answers; further requests get status 429"
+    )
     max_logprobs: Annotated[NonNegativeInt, Called(swift="max_logprobs")] = Field(
-        20, description="most log-probabilities that a request may ask for"
+        20, description="maximum number of log-probabilities that a request may ask for"
     )
     timeout: PositiveFloat = Field(600, description="time limit of an answer in seconds; it is cut off there")
     drain: NonNegativeFloat = Field(30, description="seconds that running answers may take after SIGTERM")

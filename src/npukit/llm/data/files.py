@@ -207,7 +207,7 @@ def _most(path: Path) -> int:
 
 
 def _bomb(path: Path) -> NpukitError:
-    return NpukitError(f"{path} holds more than {MOST_TIMES:,} times its own size: such a file is not read.")
+    return NpukitError(f"{path} decompresses to more than {MOST_TIMES:,} times its size, so it is not read.")
 
 
 def _text(path: Path) -> Iterator[RawRow]:

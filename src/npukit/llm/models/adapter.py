@@ -136,7 +136,9 @@ def apply_adapter(model: Any, folder: Path) -> None:
         try:
             before = model.get_parameter(name)
         except AttributeError:
-            raise NpukitError(f"{folder} changes {name}, and the model has no such weight: is it its base?") from None
+            raise NpukitError(
+                f"{folder} changes {name}, and the model has no such weight: is this its base model?"
+            ) from None
         after = nn.Parameter(change(before.detach().float()).to(before.dtype), requires_grad=False)
         _put(model, name, after)  # a weight that was tied to it stays as it was
         if adapter.config.get("trainable_token_indices"):
@@ -159,5 +161,7 @@ def is_transposed(skeleton: nn.Module, module: str, folder: Path) -> bool:
     try:
         target = skeleton.get_submodule(module)
     except AttributeError:
-        raise NpukitError(f"{folder} changes {module}, and the model has no such part: is it its base?") from None
+        raise NpukitError(
+            f"{folder} changes {module}, and the model has no such part: is this its base model?"
+        ) from None
     return isinstance(target, nn.Embedding) or type(target).__name__ == "Conv1D"

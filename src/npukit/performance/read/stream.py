@@ -157,7 +157,7 @@ def json_whole(path: Path) -> dict[str, Any]:
         with open_bytes(path) as file:
             content = json.load(file)
         if not isinstance(content, dict):
-            raise UnreadableProfile(f"{path} does not hold what its name says: copy it again.")
+            raise UnreadableProfile(f"The content of {path} does not match its name: copy it again.")
         return content
 
 
