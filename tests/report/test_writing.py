@@ -14,6 +14,7 @@ import pytest
 from npukit.errors import NpukitError
 from npukit.report.unfinished import remove_unfinished
 from npukit.report.writing import (
+    check_file,
     is_disk_full,
     whole_file,
     whole_folder,
@@ -30,6 +31,15 @@ def test_what_is_written_is_there_and_nothing_else(tmp_path: Path) -> None:
     assert (tmp_path / "a.md").read_bytes() == "ü\n".encode()
     assert json.loads((tmp_path / "a.json").read_text()) == {"name": "ü"}
     assert {file.name for file in tmp_path.iterdir()} == {"a.md", "a.json", "a.bin"}
+
+
+def test_a_folder_that_may_not_be_written_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_file(tmp_path / "a.json")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(NpukitError, match="may not write"):
+        check_file(tmp_path / "a.json")
 
 
 def test_a_new_file_has_the_usual_mode_and_a_replaced_one_keeps_its_own(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from npukit.selftest import run
 from npukit.selftest.check import DeviceCheck
 from npukit.selftest.groups import checks_of
 from npukit.selftest.reference import reference
+from npukit.selftest.result import CheckResult, Selftest, verdict
 from npukit.selftest.run import MOST_LOST, run_group
 from npukit.selftest.worker import judged, outcome_of
 
@@ -100,6 +101,11 @@ def test_the_command_writes_a_file_to_send(npukit: Any, tmp_path: Path, monkeypa
     assert written["result"]["versions"]["torch"] == torch.__version__
     assert len(written["result"]["checks"]) == shown["groups"]["formulas"]["passed"]
     assert str(tmp_path) not in file.read_text() and "a-secret" not in file.read_text()
+
+
+def test_skipped_checks_alone_are_no_success() -> None:
+    skipped = Selftest("cpu", (CheckResult("operators", "start", "skipped", 0.0),))
+    assert not skipped.good and verdict(skipped) != verdict(Selftest("cpu", (CheckResult("a", "b", "passed", 0.0),)))
 
 
 def test_an_unknown_group_is_refused(npukit: Any) -> None:

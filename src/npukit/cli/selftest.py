@@ -55,7 +55,7 @@ def selftest(
     from npukit.report.redact import redacted
     from npukit.report.result import envelope
     from npukit.report.writing import write_json
-    from npukit.selftest.result import failures, group_line
+    from npukit.selftest.result import group_line, verdict
     from npukit.selftest.run import GROUPS
     from npukit.selftest.run import selftest as run
 
@@ -86,7 +86,6 @@ def selftest(
     }
     code = 0 if result.good else 1
     write_json(output, redacted(envelope("npukit selftest", everything, code)))
-    verdict = f"Failed:\n{failures(result)}" if result.failed else "All checks passed."
-    text = f"{verdict}\n"
+    text = f"{verdict(result)}\n"
     text += f"Wrote {output}. Please attach it to an issue (template: Tried on a card), whether it passed or not."
     show({**data, "file": str(output)}, text, json, code)

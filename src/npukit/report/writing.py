@@ -128,6 +128,8 @@ def check_parent(path: Path) -> None:
         raise NpukitError(f"Cannot write {path}: the folder {parent} does not exist.")
     if not parent.is_dir():
         raise NpukitError(f"Cannot write {path}: {parent} is not a folder.")
+    if not os.access(parent, os.W_OK):
+        raise NpukitError(f"Cannot write {path}: you may not write to the folder {parent}. Name another place.")
 
 
 @contextlib.contextmanager

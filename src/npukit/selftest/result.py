@@ -66,6 +66,17 @@ def group_line(group: str, checks: Sequence[CheckResult]) -> str:
     return f"{group:<13} {listed}{why}, {sum(check.seconds for check in checks):.0f} s"
 
 
+def verdict(result: Selftest) -> str:
+    """The outcome in a sentence, with the checks that failed.
+
+    >>> verdict(Selftest("cpu", ()))
+    'No check could be run on this device.'
+    """
+    if result.failed:
+        return f"Failed:\n{failures(result)}"
+    return "All checks passed." if result.good else "No check could be run on this device."
+
+
 def failures(result: Selftest) -> str:
     """What failed, and why."""
     lines = [f"{check.group}: {check.name}: {check.outcome}{_why(check)}" for check in result.failed[:LISTED]]
