@@ -46,7 +46,7 @@ NEVER = {  # commands that are shown beside others and not run with them
     r"make ": "runs the demo and all tests",
 }
 ALL = os.environ.get("NPUKIT_ALL_GUIDES") == "1"  # run the slow blocks as well
-PROGRESS = re.compile(r"^npukit: [^\n]*?(\d+%|\d+ of \d+ rows)[^\n]*\n", re.MULTILINE)  # on a busy machine
+PROGRESS = re.compile(r"^npukit: [^\n]*: (\d+%|\d+ of \d+ rows)[^\n]*\n", re.MULTILINE)  # on a busy machine
 FIGURE = re.compile(r"\d+(?:[.,]\d+)*(?:e[-+]\d+)?")
 NO_SHELL = re.compile(r"(npukit|python examples/\S+\.py|ls) [^|&;<>$]*$")
 

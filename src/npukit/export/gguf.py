@@ -64,7 +64,7 @@ def export_gguf(
     config = skeleton.config
     if config.model_type not in ARCHITECTURES:
         raise NpukitError(
-            f"{model} is a {config.model_type}: GGUF is written for {', '.join(ARCHITECTURES)}. Use `npukit export`, "
+            f"{model} is a {config.model_type}: GGUF is supported for {', '.join(ARCHITECTURES)}. Use `npukit export`, "
             "then llama.cpp's convert_hf_to_gguf.py on the result."
         )
     name = ARCHITECTURES[config.model_type]
