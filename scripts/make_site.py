@@ -37,7 +37,8 @@ CHINESE = {
     "Find out why": "定位问题",
 }
 SLUGS = "!!python/object/apply:pymdownx.slugs.slugify {kwds: {case: lower}}"  # keeps Chinese, as GitHub does
-BOOSTED = ("reference/errors.md", "reference/variables.md")  # long tables, which the search would list last
+# Long tables, which the search would list last; a word that the glossary explains is looked for there.
+BOOSTS = {"reference/errors.md": 20, "reference/variables.md": 20, "glossary.md": 40}
 TERM = re.compile("[\u4e00-\u9fff]{2,}")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
@@ -64,8 +65,10 @@ def build(builder: str, language: str, work: Path, folder: Path) -> None:
     config = work / "mkdocs.yml"
     text = yaml.safe_dump(settings(language), allow_unicode=True)
     config.write_text(text.replace("SLUGS", SLUGS), encoding="utf-8")
-    for page in (work / "docs" / name for name in BOOSTED):
-        page.write_text("---\nsearch:\n  boost: 20\n---\n" + page.read_text(encoding="utf-8"), encoding="utf-8")
+    for name, boost in BOOSTS.items():
+        page = work / "docs" / name
+        text = page.read_text(encoding="utf-8")
+        page.write_text(f"---\nsearch:\n  boost: {boost}\n---\n{text}", encoding="utf-8")
     terms = TERM.findall((work / "docs" / "glossary.md").read_text(encoding="utf-8"))
     (work / "terms.txt").write_text("\n".join(terms), encoding="utf-8")
     command = [sys.executable, "-m", builder, "build", "--strict", "-f", str(config)]

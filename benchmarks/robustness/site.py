@@ -32,7 +32,6 @@ SEARCHES = {  # language, what is typed, and the page that has to be the first r
     ("zh", "梯度溢出"): "guides/watch-a-run.html",
     ("zh", "显存不足"): "guides/does-it-fit.html",
     ("zh", "通信域"): "glossary.html",
-    ("zh", "算子"): "concepts/simulated-npu.html",
 }
 PICTURES = (
     "index.html", "guides/install-npu.html", "guides/fine-tune.html", "reference/cli.html", "reference/errors.html",
