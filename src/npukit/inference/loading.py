@@ -84,7 +84,7 @@ def load(use: Use, device: torch.device | None = None) -> Loaded:
     dtype = choose_dtype(use.model.dtype, weights, device)
     stays_quantized = bool(weights.quantized) and abilities(device).torch_npu and not adapters
     _check_memory(weights, dtype, device, folder, stays_quantized)
-    model = _load_weights(folder, config, dtype, use, auto_class(config))
+    model = _load_weights(weights, config, dtype, use, auto_class(config))
     for adapter in adapters:
         apply_adapter(model, adapter)
     if stays_quantized:
@@ -121,7 +121,7 @@ def load_body(folder: Path, use: Use, device: torch.device) -> Any:
     weights = open_checkpoint(folder, pickles=use.engine.allow_pickles)
     config, dtype = _config(folder, use), choose_dtype(use.model.dtype, weights, device)
     _check_memory(weights, dtype, device, folder)
-    return _load_weights(folder, config, dtype, use, AutoModel).to(device).eval()
+    return _load_weights(weights, config, dtype, use, AutoModel).to(device).eval()
 
 
 def choose_dtype(name: str, weights: WeightFiles, device: torch.device) -> torch.dtype:
@@ -184,12 +184,14 @@ def _config(folder: Path, use: Use) -> Any:
         return AutoConfig.from_pretrained(folder, trust_remote_code=use.model.trust_remote_code)
 
 
-def _load_weights(folder: Path, config: Any, dtype: torch.dtype, use: Use, kind: Any) -> Any:
+def _load_weights(weights: WeightFiles, config: Any, dtype: torch.dtype, use: Use, kind: Any) -> Any:
+    folder = weights.folder
     with _named(folder), quiet():
         model, loaded = from_pretrained(
             kind,
             str(folder),
             config,
+            weights,
             dtype=dtype,
             trust_remote_code=use.model.trust_remote_code,
             output_loading_info=True,

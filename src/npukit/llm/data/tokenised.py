@@ -108,7 +108,11 @@ def tokenised(table: Table, encoder: Encoder, log: Log) -> Rows:
     place = cache_folder() / "data" / _key(table, encoder)
     made = place / "rows" / "tokenised"
     if not made.exists():
-        with only_builder(place, on_wait=lambda: log(f"Another process tokenises {table.name}; waiting for it.")):
+
+        def on_wait() -> None:
+            log(f"{table.name} is being tokenised by another rank or run; waiting for it.")
+
+        with only_builder(place, on_wait):
             if not made.exists():
                 with disk_errors_named(place, advice=MORE_ROOM):
                     parts = make_parts(place / "parts", table, encoder, log)

@@ -17,7 +17,7 @@ from npukit.launch.devices import torch_device
 from npukit.llm import families
 from npukit.llm.config.options import DataOptions, ModelOptions
 from npukit.llm.images.images import Images
-from npukit.llm.models.checkpoint import open_checkpoint
+from npukit.llm.models.checkpoint import WeightFiles, open_checkpoint
 from npukit.llm.models.dequantize import ASCEND
 from npukit.llm.models.folder import find_model
 
@@ -93,7 +93,11 @@ def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention:
     """
     from transformers import AutoModelForSequenceClassification
 
-    common = {"dtype": dtype, "trust_remote_code": options.trust_remote_code, "attn_implementation": attention}
+    common: dict[str, Any] = {
+        "dtype": dtype,
+        "trust_remote_code": options.trust_remote_code,
+        "attn_implementation": attention,
+    }
     shape = load_config(options, place)
     kind = auto_class(shape)
     if scores and families.vision_of(shape):
@@ -111,15 +115,15 @@ def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention:
         return from_pretrained(kind, place, **common)
 
 
-def from_pretrained(kind: Any, place: str, config: Any, **options: Any) -> Any:
+def from_pretrained(kind: Any, place: str, config: Any, weights: WeightFiles | None = None, **options: Any) -> Any:
     """What `kind.from_pretrained` returns, also for checkpoints whose quantisation transformers computes only on CUDA.
 
     >>> from_pretrained(AutoModelForCausalLM, "qwen2-7b-awq", config, dtype=torch.bfloat16)
     """
     folder = Path(place)
     is_quantized = hasattr(config, "quantization_config") or (folder / ASCEND).is_file()
-    weights = open_checkpoint(folder) if is_quantized else None
-    if not weights or not weights.quantized:
+    weights = weights or (open_checkpoint(folder) if is_quantized else None)
+    if weights is None or not weights.quantized:
         return kind.from_pretrained(place, config=config, **options)
     config = copy.deepcopy(config)
     if hasattr(config, "quantization_config"):
