@@ -1,10 +1,10 @@
-"""Make the facts about one version of torch_npu: the files in src/npukit/facts/torch_npu/VERSION.
+"""Make the facts about one version of torch_npu: its column in the tables of src/npukit/facts/torch_npu.
 
     python scripts/make_support_facts.py 2.13 --docs PYTORCH/docs/zh/api/native_api/pytorch_2-13-0 \
         --names torch_npu-2.13.0-….whl torch-2.13.0-….whl --op-plugin OP_PLUGIN/op_plugin/config [--dispatcher]
 
-Sources: the documentation tables of github.com/Ascend/pytorch (apis.csv), the published wheels (names.json), the
-operator list of github.com/Ascend/op-plugin (own_operators.csv, one table for all versions) and, with --dispatcher, the
+Sources: the documentation tables of github.com/Ascend/pytorch (apis.csv), the published wheels (names.csv), the
+operator list of github.com/Ascend/op-plugin (own_operators.csv) and, with --dispatcher, the
 dispatcher of the installed torch_npu on the simulated runtime (operators.csv).
 Names, types and statuses are taken over as facts; the wording of limits is reduced to our own short form.
 """
@@ -15,15 +15,15 @@ from __future__ import annotations
 import argparse
 import ast
 import csv
-import json
 import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
+from version_table import write_version
 
 FACTS = Path(__file__).parent.parent / "src" / "npukit" / "facts" / "torch_npu"
 SERIES = {"A2": "Atlas A2 训练系列产品", "A3": "Atlas A3 训练系列产品", "950": "Ascend 950DT"}
@@ -181,14 +181,6 @@ def _exported(file: Path) -> set[str]:
     return {name for node in body for name in _bound(node)}
 
 
-def write(path: Path, header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows)
-    print(f"{path}: {path.stat().st_size // 1024} KiB")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("version", help="of torch_npu, such as 2.13")
@@ -197,17 +189,19 @@ def main() -> None:
     parser.add_argument("--op-plugin", type=Path)
     parser.add_argument("--dispatcher", action="store_true")
     options = parser.parse_args()
-    folder = FACTS / options.version
-    folder.mkdir(exist_ok=True)
     if options.docs:
-        rows = sorted({row[0]: row for row in documented(options.docs)}.values())
-        write(folder / "apis.csv", ["api", *SERIES, "limits"], rows)
+        apis = {row[0]: row for row in documented(options.docs)}
+        write_version(FACTS / "apis.csv", ["api", *SERIES, "limits"], options.version, apis.values())
     if options.names:
-        (folder / "names.json").write_text(json.dumps(names(*options.names), indent=1) + "\n", encoding="utf-8")
+        rows = [(module, name) for module, found in names(*options.names).items() for name in found]
+        write_version(FACTS / "names.csv", ["module", "name"], options.version, rows)
     if options.dispatcher:
-        write(folder / "operators.csv", ["op", "kernel"], sorted(dispatched().items()))
+        write_version(FACTS / "operators.csv", ["op", "kernel"], options.version, dispatched().items())
     if options.op_plugin:
-        write(FACTS / "own_operators.csv", ["op", "first", "last", "instead"], own_ops(options.op_plugin))
+        with (FACTS / "own_operators.csv").open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["op", "first", "last", "instead"])
+            writer.writerows(own_ops(options.op_plugin))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Make the facts about what CANN's operators accept: src/npukit/facts/aclnn/VERSION.csv.
+"""Make the facts about what CANN's operators accept: a column of src/npukit/facts/aclnn.csv.
 
     python scripts/make_type_facts.py 9.1 --cann OPS_MATH OPS_NN OPS_CV --op-plugin OP_PLUGIN
 
@@ -14,7 +14,6 @@ the tensor over as it is. An operator that can end in several aclnn functions ma
 from __future__ import annotations
 
 import argparse
-import csv
 import functools
 import operator
 import re
@@ -26,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from version_table import write_version
 
-FACTS = Path(__file__).parent.parent / "src" / "npukit" / "facts" / "aclnn"
+FACTS = Path(__file__).parent.parent / "src" / "npukit" / "facts" / "aclnn.csv"
 TYPES = {
     "FLOAT": "fp32", "FLOAT32": "fp32", "FLOAT16": "fp16", "BFLOAT16": "bf16", "BF16": "bf16", "DOUBLE": "fp64",
     "FLOAT64": "fp64", "INT8": "int8", "INT16": "int16", "INT32": "int32", "INT64": "int64", "UINT8": "uint8",
@@ -279,15 +279,11 @@ def main() -> None:
     parser.add_argument("--cann", type=Path, nargs="+", required=True)
     parser.add_argument("--op-plugin", type=Path, required=True)
     options = parser.parse_args()
-    FACTS.mkdir(exist_ok=True)
-    rows = sorted(
+    rows = [
         (op, function, argument, " ".join(sorted(COMMON & accepted.types)), str(accepted.dims or ""))
         for op, function, argument, accepted in OpPlugin(options.op_plugin, Cann(options.cann)).operators()
-    )
-    with (FACTS / f"{options.version}.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["op", "function", "argument", "types", "dimensions"])
-        writer.writerows(rows)
+    ]
+    write_version(FACTS, ["op", "function", "argument", "types", "dimensions"], options.version, rows)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from npukit.cli import app
 from npukit.errors import NpukitError
 from npukit.facts.libraries import Library
 from npukit.facts.target import Target
-from npukit.facts.torch_npu import versions
+from npukit.facts.torch_npu import APIS
 from npukit.migrate.analysis import Verdict, analyze
 from npukit.migrate.goal import Goal
 from npukit.migrate.imported_libraries import installed_version
@@ -168,7 +168,7 @@ def test_what_is_refused_is_named_in_one_sentence(
 def test_the_target_decides_what_is_advised(tmp_path: Path) -> None:
     """torch.accelerator works with torch_npu since torch 2.7."""
     folder = project(tmp_path, a_py="import torch\ntorch.cuda.synchronize()\n")
-    for torch_npu, advised in (("2.6", False), ("2.7", True), (versions()[-1], True)):
+    for torch_npu, advised in (("2.6", False), ("2.7", True), (APIS.versions[-1], True)):
         target = Target.of(torch_npu)
         remedy = analyze([folder], target).findings[0].remedy
         after = migrate(folder, Goal(target=target)).changes[0].after

@@ -17,7 +17,7 @@ from npukit.facts.cuda_apis import _by_name, cuda_api
 from npukit.facts.libraries import imported, libraries, packaged
 from npukit.facts.removed_names import RemovedName, removed_names
 from npukit.facts.target import Target
-from npukit.facts.torch_npu import versions
+from npukit.facts.torch_npu import APIS, NAMES
 from npukit.facts.torch_npu.names import names_of
 from npukit.facts.torch_npu.support import has_own_op, own_ops, support
 
@@ -70,12 +70,12 @@ def test_a_target_that_cannot_be_is_refused(text: str) -> None:
 
 
 def test_the_newest_version_with_facts_is_the_default() -> None:
-    assert Target.of().torch_npu == Target.of().facts_version == versions()[-1]
+    assert Target.of().torch_npu == Target.of().facts_version == APIS.versions[-1]
 
 
 def test_nothing_is_advised_that_a_version_does_not_have() -> None:
     """torch.npu.NAME in an advice is in torch.npu of every version that there are names of."""
-    for version in versions("names.json"):
+    for version in NAMES.versions:
         for api in _by_name().values():
             named = re.findall(r"torch(?:_npu)?\.npu\.(\w+)", api.remedy_for(Target.of(version)))
             assert [name for name in named if name not in {*names_of("npu", version), "_sanitizer"}] == []
@@ -89,14 +89,14 @@ def test_tables_stay_small_and_hold_no_foreign_sentences() -> None:
 
 def test_fused_operators_are_current() -> None:
     for fused in _fused().values():
-        assert fused.op.startswith("NpuFused") or all(has_own_op(fused.op, version) for version in versions())
-    assert own_ops()["npu_silu"].instead and not has_own_op("npu_silu", versions()[-1])
+        assert fused.op.startswith("NpuFused") or all(has_own_op(fused.op, version) for version in APIS.versions)
+    assert own_ops()["npu_silu"].instead and not has_own_op("npu_silu", APIS.versions[-1])
 
 
 def test_names_without_counterpart_are_missing_from_torch_npu() -> None:
     prefix = "torch.cuda."
     gone = [name.removeprefix(prefix) for name, api in _by_name().items() if api.kind == "none" and prefix in name]
-    assert [name for name in gone if name in names_of("npu", versions()[-1])] == []
+    assert [name for name in gone if name in names_of("npu", APIS.versions[-1])] == []
     assert cuda_api("torch.cuda.synchronize") is None
 
 

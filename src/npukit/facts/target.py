@@ -10,7 +10,7 @@ from functools import cached_property
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD, card
 from npukit.facts.compatibility import Release, releases
-from npukit.facts.torch_npu import file_for, versions
+from npukit.facts.torch_npu import APIS, NAMES
 from npukit.facts.versions import key, same
 
 _FIELDS = ("torch_npu", "torch", "cann", "card")
@@ -35,9 +35,9 @@ class Target:
         """The target with these versions; the newest version that there are facts for where none is given."""
         release = _release(torch_npu, torch, cann)
         if not torch_npu:
-            torch_npu = torch or (release.torch_npu if release else versions()[-1])
-        if file_for(torch_npu, "names.json") is None:
-            raise NpukitError(f"npukit knows torch_npu from {versions('names.json')[0]} on, not {torch_npu}.")
+            torch_npu = torch or (release.torch_npu if release else APIS.versions[-1])
+        if NAMES.nearest(torch_npu) is None:
+            raise NpukitError(f"npukit knows torch_npu from {NAMES.versions[0]} on, not {torch_npu}.")
         if not torch:
             torch = release.torch if release else ".".join(torch_npu.split(".")[:3])
         if key(torch)[:2] != key(torch_npu)[:2]:
@@ -65,8 +65,7 @@ class Target:
     @cached_property
     def facts_version(self) -> str:
         """The version of torch_npu whose API table stands for this one: the nearest below, else the oldest."""
-        file = file_for(self.torch_npu, "apis.csv")
-        return file.parent.name if file else versions()[0]
+        return APIS.nearest(self.torch_npu) or APIS.versions[0]
 
     def differences(self, there: Mapping[str, str]) -> dict[str, tuple[str, str]]:
         """What is wanted and what is there, by field, where they differ.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from npukit.facts.target import Target
-from npukit.facts.torch_npu import file_for
+from npukit.facts.torch_npu import NAMES
 from npukit.facts.versions import key
 from npukit.machine.machine import Machine
 
@@ -118,4 +118,4 @@ def installed_target() -> Target:
         version = metadata.version("torch_npu").split("+")[0]
     except metadata.PackageNotFoundError:
         version = ""
-    return Target.of(torch_npu=version if version and file_for(version, "names.json") else "")
+    return Target.of(torch_npu=version if version and NAMES.nearest(version) else "")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import json
 
-from npukit.facts.torch_npu import file_for
+from npukit.facts.torch_npu import NAMES
 
 
 @functools.cache
@@ -15,5 +14,5 @@ def names_of(module: str, version: str) -> frozenset[str]:
     >>> "empty_cache" in names_of("accelerator", "2.7"), "empty_cache" in names_of("accelerator", "2.11")
     (False, True)
     """
-    file = file_for(version, "names.json")
-    return frozenset(json.loads(file.read_text(encoding="utf-8"))[module]) if file else frozenset()
+    rows = NAMES.rows(NAMES.nearest(version) or "")
+    return frozenset(row["name"] for row in rows if row["module"] == module)

@@ -12,7 +12,7 @@ from typing import Literal
 
 from npukit.facts.cards import card
 from npukit.facts.target import Target
-from npukit.facts.torch_npu import file_for
+from npukit.facts.torch_npu import APIS, OPERATORS
 from npukit.facts.versions import key
 
 Status = Literal["yes", "limited", "cpu_fallback", "no", "unknown"]
@@ -66,16 +66,9 @@ class Support:
         return {argument: frozenset(types.split("|")) for argument, types in named}
 
 
-def _rows(path: Path | None) -> Iterator[dict[str, str]]:
-    if path is None:
-        return
-    with path.open(encoding="utf-8", newline="") as file:
-        yield from csv.DictReader(file)
-
-
 @functools.cache
 def _documented(version: str) -> dict[str, dict[str, str]]:
-    return {row["api"]: row for row in _rows(file_for(version, "apis.csv"))}
+    return {row["api"]: row for row in APIS.rows(version)}
 
 
 @functools.cache
@@ -84,9 +77,7 @@ def _kernels(version: str) -> dict[str, str]:
 
     Only the dispatcher of the version itself counts: that of an older one knows nothing of newer operators.
     """
-    file = file_for(version, "operators.csv")
-    same = file is not None and file.parent.name == version
-    return {row["op"]: row["kernel"] for row in _rows(file)} if same else {}
+    return {row["op"]: row["kernel"] for row in OPERATORS.rows(version)}
 
 
 def _spellings(api: str) -> Iterator[str]:
@@ -177,7 +168,8 @@ class OwnOp:
 @functools.cache
 def own_ops() -> dict[str, OwnOp]:
     """torch_npu's own operators by name."""
-    return {row["op"]: OwnOp(**row) for row in _rows(Path(__file__).with_name("own_operators.csv"))}
+    with Path(__file__).with_name("own_operators.csv").open(encoding="utf-8", newline="") as file:
+        return {row["op"]: OwnOp(**row) for row in csv.DictReader(file)}
 
 
 def has_own_op(op: str, version: str) -> bool:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from npukit.facts.cards import card as find_card
-from npukit.facts.versions import key
+from npukit.facts.version_table import VersionTable
 
-_FOLDER = Path(__file__).parent
+_TABLE = VersionTable(Path(__file__).with_name("aclnn.csv"), width=5)
 _SERIES = ("A2", "A3")  # others run most operators by an older interface, whose limits are not known
 
 
@@ -31,20 +30,10 @@ class Limit:
 @functools.cache
 def _limits(version: str) -> Mapping[str, tuple[Limit, ...]]:
     limits: dict[str, tuple[Limit, ...]] = {}
-    with (_FOLDER / f"{version}.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            limit = Limit(row["function"], row["argument"], (*row["types"].split(),), int(row["dimensions"] or 0))
-            limits[row["op"]] = (*limits.get(row["op"], ()), limit)
+    for row in _TABLE.rows(version):
+        limit = Limit(row["function"], row["argument"], (*row["types"].split(),), int(row["dimensions"] or 0))
+        limits[row["op"]] = (*limits.get(row["op"], ()), limit)
     return limits
-
-
-def versions() -> list[str]:
-    """The versions of CANN whose operators are known, oldest first.
-
-    >>> versions()[0]
-    '8.5'
-    """
-    return sorted((path.stem for path in _FOLDER.glob("*.csv")), key=key)
 
 
 def limits(cann: str, card: str) -> Mapping[str, tuple[Limit, ...]]:
@@ -57,6 +46,4 @@ def limits(cann: str, card: str) -> Mapping[str, tuple[Limit, ...]]:
     """
     if find_card(card).series not in _SERIES:
         return {}
-    known = versions()
-    older = [version for version in known if key(version) <= key(cann)[:2]]
-    return _limits(older[-1] if older else known[0])
+    return _limits(_TABLE.nearest(cann) or _TABLE.versions[0])
