@@ -1,21 +1,31 @@
-"""How long does a step of GRPO take, by phase? npukit's trainer and engine on the same weights, on one device.
+"""How long does a step of GRPO take, by phase? npukit's trainer and engine on the same weights, and TRL beside it.
 
-    python -m benchmarks grpo_speed --shape 1.5b --prompts 64 --answers 8 --length 512 --device cuda
-    python -m benchmarks grpo_speed --shape small --prompts 2 --answers 2 --length 8 --device cpu
+    PYTHONPATH=src python -m benchmarks grpo_speed --shape 1.5b --trl pip
+    python -m benchmarks grpo_speed --shape small --prompts 2 --answers 2 --length 8 --batch 2
 
-A model of that shape with random weights, LoRA of rank 16, answers that all have the given length (nothing ends them
-before), and a reward that costs nothing, so that sampling and learning are what is measured.
+A model of that shape with random weights, LoRA of rank 16 on all linear layers, bf16 on a GPU, answers that all have
+the given length (no token ends them), and a reward that costs nothing. TRL samples with transformers' continuous
+batching. `--trl` names a folder with TRL and what else the machine lacks, or `pip` where it is installed. Both run
+in processes of their own; the first step, which warms up, tells how far the learner's log-probabilities are from the
+sampler's, and the others are measured. A phase ends when the device has done its work.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
-import subprocess
+import os
 import sys
 import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import torch
+from benchmarks.contest import result, results
 from benchmarks.speed.serve import SHAPES
 from benchmarks.speed.serve_http import save
 from benchmarks.tiny_server import make_tokenizer
@@ -24,7 +34,225 @@ REWARDS = """
 def ends_evenly(prompts, completions, **columns):
     return [float(len(str(completion)) % 2) for completion in completions]
 """
-STEPS, WARM = 4, 2
+RANK, RATE = 16, 1e-5
+ON_GPU = torch.cuda.is_available()
+
+
+class EnoughError(Exception):
+    """All steps are measured."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a contestant does in each of its steps."""
+
+    folder: Path
+    prompts: int
+    answers: int
+    length: int
+    batch: int
+    steps: int
+    recomputes: bool
+    max_num_seqs: int
+    log: Path | None
+
+    @property
+    def rows(self) -> list[str]:
+        return [f"What is {number} times {number + 1}?" for number in range(self.prompts)]
+
+    @property
+    def accumulation(self) -> int:
+        return self.prompts * self.answers // self.batch
+
+
+@dataclass
+class Clock:
+    """The phases of steps, and how far the learner's log-probabilities are from the sampler's in the first."""
+
+    work: Work
+    name: str
+    steps: list[dict[str, float]] = field(default_factory=list)
+    apart: list[torch.Tensor] = field(default_factory=list)
+    phases: dict[str, float] = field(default_factory=dict)
+    began: float = 0.0
+
+    @staticmethod
+    def now() -> float:
+        if ON_GPU:
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def timed(self, phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, whose time counts for a phase."""
+
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            began = self.now()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.phases[phase] = self.phases.get(phase, 0.0) + self.now() - began
+
+        return wrapper
+
+    def begin_step(self) -> None:
+        """Note the step before, if there was one, and end the run after the last."""
+        now = self.now()
+        if self.began:
+            phases = {name: self.phases.get(name, 0.0) for name in ("sampling", "rewards", "prepare")}
+            step, prepare = now - self.began, phases.pop("prepare")
+            learning = step - prepare
+            self.steps.append({**phases, "learning": learning, "other": prepare - sum(phases.values()), "step": step})
+            if self.work.log:
+                with self.work.log.open("a") as file:
+                    file.write(json.dumps({"name": self.name, **self.steps[-1]}) + "\n")
+        if len(self.steps) == self.work.steps:
+            raise EnoughError
+        self.phases, self.began = {}, self.now()
+
+    @property
+    def warms_up(self) -> bool:
+        return not self.steps
+
+    def result(self) -> dict[str, float]:
+        """Means of the steps after the first."""
+        measured = self.steps[1:]
+        means = {name: sum(step[name] for step in measured) / len(measured) for name in measured[0]}
+        apart = torch.cat(self.apart).double().abs().sort().values
+        mismatch = {
+            "mean": float(apart.mean()),
+            "p999": float(apart[int(len(apart) * 0.999)]),
+            "most": float(apart[-1]),
+        }
+        tokens = self.work.prompts * self.work.answers * self.work.length
+        return result(tokens / means["step"], **means, **mismatch, compared=len(apart))
+
+
+def with_npukit(work: Work) -> dict[str, float]:
+    from npukit.llm.config.options import Config
+    from npukit.llm.finetune.train import train
+    from npukit.llm.tasks.losses import grpo
+    from npukit.rl import collector
+    from npukit.rl.rollouts import GrpoRollouts
+
+    clock = Clock(work, "npukit")
+    (work.folder / "rewards.py").write_text(REWARDS)
+    (work.folder / "rows.jsonl").write_text("".join(json.dumps({"prompt": row}) + "\n" for row in work.rows))
+
+    class Clocked(GrpoRollouts):
+        def batches(self, step: int, rows: Any) -> Any:
+            clock.begin_step()
+            return clock.timed("prepare", super().batches)(step, rows)
+
+    def noting(logprobs: Any, entropy: Any, batch: Any, options: Any) -> Any:
+        if clock.warms_up:
+            clock.apart.append((logprobs.detach() - batch["sampled"])[batch["mask"] > 0].cpu())
+        return loss_of(logprobs, entropy, batch, options)
+
+    loss_of, grpo.loss_of = grpo.loss_of, noting
+    collector.Sampler.sample = clock.timed("sampling", collector.Sampler.sample)  # type: ignore[method-assign]
+    collector.Scorer.score = clock.timed("rewards", collector.Scorer.score)  # type: ignore[method-assign]
+    training: dict[str, Any] = {"batch_size": work.batch, "accumulation": work.accumulation}
+    training |= {"max_steps": work.steps + 1, "output": work.folder / "output", "learning_rate": RATE, "plot": False}
+    training |= {
+        "save_every": None,
+        "activation_checkpointing": work.recomputes,
+        "precision": "bf16" if ON_GPU else "fp32",
+    }
+    sampling = {"num_generations": work.answers, "max_completion_length": work.length}
+    config = Config.model_validate(
+        {
+            "task": "grpo",
+            "model": {"path": str(work.folder / "model")},
+            "tuning": {"method": "lora", "rank": RANK},
+            "data": {"train": str(work.folder / "rows.jsonl")},
+            "rewards": {"plugins": str(work.folder / "rewards.py")},
+            "grpo": {**sampling, "max_num_seqs": work.max_num_seqs},
+            "training": training,
+        }
+    )
+
+    def rollouts(config: Config, learning: Any, collate: Any, tokenizer: Any, _ends: Any, log: Any) -> Any:
+        return Clocked(config, learning.train, collate, tokenizer, frozenset(), log)
+
+    with contextlib.suppress(EnoughError):
+        train(config, rollouts)
+    return clock.result()
+
+
+def with_trl(work: Work, site: str) -> dict[str, float]:
+    if site != "pip":
+        sys.path.append(site)  # after what the machine has itself
+    from datasets import Dataset
+    from peft import LoraConfig
+    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    clock = Clock(work, "TRL")
+    sampled: dict[tuple[int, ...], list[float]] = {}
+
+    class Steps(TrainerCallback):  # type: ignore[misc]
+        def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+            clock.begin_step()
+
+    class Clocked(GRPOTrainer):  # type: ignore[misc]
+        def _get_per_token_logps_and_entropies(self, model: Any, ids: Any, mask: Any, keep: int, **more: Any) -> Any:
+            found = super()._get_per_token_logps_and_entropies(model, ids, mask, keep, **more)
+            for answer, logprobs in zip(ids[:, -keep:].tolist(), found[0].detach().cpu(), strict=True):
+                if clock.warms_up:
+                    clock.apart.append(logprobs.float() - torch.tensor(sampled[tuple(answer)]))
+            return found
+
+    for phase, method in {
+        "prepare": "_prepare_inputs",
+        "sampling": "_generate_single_turn",
+        "rewards": "_calculate_rewards",
+    }.items():
+        setattr(Clocked, method, clock.timed(phase, getattr(GRPOTrainer, method)))
+    space: dict[str, Any] = {}
+    exec(REWARDS, space)
+    model = AutoModelForCausalLM.from_pretrained(
+        work.folder / "model", dtype=torch.bfloat16 if ON_GPU else torch.float32
+    )
+    generate_batch = model.generate_batch
+
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        outputs = generate_batch(*args, **kwargs)
+        if clock.warms_up:
+            sampled.update({tuple(output.generated_tokens): output.logprobs for output in outputs.values()})
+        return outputs
+
+    model.generate_batch = noting
+    options = GRPOConfig(
+        output_dir=str(work.folder / "trl"),
+        per_device_train_batch_size=work.batch,
+        gradient_accumulation_steps=work.accumulation,
+        num_generations=work.answers,
+        max_completion_length=work.length,
+        max_steps=work.steps + 1,
+        learning_rate=RATE,
+        bf16=ON_GPU,
+        use_cpu=not ON_GPU,
+        gradient_checkpointing=work.recomputes,
+        use_transformers_continuous_batching=True,
+        transformers_continuous_batching_config={"return_logprobs": True},
+        generation_kwargs={"eos_token_id": -1},
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+    )
+    trainer = Clocked(
+        model,
+        space["ends_evenly"],
+        options,
+        Dataset.from_list([{"prompt": [{"role": "user", "content": row}]} for row in work.rows]),
+        processing_class=AutoTokenizer.from_pretrained(work.folder / "model"),
+        callbacks=[Steps()],
+        peft_config=LoraConfig(task_type="CAUSAL_LM", r=RANK, lora_alpha=2 * RANK, target_modules="all-linear"),
+    )
+    with contextlib.suppress(EnoughError):
+        trainer.train()
+    return clock.result()
 
 
 def main(
@@ -33,48 +261,43 @@ def main(
     answers: Annotated[int, "to each prompt"] = 8,
     length: Annotated[int, "tokens of an answer"] = 512,
     batch: Annotated[int, "answers that are learned from at once"] = 16,
-    device: str = "cpu",
+    steps: Annotated[int, "of each, the first of which warms up"] = 2,
+    trl: Annotated[str, "TRL beside it: a folder with its packages, or `pip`"] = "",
+    recomputing: Annotated[bool, "both compute activations again instead of keeping them"] = False,
+    max_num_seqs: Annotated[int, "answers that npukit samples at the same time"] = 256,
+    log: Annotated[str, "a file for the phases of each step, as they come"] = "",
 ) -> None:
-    """Train for a few steps, and print the phases of the last ones."""
+    """Train both for a few steps, and print the phases of the measured ones."""
+    os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    device = torch.cuda.get_device_name() if ON_GPU else "CPU"
+    print(f"{device}, torch {torch.__version__}, {shape} shape, {prompts} x {answers} answers of {length} tokens")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save(shape, folder / "model")
+        torch.cuda.empty_cache()  # of this process, which is not measured
         make_tokenizer().save_pretrained(folder / "model")  # one for text, with a chat template
-        (folder / "rewards.py").write_text(REWARDS)
-        rows = [{"prompt": f"What is {number} times {number + 1}?"} for number in range(prompts)]
-        (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        subprocess.run(_command(folder, prompts, answers, length, batch, device), check=True)
-        lines = [json.loads(line) for line in (folder / "output" / "log.jsonl").read_text().splitlines()]
-    steps = [line for line in lines if "time/generation" in line][WARM:]
-    _show(steps, prompts * answers)
+        work = Work(
+            folder, prompts, answers, length, batch, steps, recomputing, max_num_seqs, Path(log) if log else None
+        )
+        contestants = {"npukit": functools.partial(with_npukit, work)}
+        if trl:
+            contestants["TRL"] = functools.partial(with_trl, work, trl)
+        _show(contestants)
 
 
-def _command(folder: Path, prompts: int, answers: int, length: int, batch: int, device: str) -> list[str]:
-    batch = min(batch, prompts * answers)
-    options = {
-        "task": "grpo",
-        "model.path": folder / "model",
-        "tuning.method": "lora",
-        "tuning.rank": 16,
-        "data.train": folder / "rows.jsonl",
-        "rewards.plugins": folder / "rewards.py",
-        "grpo.num_generations": answers,
-        "grpo.max_completion_length": length,
-        "training.output": folder / "output",
-        "training.batch_size": batch,
-        "training.accumulation": prompts * answers // batch,
-        "training.max_steps": STEPS,
-        "training.log_every": 1,
-        "training.plot": "false",
-    }
-    words = [f"{name}={value}" for name, value in options.items()]
-    return [sys.executable, "-m", "npukit", "train", *words, "--device", device]
-
-
-def _show(steps: list[dict[str, float]], answers: int) -> None:
-    """The mean of the phases, and the answers' tokens a second in each."""
-    means = {name: sum(step[name] or 0.0 for step in steps) / len(steps) for name in steps[0]}
-    tokens = answers * means["completions/mean_length"]
-    for name, value in sorted(means.items()):
-        print(f"{name}: {value:.4g}")
-    print(f"{tokens:,.0f} tokens a step; sampling {tokens / means['time/sampling']:,.0f} tokens/s")
+def _show(contestants: Mapping[str, Callable[[], dict[str, float]]]) -> None:
+    print("| | sampling | rewards | learning | other | step, s | tokens/s | GiB | npukit is | apart | 99.9% | most |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
+    ours = 0.0
+    for name, got in results(contestants):
+        if "failed" in got:
+            print(f"| {name} | failed: {got['failed']} |", flush=True)
+            continue
+        ours = ours or got["step"]
+        phases = " | ".join(f"{got[phase]:.2f}" for phase in ("sampling", "rewards", "learning", "other", "step"))
+        apart = " | ".join(f"{got[figure]:.2g}" for figure in ("mean", "p999", "most"))
+        print(
+            f"| {name} | {phases} | {got['tokens_per_second']:,.0f} | {got['peak_gib']:.1f} "
+            f"| {got['step'] / ours:.2f} times | {apart} |",
+            flush=True,
+        )
