@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import signal
@@ -15,8 +16,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from npukit.launch.imports import quicken_imports
 from npukit.simulate import environment
 
+quicken_imports()
+gc.set_threshold(50_000)  # a worker has millions of objects, which live as long as it does
 # The same examples in every run; benchmarks/robustness/fuzz_migrate.py looks for new ones.
 settings.register_profile("suite", derandomize=True, deadline=None)
 settings.load_profile("suite")
@@ -39,8 +43,10 @@ CHATML = (
 )
 
 
-# Python looks for garbage several times when it ends, which with torch takes half a second and more.
-QUICK_END = "import atexit, gc; atexit.register(gc.freeze)\n"
+# Python looks for garbage while it imports torch, and several times when it ends.
+QUICK = """import atexit, gc; atexit.register(gc.freeze)
+from npukit.launch.imports import quicken_imports; quicken_imports()
+"""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -71,7 +77,7 @@ def simulated() -> RunPython:
     """
 
     def run(code: str, *arguments: str, env: dict[str, str] | None = None, **options: Any) -> str:
-        command = [sys.executable, "-c", QUICK_END + textwrap.dedent(code), *arguments]
+        command = [sys.executable, "-c", QUICK + textwrap.dedent(code), *arguments]
         variables = {**environment(**options), **(env or {})}
         result = subprocess.run(command, env=variables, capture_output=True, text=True)
         assert result.returncode == 0, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"

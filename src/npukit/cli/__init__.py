@@ -13,6 +13,7 @@ from npukit.cli.help import QuietOption, VerboseOption, usage_sentence
 from npukit.cli.results import forget, print_error
 from npukit.cli.verbs import Verbs, extra_of, new_app
 from npukit.errors import NpukitError
+from npukit.launch.imports import quicken_imports
 from npukit.quiet import hide_libraries, verbosity
 from npukit.report.result import data_of, error_data
 from npukit.report.terminal import printable, say
@@ -65,6 +66,7 @@ def main() -> None:
         if signal.getsignal(number) is signal.SIG_DFL:  # not under nohup
             signal.signal(number, lambda number, _: sys.exit(128 + number))  # what is half done is tidied up
     forget()
+    quicken_imports()
     try:
         check_system(sys.argv[1:])
         with hide_libraries():

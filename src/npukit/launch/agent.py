@@ -4,6 +4,7 @@ Run as `python -m npukit.launch.agent TORCHRUN_ARGUMENTS`. With --log-dir every 
 first rank of the node is shown as well; without it all ranks write to the terminal.
 """
 
+# ruff: noqa: E402
 from __future__ import annotations
 
 import logging
@@ -13,6 +14,10 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from npukit.launch.imports import quicken_imports
+
+quicken_imports()  # before the first line that imports torch
 
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

@@ -5,6 +5,7 @@ Run as `python -m npukit.launch.script [--auto] SCRIPT|-m MODULE [ARGS]`. It add
   which explains the first one;
 - for a rank: it dies with its launcher, keeps to the CPUs near its card and writes one log;
 - silence about what is of no use to anybody, see npukit/quiet.py;
+- libraries that are imported sooner, see imports.py;
 - with --auto: CUDA code runs on an NPU, see shim/;
 - on the CPU or on CUDA: torch_npu is not there, even where it is installed;
 - what another part of npukit asked for with NPUKIT_HOOK, such as recording what the script computes.
@@ -23,6 +24,7 @@ from pathlib import Path
 
 from npukit import quiet
 from npukit.children import die_with
+from npukit.launch.imports import quicken_imports
 from npukit.report.terminal import say
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
@@ -49,6 +51,7 @@ def main() -> None:
     if is_ours(arguments):
         quiet.hide_native()
     begin(arguments)
+    quicken_imports()
     hide_torch_npu()
     if auto:
         from npukit.shim.to_npu import apply
