@@ -182,7 +182,6 @@ def test_the_target_decides_what_is_advised(tmp_path: Path) -> None:
     [
         ("NPK303", "x = torch.zeros(2, dtype=torch.complex128)\n"),  # on the CPU
         ("NPK302", "x = torch.linalg.eigh(y.cpu())\n"),
-        ("NPK306", "class A(nn.Module):\n    def f(self): self.register_buffer('h', x.to_sparse())\n"),
         ("NPK504", "for x in xs:\n    x = torch.cat([x, y])\n"),
         ("NPK713", "data = torch.load(cache_file)\n"),
         ("NPK101", "torch.cuda._lazy_init()\n"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 import subprocess
 import sys
@@ -60,17 +59,6 @@ def test_a_list_that_devices_are_looked_up_in_gets_one_more(tmp_path: Path) -> N
     assert after(tmp_path, text) == text.replace('"cuda",\n', '"cuda",\n    "npu",\n')
 
 
-def test_groups_of_ray_keep_nccl_and_are_reported(tmp_path: Path) -> None:
-    text = (
-        "import ray.util.collective as cc\n"
-        'def join(size, rank, backend: str = "nccl"):\n    cc.init_collective_group(size, rank, backend=backend)\n'
-        "cc.init_collective_group(2, 0)\ncc.init_collective_group(2, 0, 'gloo')\n"
-    )
-    result = migrated(tmp_path, a=text)
-    assert not result.changes
-    assert [(each.code, each.place.line) for each in result.left if each.place] == [("NPK120", 2), ("NPK120", 4)]
-
-
 @pytest.mark.parametrize("other", ["garbage_collection_threshold:0.8", "max_split_size_mb:512"])
 def test_settings_that_torch_npu_refuses_together_stay_with_cuda(tmp_path: Path, other: str) -> None:
     both = f"{other},expandable_segments:True"
@@ -97,73 +85,40 @@ def test_what_a_test_expects_goes_with_its_guard(tmp_path: Path) -> None:
     assert "any('cuda' in d or 'npu' in d for d in devices)" in change.after
 
 
-def test_an_assertion_about_several_devices_allows_one_more(tmp_path: Path) -> None:
-    text = "def check(x):\n    assert {}\n"
-    several = text.format("x.is_cuda or x.device.type == 'xla'")
-    assert after(tmp_path, several) == text.format("x.device.type in ('cuda', 'npu', 'xla')")
-
-
-def test_a_pickled_device_is_reported(tmp_path: Path) -> None:
-    result = migrated(tmp_path, a='import torch\ndef fix(buffer):\n    return b"cuda" in buffer\n')
-    assert [each.code for each in result.by_hand] == ["NPK112"]
-
-
 def test_what_tests_replace_is_still_called(tmp_path: Path) -> None:
     library = "import torch\ndef make():\n    return torch.zeros(1, device=torch.cuda.current_device())\n"
     test = (
         "import torch\nfrom unittest.mock import patch\n"
         "@patch.object(torch.cuda, 'current_device', return_value='cpu')\n"
         "def test_make(_): assert make().device.type == 'cpu'\n"
-        "def test_move(): model.cuda.assert_called_once()\n"
     )
     result = migrated(tmp_path, a=library, test_a=test)
     assert [change.path.name for change in result.changes] == ["a.py"]
     assert "else torch.cuda).current_device())" in result.changes[0].after
-    assert [each.place.line for each in result.left if each.code == "NPK123" and each.place] == [3, 5]
+    assert [each.place.line for each in result.left if each.code == "NPK123" and each.place] == [3]
     (tmp_path / "test_a.py").unlink()
     assert "device=torch.accelerator.current_device_index())" in migrate(tmp_path).changes[0].after
 
 
 @pytest.mark.parametrize(
-    ("torch", "backend"),
-    [
-        ("torch>=2.7", "dist.get_default_backend_for_device(device)"),
-        ("torch>=2.2", '{"cuda": "nccl", "npu": "hccl"}.get(device, "gloo")'),
-    ],
-)
-def test_a_backend_that_the_device_decides(tmp_path: Path, torch: str, backend: str) -> None:
-    (tmp_path / "requirements.txt").write_text(torch)
-    choice = 'import torch.distributed as dist\ndist.init_process_group("nccl" if device == "cuda" else "gloo")\n'
-    (change,) = migrated(tmp_path, a=f"import torch\n{choice}").changes
-    assert change.after.endswith(f"dist.init_process_group({backend})\n")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "class S:\n    def cuda(self): return self.x.cuda()\n    def npu(self): return self.x.npu()\n",
-        "class S(torch.Tensor):\n    def cuda(self): return self.to(device='cuda:0')\n",
-        "class S(torch.nn.Module):\n    def cuda(self, d=None):\n        self.t.cuda(d)\n        super().cuda(d)\n",
-    ],
-)
-def test_a_method_for_cuda_stays_where_there_is_one_for_npus(tmp_path: Path, text: str) -> None:
-    assert not migrated(tmp_path, a=f"import torch\n{text}").changes
-
-
-def test_an_assertion_of_unittest_says_what_it_asserts(tmp_path: Path) -> None:
-    text = "def test(self):\n    self.assertTrue(x.is_cuda)\n    self.assertFalse(x.is_cuda)\n"
-    changed = after(tmp_path, text)
-    assert 'self.assertIn(x.device.type, ("cuda", "npu"))' in changed
-    assert 'self.assertNotIn(x.device.type, ("cuda", "npu"))' in changed
-
-
-@pytest.mark.parametrize(
     ("name", "text", "codes"),
     [
-        ("a.py", "import torch\nclass A:\n    backend: str = 'gloo'\n    kinds = 'cuda, cpu'\n"
-         "torch.distributed.init_process_group(A.backend)\n", ["NPK120"]),
-        ("a.py", "import torch\ngroups.get(ranks, 'nccl')\n", ["NPK120"]),
-        ("a.py", "memory['cpu'] = 0\nmemory['cuda'] = 0\n", ["NPK112"]),
+        ("a.py", "import os\ne = dict(os.environ, CUDA_VISIBLE_DEVICES=g)\n", ["NPK130"]),
+        ("a.py", "import os\ne = {**os.environ, 'CUDA_VISIBLE_DEVICES': g}\n", ["NPK130"]),
+        ("a.yaml", "env:\n  CUDA_VISIBLE_DEVICES: 0\n", ["NPK150"]),
+        ("Dockerfile", "ENV CUDA_VISIBLE_DEVICES 0\n", ["NPK150"]),
+        ("a.sh", "unset CUDA_VISIBLE_DEVICES\n", ["NPK150"]),
+        ("a.py", "import torch\nm = getattr(torch, 'cuda')\n", ["NPK110"]),
+        ("a.py", "import torch\ntorch.set_default_tensor_type('torch.cuda.FloatTensor')\n", ["NPK160"]),
+        ("a.py", "import torch\nx = x.type(torch.cuda.HalfTensor)\n", ["NPK160"]),
+        ("a.py", "import torch\nisinstance(s, torch.cuda.amp.GradScaler)\n", ["NPK103"]),
+        ("a.py", "import torch\nif torch.distributed.is_nccl_available(): f()\n", ["NPK202"]),
+        ("a.py", "import torch\nif torch.backends.cudnn.is_available(): f()\n", ["NPK202"]),
+        ("a.py", "import ray.util.collective as cc\ncc.init_collective_group(2, 0)\n", ["NPK202"]),
+        ("a.py", "import torch\nif device.type[:4] == 'cuda': f()\n", ["NPK112"]),
+        ("a.py", "import torch\nmatch device.type:\n    case 'cuda': f()\n", ["NPK112"]),
+        ("a.py", "import torch\ns = autocast if half else nullcontext\ns('cuda')\n", ["NPK111"]),
+        ("a.py", "@parameterized.expand([('cpu',), ('cuda',)])\ndef test(self, device): ...\n", ["NPK111"]),
         ("a.py", "import torch\nfrom torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler\n"
          "scaler = ShardedGradScaler()  # on cuda\n", ["NPK202"]),
         ("a.sh", "torchrun train.py --tf32 True --optim paged_adamw_8bit\n", ["NPK406", "NPK406"]),
@@ -179,42 +134,9 @@ def test_what_fails_on_npus_is_reported(tmp_path: Path, name: str, text: str, co
     assert not result.changes
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "@pytest.mark.parametrize('refit_backend', ['nvshmem', 'nccl', 'gloo'])\ndef test_it(refit_backend): ...\n",
-    ],
-)
-def test_names_that_belong_to_cuda_or_to_the_project_stay(tmp_path: Path, text: str) -> None:
-    assert not migrated(tmp_path, a=f"import torch\n{text}").changes
-
-
-def test_devices_that_a_method_calls_supported_get_one_more(tmp_path: Path) -> None:
-    text = 'class P:\n    def supported_devices(self):\n        return ["cuda"]\n'
-    assert after(tmp_path, text) == text.replace('["cuda"]', '["cuda", "npu"]')
-
-
 def test_a_modality_is_no_library_of_nvidia(tmp_path: Path) -> None:
     text = 'if torch.cuda.is_available():\n    run({"modality_inputs": x}, tampered=1)\n'
     assert "torch.accelerator.is_available()" in after(tmp_path, text)
-
-
-def test_memory_that_is_compared_exactly_is_reported(tmp_path: Path) -> None:
-    text = "import torch\nassert torch.cuda.memory_allocated() == x.numel() * 4\n"
-    assert [each.code for each in migrated(tmp_path, a=text).left] == ["NPK202"]
-
-
-def test_a_notebook_that_imports_the_package_leaves_torch_npu_to_it(tmp_path: Path) -> None:
-    (tmp_path / "requirements.txt").write_text("torch==2.1.0\n")
-    source = ["import torch\n", "from pack import use\n", "\n", "use(torch.ones(1).cuda())\n"]
-    cell = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": source}
-    (tmp_path / "demo.ipynb").write_text(json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4}, indent=1))
-    (tmp_path / "pack").mkdir()
-    (tmp_path / "pack" / "__init__.py").touch()
-    result = migrated(tmp_path, pack__moves="import torch\nx = torch.ones(1).cuda()\n")
-    after = {change.path.name: change.after for change in result.changes}
-    assert "import torch_npu" in after["__init__.py"] and "import torch_npu" not in after["demo.ipynb"]
-    assert "use(torch.ones(1).to(" in "".join(json.loads(after["demo.ipynb"])["cells"][0]["source"])
 
 
 @pytest.mark.parametrize(
@@ -243,11 +165,6 @@ def test_a_condition_that_only_moves_a_tensor_is_not_about_kernels(tmp_path: Pat
     assert after(tmp_path, before) == now.replace("not x.device.type in", "x.device.type not in")
 
 
-def test_what_a_call_for_cuda_is_given_stays_with_it(tmp_path: Path) -> None:
-    text = 'import torch\nmajor = torch.cuda.get_device_properties(torch.device("cuda:0")).major\n'
-    assert not migrated(tmp_path, a=text).changes
-
-
 def test_a_function_that_needs_a_card_has_one_name_for_its_module(tmp_path: Path) -> None:
     text = "def measure(device):\n    {0}.reset_peak_memory_stats(device)\n    {0}.synchronize(device)\n"
     assert "torch.accelerator.synchronize(device)" in after(tmp_path, text.format("torch.cuda"))
@@ -263,13 +180,6 @@ def test_a_guard_that_also_asks_for_cudnn_stays(tmp_path: Path, test: str) -> No
     assert migrated(tmp_path, ops=text.replace("cudnn.enabled", "ready")).changes
 
 
-def test_a_case_about_the_model_of_a_gpu_stays(tmp_path: Path) -> None:
-    text = "def count(device_type):\n    match device_type:\n        case {}: {}\n        case _: return 1\n"
-    of_gpus = "return torch.cuda.get_device_properties(0).multi_processor_count"
-    assert not migrated(tmp_path, a="import torch\n" + text.format('"cuda"', of_gpus)).changes
-    assert 'case "cuda" | "npu":' in after(tmp_path, text.format('"cuda"', "return torch.cuda.device_count()"))
-
-
 def test_a_class_keeps_its_own_cuda_that_passes_its_arguments_on(tmp_path: Path) -> None:
     boxes = "class Boxes:\n def cuda(self, *args):\n  return Boxes(self.tensor.cuda(*args))\n"
     toy = "from boxes import Boxes\nclass Toy(Boxes):\n    pass\n"
@@ -278,16 +188,6 @@ def test_a_class_keeps_its_own_cuda_that_passes_its_arguments_on(tmp_path: Path)
         "if torch.cuda.is_available():\n    boxes = boxes.cuda()\n    assert boxes.tensor.is_cuda\n"
     )
     assert not migrated(tmp_path, boxes=boxes, toy=toy, test_boxes=test).changes
-
-
-def test_a_module_of_torch_is_not_looked_up_by_a_device_that_may_be_the_cpu(tmp_path: Path) -> None:
-    text = (
-        "import torch\ndef module_of(device):\n    return getattr(torch, str(device))\n"
-        'def wait(device=None):\n    module_of(device or "cuda").synchronize()\nmodule_of("cuda")\n'
-    )
-    result = migrated(tmp_path, a=text)
-    assert not result.changes
-    assert [(each.code, each.place.line) for each in result.left if each.place] == [("NPK111", 5), ("NPK111", 6)]
 
 
 def test_a_function_about_cudas_cards_that_runs_nvidia_smi_stays(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from npukit.source import PythonFile
-from npukit.source.names import Names, definition_of, where_defined
+from npukit.source.names import definition_of
 
 _MAKES = {"new_empty", "new_full", "new_ones", "new_tensor", "new_zeros"}  # methods of tensors
 
@@ -25,39 +25,6 @@ def parameter_of(func: ast.expr, position: int, file: PythonFile) -> ast.arg | N
         return None
     parameters = [*definition.args.posonlyargs, *definition.args.args]
     return parameters[position] if position < len(parameters) else None
-
-
-def is_discarded(argument: ast.AST, call: ast.Call, names: Names) -> bool:
-    """Whether the function of the project that is called sets the parameter anew before it reads it.
-
-    >>> is_discarded(keyword, call, file.names)  # launch(backend="nccl"), which begins with backend = default_backend()
-    """
-    definition, names = where_defined(call.func, names, "") or (None, names)
-    if not isinstance(definition, ast.FunctionDef):
-        return False
-    parameters = [*definition.args.posonlyargs, *definition.args.args]
-    if isinstance(argument, ast.keyword):
-        name = argument.arg or ""
-    else:
-        at = call.args.index(argument) if argument in call.args else len(parameters)
-        name = parameters[at].arg if at < len(parameters) else ""
-    return sets_anew(name, definition, names)
-
-
-def sets_anew(name: str, definition: ast.FunctionDef, names: Names) -> bool:
-    """Whether a function sets a parameter before it reads it, or only passes it on to functions that do."""
-    mentions = [node for node in ast.walk(definition) if isinstance(node, ast.Name) and node.id == name]
-    first = min(mentions, key=lambda node: (node.lineno, node.col_offset), default=None)
-    statement = names.parents.get(first) if first else None
-    if isinstance(statement, ast.Assign) and statement in definition.body:
-        return not any(node in mentions for node in ast.walk(statement.value))
-    passed_on = [(names.parents.get(node), node) for node in mentions]
-    return bool(passed_on) and all(
-        isinstance(outer := names.parents.get(parent) if isinstance(parent, ast.keyword) else parent, ast.Call)
-        and parent is not None
-        and is_discarded(parent if isinstance(parent, ast.keyword) else node, outer, names)
-        for parent, node in passed_on
-    )
 
 
 def looks_up_module(func: ast.expr, file: PythonFile) -> bool:

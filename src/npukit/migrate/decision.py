@@ -33,9 +33,9 @@ from npukit.source import PythonFile, per_file
 from npukit.source.cache import per_project
 
 _OTHERS = re.compile(r"[\"'](?:xpu|hpu|musa|mlu|tpu|xla|rocm|hip|nvshmem|nixl)[\"':]")
-_SEVERAL = "It chooses among several backends, and NPUs are not one of them."
 _VERSION = re.compile(r"[\"'](\d+\.\d+)")
 _ASKS_TORCH = re.compile(r"\bis_torch_(?:min_version|version_(?:at_least|ge))\b")
+_SEVERAL = "It chooses among several backends, and NPUs are not one of them."
 _PATCHED = re.compile(
     r"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*torch\.cuda\b|^[ \t]*torch\.cuda\.\w+ = ", re.MULTILINE
 )
@@ -127,20 +127,7 @@ def _judged(file: PythonFile) -> dict[ast.expr, Evidence]:
 def _of_region(region: Region, question: ast.expr, file: PythonFile) -> Evidence | None:
     if region.has_kernels:
         return Evidence("kernel", "a kernel of this file", file.place(question))
-    is_whole = isinstance(question, ast.Compare) and isinstance(file.parent(question), ast.If)
-    if is_whole and not is_negated(question) and _only_refuses(region, file):
-        return Evidence("name", "It refuses something on CUDA, which need not hold on an NPU", file.place(question))
     return first(region.nodes, region.texts, file)
-
-
-def _only_refuses(region: Region, file: PythonFile) -> bool:
-    """if device.type == "cuda": raise NotImplementedError"""
-    asks_torch = any("torch.cuda" in file.source(node) for node in region.nodes)  # assert torch.cuda.is_available()
-    return (
-        bool(region.nodes)
-        and not asks_torch
-        and all(isinstance(node, (ast.Raise, ast.Assert)) for node in region.nodes)
-    )
 
 
 def _is_for_any(region: Region, file: PythonFile) -> bool:
@@ -212,12 +199,6 @@ def _shown(file: PythonFile, condition: Condition) -> Evidence | None:
             known = (imported(module) for module in modules(asked))
             library = next((entry for entry in known if entry and entry.names and entry.is_missing), None)
         return Evidence("library", library.name, file.place(asked)) if library and library.name != "Triton" else None
-    if isinstance(asked, ast.Constant) and asked.value == "cuda":
-        return Evidence("name", "an entry called cuda", file.place(asked))
-    if isinstance(asked, ast.MatchValue):
-        case = file.parent(asked)
-        is_cuda = getattr(asked.value, "value", "") == "cuda" and isinstance(case, ast.match_case)
-        return first(case.body, (), file) if is_cuda and isinstance(case, ast.match_case) else None
     if isinstance(asked, ast.UnaryOp) and isinstance(asked.op, ast.Not):
         return _shown(file, (asked.operand, not holds))
     if isinstance(asked, ast.BoolOp) and isinstance(asked.op, ast.And) == holds:

@@ -211,8 +211,6 @@ def _needs_itself(file: PythonFile, part: Definition) -> Evidence | None:
     if isinstance(part, ast.ClassDef):
         made = (_needs_itself(file, method) for method in _methods(part) if method.name in _MAKES)
         return next(filter(None, made), None) or _loads_library(part, file) or _class_needs(part, file)
-    if part.name == "cuda" and _moves_by_itself(part, file):
-        return Evidence("name", "cuda() of its own class", place)
     return _refuses(part, file) or _asks_driver(part, file) or _loads_library(part, file)
 
 
@@ -289,16 +287,6 @@ def _is_one_of_several(part: ast.ClassDef, file: PythonFile) -> bool:
     kind = re.sub(r"^(?:cuda|nvidia)_?", "", part.name, flags=re.IGNORECASE)
     bases = (base for base in part.bases if re.sub("^(?:Base|Abstract)", "", getattr(base, "id", "")) == kind)
     return any(definition_of(base, file.names, "class") for base in bases)
-
-
-def _moves_by_itself(method: _Function, file: PythonFile) -> bool:
-    """def cuda(self): of a class that has an npu() as well, of a kind of tensor, or where super() moves to CUDA"""
-    owner = file.parent(method)
-    if not isinstance(owner, ast.ClassDef):
-        return False
-    has_npu = any(isinstance(statement, _Function) and statement.name == "npu" for statement in owner.body)
-    is_tensor = any(file.source(base).endswith("Tensor") for base in owner.bases)
-    return has_npu or is_tensor or "super().cuda(" in file.source(method)
 
 
 def _asks_driver(part: _Function, file: PythonFile) -> Evidence | None:

@@ -21,9 +21,6 @@ from npukit.source import Place, PythonFile, Unreadable, read
 
 _IMPORTED = re.compile(r"^(?:from|import)[ \t]+(\w+)", re.MULTILINE)
 
-_IN_BOOK = re.compile(r'^[ \t]*"(?:from|import)[ \t]+(\w+)', re.MULTILINE)
-_LINES_IN_BOOK = re.compile("".join(rf'[ \t]*"{line}\\n",\r?\n' for line in (*LOAD_TORCH_NPU, "")))
-
 
 def loaded_once(
     changes: Sequence[Change], left: Sequence[Finding], root: Path
@@ -34,8 +31,7 @@ def loaded_once(
     PosixPath('project/package/__init__.py')
     """
     loading = [change for change in changes if _lines(change.before) in change.after]
-    found_in = ((_IN_BOOK if change.path.suffix == ".ipynb" else _IMPORTED, change.after) for change in changes)
-    imported = {name for pattern, text in found_in for name in pattern.findall(text)}
+    imported = {name for change in changes for name in _IMPORTED.findall(change.after)}
     package_of = {change.path: package for change in loading if (package := _package(change, root, imported))}
     packages = {package.name for package in package_of.values()}
     now = {change.path: change for change in changes}
@@ -43,11 +39,6 @@ def loaded_once(
         above = change.after.split(_lines(change.before))[0]
         if change.path in package_of or not packages.isdisjoint(_IMPORTED.findall(above)):
             now[change.path] = replace(change, after=change.after.replace(_lines(change.before), "", 1))
-    for change in changes:
-        if change.path.suffix == ".ipynb" and (match := _LINES_IN_BOOK.search(change.after)):
-            above = change.after[: match.start()]
-            if not packages.isdisjoint(_IN_BOOK.findall(above)):
-                now[change.path] = replace(change, after=above + change.after[match.end() :])
     for package in dict.fromkeys(package_of.values()):
         if start := _starting(package / "__init__.py", now):
             now[start.path] = start

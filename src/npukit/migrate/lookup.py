@@ -95,6 +95,6 @@ def used_apis(file: PythonFile) -> tuple[tuple[ast.Attribute | ast.Name, CudaApi
     for node in chains(file, last_names(), names):
         is_switch = isinstance(node.ctx, ast.Store) and isinstance(node, ast.Attribute)
         name = file.resolve(node) if isinstance(node.ctx, ast.Load) or is_switch else None
-        if name and name.startswith(("torch.", "mmengine.")) and (api := cuda_api(name)):
+        if name and name.startswith(("torch.", "mmengine.", "ray.")) and (api := cuda_api(name)):
             apis.append((node, api))
     return tuple(apis)

@@ -97,7 +97,7 @@ def _fact_rows(code: str) -> Iterator[tuple[str, str, str]]:
     verdicts = {"NPK401": "replace", "NPK402": "adapter partial", "NPK403": "replace", "NPK405": "blocks"}
     kinds = {"NPK201": "none", "NPK202": "differs", "NPK203": "ignored"}
     patterns = {"NPK601": "attention", "NPK602": "rms_norm", "NPK603": "swiglu geglu", "NPK604": "rotary"}
-    patterns |= {"NPK605": "adamw", "NPK606": "group_norm_silu"}
+    patterns |= {"NPK605": "adamw"}
     for library in libraries():
         if library.verdict in verdicts.get(code, "").split():
             yield library.name, library.needs or library.instead, library.why

@@ -29,8 +29,6 @@ _Test = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _SETUPS = ("setUp", "setUpClass", "setup_method", "setup_class")
 _REFUSAL = re.compile(r"[Kk]ernel|CUDA tensor|NVML|[Tt]riton|TileLang|cuDNN|cuBLAS|TensorRT|[Ff][Pp]8|[Qq]uantiz")
 _STREAMS = re.compile(r"\btorch\.cuda\.(?:current_stream|stream)\(")  # what torch does on a device, not kernels
-_DEVICE = re.compile(r"cuda|gpu|npu|accelerator|(?-i:\bDEVICE\b)", re.IGNORECASE)
-_NEED_A_CARD = ("get_device_name", "get_device_properties", "mem_get_info", "reset_peak_memory_stats")
 
 
 @dataclass(frozen=True)
@@ -108,42 +106,9 @@ def held_at(node: ast.AST, file: PythonFile) -> Iterator[Condition]:
         elif isinstance(parent, ast.BoolOp) and child in parent.values:
             before = parent.values[: parent.values.index(child)]
             yield from ((operand, isinstance(parent.op, ast.And)) for operand in before)
-        elif isinstance(parent, ast.Dict) and child in parent.values and "is_available" in file.source(child)[-16:]:
-            key = parent.keys[parent.values.index(child)]
-            if isinstance(key, ast.Constant) and key.value == "cuda":  # {"cuda": torch.cuda.is_available()}
-                yield key, True
         child = parent
     if isinstance(child, ast.stmt):
         yield from reversed(conditions(file).get(child, ()))
-
-
-def is_guarded(node: ast.AST, file: PythonFile) -> bool:
-    """Whether a node runs only where a question about the device was answered."""
-    return any(
-        holds and not isinstance(condition, ast.stmt) and _DEVICE.search(file.source(condition))
-        for condition, holds in held_at(node, file)
-    )
-
-
-def is_behind_a_refusal(node: ast.AST, file: PythonFile) -> bool:
-    """Whether code above has left where there is no card, or the same function asks a card for what the CPU has not."""
-    for condition, holds in held_at(node, file):
-        if (
-            not holds
-            and isinstance(condition, ast.UnaryOp)
-            and isinstance(condition.op, ast.Not)
-            and "is_available" in file.source(condition)
-        ):
-            return True
-    chosen = [ancestor for ancestor in file.ancestors(node) if isinstance(ancestor, ast.With)]
-    if any("cuda.device(" in file.source(item.context_expr) for block in chosen for item in block.items):
-        return True
-    around = file.function(node)
-    return around is not file.tree and any(
-        file.function(use) is around and file.resolve(use) == f"torch.cuda.{name}" and not is_guarded(use, file)
-        for name in _NEED_A_CARD
-        for use in file.by_name.get(name, ())
-    )
 
 
 def _is_cpu(condition: ast.AST) -> bool:
@@ -158,8 +123,6 @@ def decided_by(question: ast.expr, file: PythonFile, depth: int = 2) -> list[Reg
     if any(_is_cpu(condition) for condition in beside):
         return [Region(on_cpu=True)]
     parent = file.parent(node)
-    if isinstance(parent, ast.If) and parent.test is node and _is_answer(parent, file):
-        return _by_callers(file.function(parent), [*beside, *behind_an_exit(parent, file)[0]], file, depth)
     kernels = _is_about_kernels(question, parent, file)
     if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node:
         return [_branch(parent, negated, beside, kernels, file)]
@@ -192,25 +155,19 @@ def _whole(question: ast.expr, file: PythonFile) -> tuple[ast.AST, bool, list[as
             beside += [part for part in parent.values if part is not node and isinstance(parent.op, ast.And) != negated]
         elif not _asks_the_same(node, parent):
             break
-        elif isinstance(parent, ast.Compare):  # torch.cuda.is_available() is False
-            negated = negated != (not parent.comparators[0].value)  # type: ignore[attr-defined]
         node = parent
     return node, negated, beside
 
 
 def _asks_the_same(node: ast.AST, parent: ast.AST) -> bool:
-    """Whether the parent asks the same as the node: of each of several tensors, or whether it is True or False."""
+    """Whether the parent asks the same as the node: of each of several tensors, or as True and False."""
     if isinstance(parent, ast.GeneratorExp):
         return parent.elt is node
     if isinstance(parent, ast.IfExp):  # True if ... else False
         values = [getattr(branch, "value", None) for branch in (parent.body, parent.orelse)]
         return parent.test is node and values == [True, False]
-    if isinstance(parent, ast.Call):
-        return isinstance(node, ast.GeneratorExp) and getattr(parent.func, "id", "") in ("all", "any")
-    if not isinstance(parent, ast.Compare) or len(parent.comparators) != 1 or not isinstance(node, ast.Call):
-        return False
-    against = getattr(parent.comparators[0], "value", None)
-    return isinstance(parent.ops[0], (ast.Is, ast.Eq)) and against in (True, False)
+    is_call = isinstance(parent, ast.Call) and isinstance(node, ast.GeneratorExp)
+    return is_call and getattr(parent.func, "id", "") in ("all", "any")  # type: ignore[attr-defined]
 
 
 def _is_about_kernels(question: ast.expr, parent: ast.AST | None, file: PythonFile) -> bool:
@@ -230,13 +187,6 @@ def _only_places(choice: ast.AST | None) -> bool:
     return bool(body) and all(
         isinstance(value, ast.Call) and getattr(value.func, "attr", "") in ("cuda", "cpu", "to") for value in values
     )
-
-
-def _is_answer(choice: ast.If, file: PythonFile) -> bool:
-    """Whether a function returns nothing but the answer: if x.device.type != "cuda": return False; return True"""
-    rest = choice.orelse or after(choice, file)
-    returned = [statement.value for statement in (choice.body[0], *rest[:1]) if isinstance(statement, ast.Return)]
-    return {getattr(value, "value", None) for value in returned} == {True, False}
 
 
 def _branch(

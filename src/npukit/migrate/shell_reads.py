@@ -26,17 +26,6 @@ def renamed(value: str, old: str, new: str) -> str:
     return re.sub(rf"(\$\{{?){old}\b", rf"\g<1>{new}", value)
 
 
-def either(value: str, names: Mapping[str, str]) -> str:
-    """A value with the NPU's variables, and CUDA's where those are not set.
-
-    >>> either("${A:-0},$A", {"A": "B"})
-    '${B:-${A:-0}},${B:-$A}'
-    """
-    for edit in reversed([edit for _, _, edit in reads(value, names) if edit]):
-        value = value[: edit.start] + edit.text + value[edit.end :]
-    return value
-
-
 def reads(text: str, names: Mapping[str, str]) -> Iterator[tuple[tuple[int, int], str, Edit | None]]:
     """Where a script reads a variable, its name, and the edit; None where one expression cannot read either."""
     words = "|".join(names)

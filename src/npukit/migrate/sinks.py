@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from npukit.facts.device_arguments import positions
 from npukit.facts.libraries import own_devices
-from npukit.migrate.callees import is_discarded, looks_up_module, own_method, parameter_of, sets_anew
+from npukit.migrate.callees import looks_up_module, own_method, parameter_of
 from npukit.source import PythonFile, per_file
 
 _DEPTH = 6
@@ -51,8 +51,6 @@ def reaches(node: ast.AST, sink: Sink, file: PythonFile, depth: int = _DEPTH) ->
         return False
     if isinstance(parent, (ast.List, ast.Tuple)) and _follows_option(node, parent, sink):
         return True
-    if isinstance(parent, ast.Tuple) and _unpacked(node, parent, sink, file, depth):
-        return True
     if isinstance(parent, (ast.Tuple, ast.List, ast.Call)) and _parametrized(node, parent, sink, file):
         return True
     if isinstance(parent, (ast.IfExp, ast.BoolOp, ast.FormattedValue, ast.JoinedStr, ast.List, ast.Tuple, ast.Set)):
@@ -78,8 +76,6 @@ def reaches(node: ast.AST, sink: Sink, file: PythonFile, depth: int = _DEPTH) ->
         return _default(node, parent, sink, file, depth)
     if isinstance(parent, ast.Dict):
         return node in parent.values and _value(node, parent, sink, file, depth)
-    if isinstance(parent, ast.Lambda):  # default_factory=lambda: ["cuda:0"]
-        return not parent.args.args and reaches(parent, sink, file, depth)
     if isinstance(parent, ast.Return):
         return sink.named(getattr(file.function(node), "name", None))
     if isinstance(parent, ast.Compare) and _is_whole_device(node):  # d.type == ("cuda" if ... else "cpu")
@@ -112,41 +108,15 @@ def _follows_option(node: ast.AST, command: ast.List | ast.Tuple, sink: Sink) ->
     return isinstance(before, ast.Constant) and str(before.value).startswith("--") and sink.named(str(before.value))
 
 
-def _unpacked(node: ast.AST, row: ast.Tuple, sink: Sink, file: PythonFile, depth: int) -> bool:
-    """for name, device in [("a", "cuda"), ("b", "cpu")]"""
-    table = file.parent(row)
-    loop = file.parent(table) if isinstance(table, (ast.List, ast.Tuple)) else None
-    target = loop.target if isinstance(loop, (ast.For, ast.comprehension)) and loop.iter is table else None
-    if not isinstance(target, ast.Tuple) or len(target.elts) != len(row.elts):
-        return False
-    return _target(target.elts[row.elts.index(node)], sink, file, depth)  # type: ignore[arg-type]
-
-
 def _parametrized(node: ast.AST, row: ast.Tuple | ast.List | ast.Call, sink: Sink, file: PythonFile) -> bool:
-    """parametrize("steps, device", [(3, "cuda"), pytest.param(4, "cuda")]), parameterized.expand([("cuda",)])"""
+    """parametrize("steps, device", [(3, "cuda"), pytest.param(4, "cuda")])"""
     table = file.parent(row)
     call = file.parent(table) if isinstance(table, (ast.List, ast.Tuple, ast.ListComp)) else None
     values: list[ast.AST] = [*(row.args if isinstance(row, ast.Call) else row.elts)]
-    if isinstance(row, ast.List) and _expands(table):  # expand(["cuda", "cpu"]): a value for each test
-        call, values = table, [node]
     if not isinstance(call, ast.Call) or node not in values:
         return False
-    names = _expanded(call, file) if _expands(call) else _names_of_parameters(call)
+    names = _names_of_parameters(call)
     return len(names) == len(values) and sink.named(names[values.index(node)].strip())
-
-
-def _expands(call: ast.AST | None) -> bool:
-    func = call.func if isinstance(call, ast.Call) else None
-    return (
-        isinstance(func, ast.Attribute) and func.attr == "expand" and getattr(func.value, "id", "") == "parameterized"
-    )
-
-
-def _expanded(call: ast.Call, file: PythonFile) -> list[str]:
-    """The parameters of the test below parameterized.expand(...)"""
-    test = file.parent(call)
-    given = test.args.args if isinstance(test, ast.FunctionDef) and call in test.decorator_list else []
-    return [parameter.arg for parameter in given if parameter.arg != "self"]
 
 
 def _names_of_parameters(call: ast.Call) -> list[str]:
@@ -160,8 +130,6 @@ def _names_of_parameters(call: ast.Call) -> list[str]:
 def is_choice(node: ast.AST, file: PythonFile) -> bool:
     """Whether a string is one of several that an option, an annotation or a list of devices allows."""
     around = file.parent(node)
-    if isinstance(around, ast.Subscript) and _is_literal(around):
-        return True
     if not isinstance(around, (ast.List, ast.Tuple, ast.Set)):
         return False
     outside = file.parent(around)
@@ -170,16 +138,7 @@ def is_choice(node: ast.AST, file: PythonFile) -> bool:
     if isinstance(outside, ast.Assign) and isinstance(outside.targets[0], ast.Name):  # assert device in SUPPORTED
         uses = (file.parent(use) for use in file.uses(outside.targets[0]))
         return any(isinstance(use, ast.Compare) and isinstance(use.ops[0], (ast.In, ast.NotIn)) for use in uses)
-    if isinstance(outside, ast.Return):  # def supported_devices(self): return ["cuda"]
-        return "supported" in getattr(file.function(outside), "name", "")
-    if isinstance(outside, ast.Call):
-        return _is_choice_of_click(outside)
     return isinstance(outside, ast.keyword) and outside.arg == "choices"
-
-
-def _is_choice_of_click(call: ast.Call) -> bool:
-    """type=click.Choice(["cuda", "cpu"])"""
-    return getattr(call.func, "attr", getattr(call.func, "id", "")) == "Choice"
 
 
 def chosen_by_device(test: ast.AST | None, file: PythonFile) -> ast.IfExp | None:
@@ -245,8 +204,6 @@ def _value(node: ast.AST, table: ast.Dict, sink: Sink, file: PythonFile, depth: 
 def _target(target: ast.expr, sink: Sink, file: PythonFile, depth: int) -> bool:
     """Whether what is assigned to this target is used as such a thing."""
     if isinstance(target, ast.Name):
-        if isinstance(file.names.scope_of(target), ast.ClassDef) and _is_enum(file, target):
-            return False
         return sink.named(target.id) or any(reaches(use, sink, file, depth - 1) for use in file.uses(target))
     if isinstance(target, ast.Attribute):
         return sink.named(target.attr)
@@ -254,11 +211,6 @@ def _target(target: ast.expr, sink: Sink, file: PythonFile, depth: int) -> bool:
         key = target.slice
         return isinstance(key, ast.Constant) and isinstance(key.value, str) and sink.named(key.value)
     return False
-
-
-def _is_enum(file: PythonFile, name: ast.Name) -> bool:
-    scope = file.names.scope_of(name)
-    return isinstance(scope, ast.ClassDef) and any("Enum" in file.source(base) for base in scope.bases)
 
 
 def _keyword(keyword: ast.keyword, sink: Sink, file: PythonFile, depth: int) -> bool:
@@ -275,7 +227,7 @@ def _keyword(keyword: ast.keyword, sink: Sink, file: PythonFile, depth: int) -> 
         return False
     if keyword.arg == "type" and method == "device":  # torch.device(type="cuda", index=0)
         return file.resolve(call.func) in sink.calls
-    return sink.named(keyword.arg) and not (sink is BACKEND and is_discarded(keyword, call, file.names))
+    return sink.named(keyword.arg)
 
 
 def _option(call: ast.Call, sink: Sink, file: PythonFile) -> bool:
@@ -294,8 +246,6 @@ def _option(call: ast.Call, sink: Sink, file: PythonFile) -> bool:
 def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth: int) -> bool:
     if node not in call.args:
         return False
-    if _is_choice_of_click(call):
-        return reaches(call, sink, file, depth)
     position = call.args.index(node)
     func = call.func
     name = file.resolve(func)
@@ -303,8 +253,6 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
         return sink.calls[name] == position
     if sink is DEVICE and (name or "").startswith(("torch.cuda.", "torch.npu.")):
         return True
-    if isinstance(func, ast.Name) and any(_chosen(binding.value, sink, file) for binding in file.bindings(func)):
-        return position == 0
     method = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
     if name == "str" or (method in ("format", "join") and isinstance(func, ast.Attribute)):
         return reaches(call, sink, file, depth)
@@ -316,19 +264,8 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
         return isinstance(key, ast.Constant) and isinstance(key.value, str) and sink.named(key.value)
     if method in ("append", "add") and isinstance(func, ast.Attribute):  # devices.append("cuda")
         return sink.named((getattr(func.value, "attr", "") or getattr(func.value, "id", "")).removesuffix("s"))
-    if method in ("Option", "Argument", "Field"):
-        return position == 0 and reaches(call, sink, file, depth)
     parameter = parameter_of(func, position, file)
-    if parameter is None or (sink is BACKEND and is_discarded(node, call, file.names)):
-        return False
-    return _parameter_used(parameter, sink, file, depth) and not looks_up_module(func, file)
-
-
-def _chosen(value: ast.expr | None, sink: Sink, file: PythonFile) -> bool:
-    """scope = torch.autocast if half else nullcontext; scope("cuda")"""
-    return isinstance(value, ast.IfExp) and any(
-        sink.calls.get(file.resolve(branch) or "") == 0 for branch in (value.body, value.orelse)
-    )
+    return parameter is not None and _parameter_used(parameter, sink, file, depth) and not looks_up_module(func, file)
 
 
 def _default(node: ast.AST, arguments: ast.arguments, sink: Sink, file: PythonFile, depth: int) -> bool:
@@ -336,12 +273,6 @@ def _default(node: ast.AST, arguments: ast.arguments, sink: Sink, file: PythonFi
     for parameter in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
         for binding in file.names.bindings_in(function, parameter.arg):
             if binding.value is node:
-                if (
-                    sink is BACKEND
-                    and isinstance(function, ast.FunctionDef)
-                    and sets_anew(parameter.arg, function, file.names)
-                ):
-                    return False
                 return _parameter_used(parameter, sink, file, depth)
     return False
 

@@ -38,21 +38,5 @@ def _removed(node: ast.Import | ast.ImportFrom, unused: frozenset[str], file: Py
         for alias in node.names
         if f"{prefix}{alias.name}".startswith("torch.cuda") and (alias.asname or alias.name) in unused
     ]
-    if len(gone) == len(node.names):
-        whole: ast.stmt = node
-        if isinstance(around, ast.If) and len(around.body) == 1:  # if half: from torch.cuda import amp
-            if around.orelse or around in getattr(file.parent(around), "orelse", ()):
-                return
-            whole = around
-        yield Edit(file.line_start(whole), file.line_end(whole) + _blank_below(whole, file), "")
-    elif gone and isinstance(node, ast.ImportFrom):
-        kept = ", ".join(file.source(alias) for alias in node.names if alias not in gone)
-        start, end = file.span(node.names[0])[0], file.span(node.names[-1])[1]
-        yield Edit(start, end, kept)
-
-
-def _blank_below(statement: ast.stmt, file: PythonFile) -> int:
-    """The length of an empty line below a condition that goes, where one is above it, too, or a block begins."""
-    before, after = file.text[: file.line_start(statement)], file.text[file.line_end(statement) :]
-    doubled = isinstance(statement, ast.If) and before.endswith(("\n\n", ":\n")) and after.startswith("\n")
-    return 1 if doubled else 0
+    if len(gone) == len(node.names) and not isinstance(around, ast.If):
+        yield Edit(file.line_start(node), file.line_end(node), "")

@@ -18,7 +18,6 @@ _BUILT_ON_TORCH = re.compile(
 )
 _AT_START_OF_LINE = re.compile(r"^(?:from[ \t]+([.\w]+)|import[ \t]+([\w.]+))", re.MULTILINE)
 _FRAMEWORK = re.compile(r"(?:mmengine|mmcv|detectron2\.config)(?:\.|$)")
-_SPEAKS_OF_ANOTHER = re.compile(r"\btf_env\b|\btensorflow\b|(?<![a-z])jax(?![a-z])", re.IGNORECASE)
 _OTHER_FRAMEWORKS = frozenset(("jittor", "mindspore", "mxnet", "oneflow", "paddle"))
 _NEAR = 3  # cells of a notebook; above more of them are the imports that every section needs: the first
 _DEPTH = 3  # of modules of the project that import each other
@@ -74,11 +73,6 @@ def is_of_another_framework(file: PythonFile) -> bool:
     """
     top = {name.split(".")[0] for name in file.imported}
     return "torch" not in top and not top.isdisjoint(_OTHER_FRAMEWORKS)
-
-
-def speaks_of_another_framework(text: str) -> bool:
-    """Whether a function or a command starts what is not torch: env={**env, **tf_env}, python dqn_jax.py"""
-    return bool(_SPEAKS_OF_ANOTHER.search(text))
 
 
 @per_file

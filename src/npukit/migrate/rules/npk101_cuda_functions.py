@@ -15,7 +15,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from itertools import pairwise
 
 from npukit.facts.torch_npu.names import names_of
 from npukit.facts.versions import key
@@ -33,9 +32,8 @@ from npukit.migrate.styles import style_of
 from npukit.migrate.styles.helpers import spelled_out
 from npukit.migrate.styles.npu import RENAMED
 from npukit.migrate.styles.style import call_of
-from npukit.migrate.torch_imports import speaks_of_another_framework
 from npukit.report import Finding, Severity
-from npukit.source import Edit, PythonFile
+from npukit.source import PythonFile
 
 rule = Rule(
     "NPK101",
@@ -102,31 +100,7 @@ def _left_for_graphs(graph: ast.AST, node: ast.AST, file: PythonFile, goal: Goal
     )
 
 
-@rule.on_call(("getattr", "import_module", "__import__"))
-def by_name(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    """getattr(torch, "cuda"), import_module("torch.cuda")"""
-    if (
-        not call.args
-        or not isinstance(call.args[-1], ast.Constant)
-        or not isinstance(call.func, (ast.Name, ast.Attribute))
-    ):
-        return
-    function, name = file.resolve(call.func), call.args[-1].value
-    module = function == "getattr" and len(call.args) == 2 and file.resolve(call.args[0]) == "torch" and name == "cuda"
-    imported = function in ("importlib.import_module", "__import__") and str(name).startswith("torch.cuda")
-    if not (module or imported) or stays(call, file, goal):
-        return
-    new = style_of(goal).module(call, file, goal)
-    yield rule.finding(
-        (file, call),
-        f"{file.source(call)[:60]} requires a CUDA device",
-        edits=(*new.edits, file.replace(call, new.text)) if module else (),
-    )
-
-
 def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if _is_fallback(node, file):
-        return
     part, function = _function(node, file)
     if function in _OTHER_RULES or _is_type_argument(node, function, file):
         return
@@ -146,7 +120,7 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
             severity=Severity.note,
         )
         return
-    if stays(node, file, goal) or _is_counted_for_another(node, function, file):
+    if stays(node, file, goal):
         return
     if function == "is_available" and is_printed(call_of(node, file), file):
         return
@@ -169,28 +143,8 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
             (file, node),
             f"torch.cuda{'.' + function if function else ''} requires a CUDA device",
             remedy=f"Use {spelled_out(new.text)}.",
-            edits=(
-                *new.edits,
-                *_without_cudnn(node, function, file, goal),
-                *reworded_reason(call_of(node, file), file, goal),
-            ),
+            edits=(*new.edits, *reworded_reason(call_of(node, file), file, goal)),
         )
-
-
-def _is_fallback(node: ast.expr, file: PythonFile) -> bool:
-    """getattr(torch, device.type, torch.cuda), which is written for every device"""
-    call = file.parent(node)
-    is_last = isinstance(call, ast.Call) and call.args[2:] == [node]
-    return is_last and getattr(call.func, "id", "") == "getattr"  # type: ignore[union-attr]
-
-
-def _without_cudnn(node: ast.Attribute | ast.Name, function: str, file: PythonFile, goal: Goal) -> Iterator[Edit]:
-    """torch.cuda.is_available() and torch.backends.cudnn.is_available(), which no NPU has."""
-    both = file.parent(call_of(node, file)) if function == "is_available" else None
-    values = both.values if isinstance(both, ast.BoolOp) and isinstance(both.op, ast.And) else []
-    for before, value in pairwise(values):
-        if isinstance(value, ast.Call) and file.resolve(value.func) == "torch.backends.cudnn.is_available":
-            yield from style_of(goal).without(value, before, file)
 
 
 def _is_type_argument(node: ast.AST, function: str, file: PythonFile) -> bool:
@@ -198,13 +152,6 @@ def _is_type_argument(node: ast.AST, function: str, file: PythonFile) -> bool:
     call = file.parent(node)
     is_type = function.endswith("Tensor") and isinstance(call, ast.Call) and call.args == [node]
     return is_type and getattr(call.func, "attr", "") in ("type", "set_default_tensor_type")  # type: ignore[union-attr]
-
-
-def _is_counted_for_another(node: ast.expr, function: str, file: PythonFile) -> bool:
-    """Whether cards are looked for in a function that is documented to start TensorFlow or JAX, which have no NPUs."""
-    around = file.function(node)
-    text = ast.get_docstring(around, clean=False) if isinstance(around, ast.FunctionDef) else None
-    return function in ("is_available", "device_count") and bool(text) and speaks_of_another_framework(text or "")
 
 
 def _function(node: ast.Attribute | ast.Name, file: PythonFile) -> tuple[ast.expr, str]:

@@ -120,7 +120,7 @@ def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Go
         return None
     call = file.parent(node)
     is_called = isinstance(call, ast.Call) and call.func is node
-    if not _takes_type(name, goal) and (is_called or name.startswith("custom_") or _in_partial(node, file)):
+    if not _takes_type(name, goal) and (is_called or name.startswith("custom_")):
         return head  # that of torch.npu takes the same arguments
     if name.startswith("custom_"):
         if isinstance(call, ast.Call) and is_called:
@@ -132,12 +132,7 @@ def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Go
     if isinstance(call, ast.Call) and is_called:
         keywords = _as_keywords(call, file) if name == "autocast" else ()
         return (*kind.edits, *head, *_first_argument(call, kind.text, file), *keywords)
-    if _in_partial(node, file):
-        return (*kind.edits, *head, file.insert(file.span(node)[1], f", {kind.text}"))
-    callee = getattr(call.func, "id", getattr(call.func, "attr", "")) if isinstance(call, ast.Call) else "isinstance"
-    if not callee.lower().endswith(("isinstance", "issubclass")):  # assertIsInstance, too
-        return None  # whoever gets the class makes a scaler without a device
-    return head if name == "GradScaler" else None  # isinstance and annotations
+    return head if name == "GradScaler" and not isinstance(call, ast.Call) else None  # an annotation
 
 
 def _head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goal) -> tuple[Edit, ...] | None:
@@ -196,16 +191,7 @@ def _is_used_for_cuda(statement: ast.AST, file: PythonFile, goal: Goal) -> bool:
 def _passed_on(alias: ast.alias, file: PythonFile) -> bool:
     name = alias.asname or alias.name
     uses = [n for n in file.nodes if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
-    return not all(
-        _in_partial(use, file) or (isinstance(parent := file.parent(use), ast.Call) and parent.func is use)
-        for use in uses
-    )
-
-
-def _in_partial(node: ast.AST, file: PythonFile) -> bool:
-    """functools.partial(autocast, dtype=...): the device's type is one more argument that is given now."""
-    call = file.parent(node)
-    return isinstance(call, ast.Call) and call.args == [node] and file.resolve(call.func) == "functools.partial"
+    return not all(isinstance(call := file.parent(use), ast.Call) and call.func is use for use in uses)
 
 
 @rule.on(ast.ImportFrom)

@@ -22,7 +22,7 @@ from npukit.migrate.own_cuda import needs_cuda, own_cuda
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.styles import style_of
 from npukit.migrate.torch_imports import is_of_another_framework
-from npukit.report import Finding, Severity
+from npukit.report import Finding
 from npukit.source import PythonFile
 from npukit.source.names import file_of
 
@@ -37,7 +37,7 @@ rule = Rule(
 )
 
 _UNBOUND = ("torch.Tensor.cuda", "torch.nn.Module.cuda")
-_OPTIONS = re.compile(r"args|opts?|options|cfg|conf|config|params|flags|torch", re.IGNORECASE)  # args.cuda is a flag
+_OPTIONS = re.compile(r"args|opts?|options|cfg|conf|config|params|flags", re.IGNORECASE)  # args.cuda is a flag
 _NAMED = "Call .to() with the device: map(lambda x: x.to(device), batch)."
 _OVERRIDDEN = "The method is for CUDA. Migrated code calls .to() instead."
 
@@ -48,10 +48,6 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not isinstance(func, ast.Attribute) or file.resolve(func) == "torch.cuda" or is_of_another_framework(file):
         return
     if _is_module(func.value, file):  # utils.cuda(batch), a function of the project
-        return
-    if goal.portable and "super().cuda(" in file.source(call) and _own_method(func, file):
-        what = "super().cuda() moves to a CUDA device"
-        yield rule.finding((file, call), what, why=_OVERRIDDEN, severity=Severity.note)
         return
     if _own_method(func, file) or stays(call, file, goal):
         return
@@ -81,7 +77,7 @@ def check_unbound(method: ast.Attribute, file: PythonFile, goal: Goal) -> Iterat
 
 @rule.on_call(("getattr", "methodcaller"))
 def check_name(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    """getattr(x, "cuda")(), map(operator.methodcaller("cuda"), batch)"""
+    """getattr(x, "cuda")(), map(operator.methodcaller("cuda"), batch), getattr(torch, "cuda")"""
     if not call.args or len(call.args) > 2 or getattr(call.args[-1], "value", None) != "cuda":
         return
     receiver = call.args[:-1]
@@ -89,7 +85,7 @@ def check_name(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding
     if is_getattr != bool(receiver) or (receiver and _OPTIONS.fullmatch(file.source(receiver[0]).rpartition(".")[2])):
         return
     if not stays(call, file, goal):
-        yield rule.finding((file, call), f"{file.source(call)[:60]} moves to a CUDA device", remedy=_NAMED)
+        yield rule.finding((file, call), f"{file.source(call)[:60]} requires a CUDA device", remedy=_NAMED)
 
 
 def _is_module(receiver: ast.expr, file: PythonFile) -> bool:

@@ -17,12 +17,12 @@ from collections.abc import Iterator
 
 from npukit.migrate.callees import looks_up_module
 from npukit.migrate.decision import stays
-from npukit.migrate.evidence import ABOUT_THE_CARD
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.sinks import DEVICE, is_choice, reaches
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.choices import is_chosen
+from npukit.migrate.styles.strings import is_beside_cpu
 from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
 
@@ -37,7 +37,6 @@ rule = Rule(
 )
 
 _LITERAL = re.compile(r"""([rRuUfF]*)("{3}|'{3}|"|')(cuda)((?:[:{](?:(?!\2)[^\\])*)?)\2""")
-_CUDA = re.compile(r"(?<![\w.])cuda(?=[\"':])")
 _NUMBERED = re.compile(r"cuda:\d+")
 _TAKES_NAMES = re.compile(
     r"assert|(?:get|set|has|del)attr$|(?:get|pop|setdefault|append|add|index|count|remove|find|split|strip|join|format)$"
@@ -52,18 +51,7 @@ _UNCLEAR = "npukit cannot see where the string is used, so it did not change it.
 def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not _is_cuda(node) or isinstance(file.parent(node), ast.JoinedStr) or stays(node, file, goal):
         return
-    if _is_asked_about(node, file) or _is_compared(node, file):
-        return
-    pair = _pair_of_map_location(node, file)
-    if pair is not None:
-        twin = ": ".join(_CUDA.sub("npu", file.source(part)) for part in pair)
-        yield rule.finding(
-            (file, node),
-            f"{file.source(node)[:40]} is a device that a checkpoint was saved on",
-            why="A checkpoint saved on an NPU names an NPU, and would not be mapped.",
-            remedy="Map both devices.",
-            edits=[file.insert(file.span(pair[0])[0], f"{twin}, ")],
-        )
+    if _is_compared(node, file):
         return
     if not reaches(node, DEVICE, file) and not is_chosen(node, file):
         if isinstance(node, ast.Constant) and _may_be_device(node, file) and _is_first_of_table(node, file):
@@ -84,30 +72,17 @@ def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> I
     )
 
 
-def _pair_of_map_location(node: ast.expr, file: PythonFile) -> tuple[ast.expr, ast.expr] | None:
-    """The key and the value of {"cuda:0": "cuda:1"} that the node is the key of, where they map a checkpoint."""
-    key: ast.AST = node
-    while isinstance(parent := file.parent(key), (ast.BinOp, ast.Attribute, ast.Call)):  # "cuda:%d" % i
-        key = parent
-    if not isinstance(parent, ast.Dict) or key not in parent.keys or not reaches(parent, DEVICE, file):
-        return None
-    value = parent.values[parent.keys.index(key)]
-    return (key, value) if "cuda" in file.source(value) else None
-
-
 def _may_be_device(node: ast.Constant, file: PythonFile) -> bool:
-    """x = "cuda:0"; or an argument of a method that cannot be found: tensor.init_data("cuda"); or of a function that
-    looks up torch's module: module_of(device or "cuda")"""
+    """x = "cuda:0"; click.Choice(["cpu", "cuda"]); or an argument of what cannot be found: tensor.init_data("cuda"),
+    scope("cuda") of a variable; or of a function that looks up torch's module: module_of("cuda")"""
     if _NUMBERED.fullmatch(str(node.value)):
         return not _is_key(node, file)
     call = file.parent(node)
-    if isinstance(call, ast.BoolOp):
-        call = file.parent(call)
-        return isinstance(call, ast.Call) and looks_up_module(call.func, file)
     func = call.func if isinstance(call, ast.Call) and node in call.args else None
-    return func is not None and (
-        not _TAKES_NAMES.match(func.attr) if isinstance(func, ast.Attribute) else looks_up_module(func, file)
-    )
+    if isinstance(func, ast.Attribute):
+        return not _TAKES_NAMES.match(func.attr)
+    is_variable = isinstance(func, ast.Name) and any(binding.kind == "assign" for binding in file.bindings(func))
+    return is_beside_cpu(node, file) or is_variable or (func is not None and looks_up_module(func, file))
 
 
 def _is_first_of_table(node: ast.Constant, file: PythonFile) -> bool:
@@ -119,8 +94,10 @@ def _is_first_of_table(node: ast.Constant, file: PythonFile) -> bool:
 
 
 def _is_key(node: ast.Constant, file: PythonFile) -> bool:
+    """table["cuda:0"], x == "cuda:0"; not {"cuda:0": "cuda:1"}, which maps the devices of a checkpoint"""
     parent = file.parent(node)
-    return isinstance(parent, (ast.Subscript, ast.Compare)) or (isinstance(parent, ast.Dict) and node in parent.keys)
+    is_in_table = isinstance(parent, ast.Dict) and node in parent.keys and not reaches(parent, DEVICE, file)
+    return isinstance(parent, (ast.Subscript, ast.Compare)) or is_in_table
 
 
 def _is_compared(node: ast.AST, file: PythonFile) -> bool:
@@ -130,21 +107,6 @@ def _is_compared(node: ast.AST, file: PythonFile) -> bool:
         return False
     around = file.parent(call) if call else None
     return isinstance(file.parent(around) if isinstance(around, ast.Attribute) else around, ast.Compare)
-
-
-def _is_asked_about(node: ast.AST, file: PythonFile) -> bool:
-    """torch.cuda.get_device_properties("cuda:0").major, which stays as a whole"""
-    if not ("get_device_properties" in file.by_name or "get_device_capability" in file.by_name):
-        return False
-    for call in file.ancestors(node):
-        name = file.resolve(call.func) if isinstance(call, ast.Call) else None
-        if name == "torch.cuda.get_device_capability":
-            return True
-        if name == "torch.cuda.get_device_properties":
-            return getattr(file.parent(call), "attr", "") in ABOUT_THE_CARD
-        if isinstance(call, ast.stmt):
-            break
-    return False
 
 
 def _is_cuda(node: ast.Constant | ast.JoinedStr) -> bool:

@@ -45,12 +45,9 @@ def compare(node: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding
     if len(node.ops) != 1:
         return
     left, operator, right = node.left, node.ops[0], node.comparators[0]
-    if (
-        isinstance(operator, (ast.Eq, ast.NotEq))
-        and isinstance(left, ast.Subscript)
-        and _is_start_of_device(left, file)
-    ):
-        yield from _report(node, "cuda", file, goal, _start(node, left, operator, file))
+    if isinstance(left, ast.Subscript) and isinstance(left.slice, ast.Slice):  # device[:4] == "cuda"
+        if _word(right, file) and _names(left.value, "cuda", file) and not stays(node, file, goal):
+            yield rule.finding((file, node), f"{file.source(node)[:60]} checks for CUDA only")
         return
     for constant, other in ((left, right), (right, left)):
         word = _word(constant, file)
@@ -73,15 +70,6 @@ def compare(node: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding
                 yield from _report(node, word, file, goal, added)
 
 
-@rule.on(ast.Module)
-def pickled(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    """b"cuda" in buffer: the device of a pickled tensor"""
-    for node in file.by_type.get(ast.Compare, ()):
-        looks = isinstance(node, ast.Compare) and isinstance(node.left, ast.Constant) and node.left.value == b"cuda"
-        if looks and not stays(node, file, goal):
-            yield rule.finding((file, node), f"{file.source(node)[:60]} looks for CUDA only")
-
-
 @rule.on_call(("startswith", "replace", "removeprefix"))
 def startswith(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     func = call.func
@@ -92,10 +80,7 @@ def startswith(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding
     if first is None or word not in _WORDS or not _names(func.value, word, file):
         return
     source, new = file.source(first), file.source(first).replace(word, _WORDS[word][0])
-    edits: tuple[Edit, ...] = (file.replace(first, f"({source}, {new})"),)
-    if func.attr != "startswith":  # str(device).replace("cuda:", "")
-        rest = file.text[file.span(first)[1] : file.span(call)[1]]
-        edits = (file.insert(file.span(call)[1], f".{func.attr}({new}{rest}"),)
+    edits = (file.replace(first, f"({source}, {new})"),) if func.attr == "startswith" else ()
     yield from _report(call, word, file, goal, edits)
 
 
@@ -103,40 +88,19 @@ def startswith(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding
 def table(node: ast.Dict, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """{"cuda": "nccl", "cpu": "gloo"}[device.type]"""
     lookup = file.parent(node)
-    if not isinstance(lookup, ast.Subscript) or lookup.value is not node or not _names(lookup.slice, "cuda", file):
-        return
-    for key, value in zip(node.keys, node.values, strict=True):
-        if isinstance(key, ast.Constant) and key.value == "cuda":
-            source = file.source(value).replace("nccl", "hccl")
-            twin = file.insert(file.span(value)[1], f", {file.source(key).replace('cuda', 'npu')}: {source}")
-            yield from _report(key, "cuda", file, goal, (twin,))
-
-
-@rule.on(ast.Constant, says=("cuda",))
-def entry(key: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    """memory["cpu"] = 0; memory["cuda"] = 0: a table without an entry for NPUs"""
-    node = file.parent(key)
-    if key.value != "cuda" or not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Store):
-        return
-    cpus = file.source(node).replace("cuda", "cpu")
-    if f"{cpus} = " in file.text and not stays(node, file, goal):
-        what = f"{file.source(node)[:60]} has no counterpart for NPUs"
-        why = "What is looked up by the kind of a device is not found."
-        yield rule.finding((file, node), what, why=why, remedy="Add an entry for NPUs.", severity=Severity.warning)
+    if isinstance(lookup, ast.Subscript) and lookup.value is node and _names(lookup.slice, "cuda", file):
+        keys = (key for key in node.keys if isinstance(key, ast.Constant) and key.value == "cuda")
+        yield from (finding for key in keys for finding in _report(key, "cuda", file, goal))
 
 
 @rule.on(ast.MatchValue)
 def case(node: ast.MatchValue, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """match device.type: case "cuda" """
     word = _word(node.value, file)
-    match = next((ancestor for ancestor in file.ancestors(node) if isinstance(ancestor, ast.Match)), None)
     branch = file.parent(node)
-    if isinstance(branch, ast.match_case) and first(branch.body, (), file):
-        return
-    if word and match and _names(match.subject, word, file):
-        source = file.source(node.value)
-        both = f"{source} | {_quote(source)}{_WORDS[word][0]}{_quote(source)}"
-        yield from _report(node.value, word, file, goal, (file.replace(node.value, both),))
+    match = file.parent(branch) if isinstance(branch, ast.match_case) and not first(branch.body, (), file) else None
+    if word and isinstance(match, ast.Match) and _names(match.subject, word, file):
+        yield from _report(node.value, word, file, goal)
 
 
 @rule.on(ast.Constant, says=(_NO_MEMORY,))
@@ -237,19 +201,6 @@ def _compared_devices(
     return (file.replace(node, f'{kind} {negation}in ("cuda", "npu")'),)
 
 
-def _is_start_of_device(node: ast.Subscript, file: PythonFile) -> bool:
-    """str(device)[:4]"""
-    end = node.slice.upper if isinstance(node.slice, ast.Slice) and node.slice.lower is None else None
-    return isinstance(end, ast.Constant) and end.value == 4 and _names(node.value, "cuda", file)
-
-
-def _start(node: ast.Compare, left: ast.Subscript, operator: ast.cmpop, file: PythonFile) -> tuple[Edit, ...]:
-    if not isinstance(node.comparators[0], ast.Constant) or node.comparators[0].value != "cuda":
-        return ()
-    negation = "not " if isinstance(operator, ast.NotEq) else ""
-    return (file.replace(node, f'{negation}{file.source(left.value)}.startswith(("cuda", "npu"))'),)
-
-
 def _quote(source: str) -> str:
     return source[-1] if source[-1] in "\"'" else '"'
 
@@ -277,7 +228,7 @@ def _report(
     word: str,
     file: PythonFile,
     goal: Goal,
-    portable: tuple[Edit, ...],
+    portable: tuple[Edit, ...] = (),
 ) -> Iterator[Finding]:
     if stays(node, file, goal):
         return

@@ -31,7 +31,6 @@ rule = Rule(
 )
 
 
-_ASSERTIONS = {"assertTrue": "assertIn", "assertFalse": "assertNotIn"}
 _NAMES_CUDA = "What it chooses is called CUDA, and goes where an NPU may not be known."
 
 
@@ -75,27 +74,6 @@ def _with_npus(node: ast.Attribute, file: PythonFile) -> tuple[Edit, ...]:
     both = '("cuda", "npu")'.replace('"', quote(node, file))
     if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
         return Edit(file.span(parent)[0], start, ""), Edit(inner, end, f".device.type not in {both}")
-    if beside := _compared_beside(node, file):  # x.is_cuda or x.device.type == "xla"
-        several = f"{both[:-1]}, {file.source(beside.comparators[0])})"
-        at = file.span(beside.left)[1]
-        return Edit(file.span(node)[0], file.span(beside)[0], ""), Edit(at, file.span(beside)[1], f" in {several}")
-    asserts = parent.func if isinstance(parent, ast.Call) and parent.args == [node] else None
-    if isinstance(asserts, ast.Attribute) and asserts.attr in _ASSERTIONS:  # self.assertTrue(x.is_cuda)
-        at = file.span(asserts)[1]
-        name = Edit(at - len(asserts.attr), at, _ASSERTIONS[asserts.attr])
-        return name, Edit(inner, end, f".device.type, {both}")
     new = Edit(inner, end, f".device.type in {both}")
     binds_tighter = isinstance(parent, (ast.Compare, ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Subscript, ast.Starred))
     return (file.insert(start, "("), new, file.insert(end, ")")) if binds_tighter else (new,)
-
-
-def _compared_beside(node: ast.Attribute, file: PythonFile) -> ast.Compare | None:
-    """The comparison of the same tensor's kind of device that follows an `or`."""
-    parent = file.parent(node)
-    values = parent.values if isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.Or) else []
-    follows = values[values.index(node) + 1 : values.index(node) + 2] if node in values else []
-    for operand in follows:
-        if isinstance(operand, ast.Compare) and isinstance(operand.ops[0], ast.Eq):
-            same = file.source(operand.left) == f"{file.source(node.value)}.device.type"
-            return operand if same and isinstance(operand.comparators[0], ast.Constant) else None
-    return None

@@ -32,8 +32,6 @@ rule = Rule(
 def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not isinstance(node.ctx, ast.Load) or node.attr not in rule.words or stays(node, file, goal):
         return
-    if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):  # an attribute of the project's own
-        return
     end = file.span(node)[1]
     renamed = Edit(end - len(node.attr), end - len(node.attr) + len("cuda"), "npu")
     edits = style_of(goal).either((), (*import_torch_npu(file), renamed), file)

@@ -4,9 +4,9 @@ before:           os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
 after (npu):      os.environ["ASCEND_RT_VISIBLE_DEVICES"] = str(gpu)
 after (portable): os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["ASCEND_RT_VISIBLE_DEVICES"] = str(gpu)
 
-Copies of the environment that are passed to a command are covered as well: dict(os.environ, NAME=...),
-{**os.environ, "NAME": ...}, env = os.environ.copy() and os.environ.update. Settings of CUDA's allocator that torch_npu
-refuses, such as backend:cudaMallocAsync, stay with CUDA.
+The portable style sets both variables, and reads the NPU's first. Other accesses, such as a dictionary that becomes an
+environment, are reported there. Settings of CUDA's allocator that torch_npu refuses, such as backend:cudaMallocAsync,
+stay with CUDA.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from npukit.migrate.decision import stays
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.styles import style_of
-from npukit.migrate.torch_imports import speaks_of_another_framework
 from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
 
@@ -43,12 +42,10 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]
         return
     access = _access(node, file)
     around = file.function(node)
-    if around is not file.tree and speaks_of_another_framework(file.source(around)):
-        return
     new = _VARIABLES[node.value]
     if access is None or _is_printed(node, file):
         return
-    if goal.portable and (new in file.text or _is_asked_first(access, file)):
+    if goal.portable and new in file.text:
         return
     if "ALLOC_CONF" in new and is_refused(file.text if around is file.tree else file.source(around)):
         yield rule.finding(
@@ -72,16 +69,10 @@ def _is_printed(node: ast.Constant, file: PythonFile) -> bool:
 def keyword(node: ast.keyword, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """dict(os.environ, CUDA_VISIBLE_DEVICES="0"), os.environ.update(CUDA_VISIBLE_DEVICES="0")"""
     call = file.parent(node)
-    if node.arg not in _VARIABLES or not isinstance(call, ast.Call) or stays(node, file, goal):
-        return
-    if file.resolve(call.func) != "os.environ.update" and not any(_is_environment(value, file) for value in call.args):
-        return
-    new = _VARIABLES[node.arg]
-    if goal.portable and new in file.text:
-        return
-    start, end = file.span(node)
-    twin = [file.insert(end, f", {new}{file.text[start + len(node.arg) : end]}")]
-    yield _finding(node, node.arg, twin, [Edit(start, start + len(node.arg), new)], file, goal)
+    given = [call.func, *call.args] if isinstance(call, ast.Call) else []
+    is_set = any((file.resolve(part) or "").startswith("os.environ") for part in given)
+    if node.arg in _VARIABLES and is_set and not stays(node, file, goal):
+        yield _finding(node, node.arg, (), (), file, goal)
 
 
 def _finding(
@@ -138,62 +129,20 @@ def _becomes_environment(table: ast.Dict, file: PythonFile) -> bool:
     return _is_environment(table, file) or (isinstance(parent, ast.keyword) and parent.arg == "env")
 
 
-def _with_default(access: _Access, file: PythonFile) -> ast.IfExp | None:
-    """os.environ["NAME"] if "NAME" in os.environ else "", of which this is the value"""
-    choice = file.parent(access)
-    if not isinstance(choice, ast.IfExp) or choice.body is not access or not isinstance(access, ast.Subscript):
-        return None
-    test = choice.test
-    is_asked = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In)
-    return choice if is_asked and file.source(test.left) == file.source(access.slice) else None  # type: ignore[attr-defined]
-
-
-def _is_asked_first(access: _Access, file: PythonFile) -> bool:
-    """Whether it is the condition of such a value, and is replaced with it."""
-    choice = file.parent(access)
-    return isinstance(choice, ast.IfExp) and choice.test is access and _with_default(choice.body, file) is choice  # type: ignore[arg-type]
-
-
 def _renamed(node: ast.Constant, new: str, file: PythonFile) -> Edit:
     start, end = file.span(node)
     return Edit(start + 1, end - 1, new)
 
 
 def _portable(node: ast.Constant, access: _Access, new: str, file: PythonFile) -> tuple[Edit, ...]:
-    name = file.source(node).replace(str(node.value), new)
-    if isinstance(access, ast.Dict):
-        value = access.values[access.keys.index(node)]
-        return (file.insert(file.span(value)[1], f", {name}: {file.source(value)}"),)
     start, end = file.span(access)
-    if isinstance(access, ast.Compare):
-        negated = isinstance(access.ops[0], ast.NotIn)
-        rest = file.text[file.span(node)[1] : end]
-        joined = f" {'and' if negated else 'or'} {name}{rest}"
-        if isinstance(file.parent(access), (ast.If, ast.While, ast.Assign, ast.Return)):
-            return (file.insert(end, joined),)
-        return file.insert(start, "("), file.insert(end, f"{joined})")
-    at = file.span(node)[0] + 1 - start
-    source = file.text[start:end]
-    twin = source[:at] + new + source[at + len(str(node.value)) :]
-    if isinstance(access, ast.Call) and file.resolve(access.func) == "os.environ.setdefault":  # to what the other has
-        twin = f"{file.source(access.func)}({name}, {file.source(access.func.value)}[{file.source(node)}])"  # type: ignore[attr-defined]
     if isinstance(access, ast.Subscript) and isinstance(access.ctx, ast.Store):
+        at = file.span(node)[0] + 1
+        twin = file.text[start:at] + new + file.text[at + len(str(node.value)) : end]
         return _set_too(file.parent(access), twin, end, file)
-    if choice := _with_default(access, file):
-        environment, default = file.source(choice.body.value), file.source(choice.orelse)  # type: ignore[attr-defined]
-        old = file.source(node)
-        return (file.replace(choice, f"{environment}.get({name}, {environment}.get({old}, {default}))"),)
-    if isinstance(access, ast.Subscript) and isinstance(access.ctx, ast.Load):
-        either = f"{file.source(access.value)}.get({name}) or "
-        if isinstance(file.parent(access), (ast.Assign, ast.Return, ast.keyword)):
-            return (file.insert(start, either),)
-        return file.insert(start, f"({either}"), file.insert(end, ")")
     if isinstance(access, ast.Call) and file.resolve(access.func) in ("os.environ.get", "os.getenv"):
+        name = file.source(node).replace(str(node.value), new)
         return (file.insert(start, f"{file.source(access.func)}({name}, "), file.insert(end, ")"))
-    statement = file.parent(access)
-    if isinstance(statement, ast.Expr) and file.alone_on_lines(statement):
-        indent = file.text[file.line_start(statement) : file.span(statement)[0]]
-        return (file.insert(end, f"{file.newline}{indent}{twin}"),)
     return ()
 
 

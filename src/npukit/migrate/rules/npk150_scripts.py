@@ -5,8 +5,8 @@ after (npu):      ASCEND_RT_VISIBLE_DEVICES=0,1 torchrun train.py
 after (portable): CUDA_VISIBLE_DEVICES=0,1 ASCEND_RT_VISIBLE_DEVICES=0,1 torchrun train.py
 
 A script that reads the variable reads the NPU's first: ${ASCEND_RT_VISIBLE_DEVICES:-${CUDA_VISIBLE_DEVICES:-0}}.
-Plain values (backend: nccl, --device cuda) are renamed in the npu style. In the portable style they are reported, since
-a file that names one device cannot serve another.
+Plain values (backend: nccl, --device cuda) and the variables of Dockerfiles and YAML files are renamed in the npu
+style. In the portable style they are reported, since a file that names one device cannot serve another.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from npukit.migrate import shell_reads
 from npukit.migrate.decision import stays
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule, place_in
-from npukit.migrate.torch_imports import speaks_of_another_framework
 from npukit.report import Finding, Severity
 from npukit.source import Document, Edit, Place, PythonFile
 
@@ -44,23 +43,10 @@ _SHELL = re.compile(
 )
 _MESSAGE = re.compile(rf"(?:echo|printf)\s[^;&|\n]*?(?:{_NAMES})=\$\{{?(?:{_NAMES})\b")
 _COMMAND = re.compile(r"(?:[^\n]*\\\r?\n)*[^\n]*")  # to its end, over lines that a backslash continues
-_ALONE = re.compile(r"[ \t]*(?:export[ \t]+)?")
 _EXPORT = re.compile(r"[ \t]*export[ \t]+")
 _NAMED = re.compile(rf"(?<![\w-])(?:export|unset)[ \t]+({_NAMES})(?=\s|;|$)")
-_COMPUTED = re.compile(r"\$\(|`")
 _READ = re.compile(r"\$\{?(\w+)")
 _IN_QUOTES = re.compile(r"""[^\s;&|"']*""")
-_FLAG = re.compile(r"""(-e|--env)([ \t=]+)(["']?)$""")
-# Lines of their own, as (before the name, name, between, value): ENV NAME value; NAME: value; - NAME=value;
-# - name: NAME with value: below.
-_LINES = {
-    "docker": (rf"^([ \t]*ENV[ \t]+)({_NAMES})([ \t]+)(.*)$",),
-    "yaml": (
-        rf"^([ \t]*(?:-[ \t]+)?)({_NAMES})([ \t]*:[ \t]*)(.*)$",
-        rf"^([ \t]*-[ \t]+[\"']?)({_NAMES})(=)(\S*)[ \t]*$",
-        rf"^([ \t]*-[ \t]+name:[ \t]*[\"']?)({_NAMES})([\"']?[ \t]*\r?\n[ \t]+value:[ \t]*)(.*)$",
-    ),
-}
 # device: cuda, "backend": "nccl", --device cuda, --device=cuda, ["--device", "cuda"]; never in prose such as "uses
 # device cuda".
 _DEVICE = re.compile(
@@ -69,44 +55,25 @@ _DEVICE = re.compile(
     r"""["']?(cuda|nccl)\b(?![\w./-])"""
 )
 _RUNNERS = ("system", "popen", "run", "call", "check_call", "check_output", "Popen")
-# Settings of a run on one kind of NVIDIA's machines, or in FP8: what it asks of the allocator is not for NPUs.
-_RECIPE = re.compile(r"NVLINK_DOMAIN|HYBRID_?EP|MNNVL|(?:^|[_\W])gb_?[23]00|--fp8-format", re.IGNORECASE)
 _NEW = {"cuda": "npu", "nccl": "hccl"}
 
 
 @rule.on_text("shell", "docker", "yaml")
 def variables(document: Document, goal: Goal) -> Iterator[Finding]:
-    """Where NPUs have their place only, the variable's name changes wherever it stands; else each setting of it gets a
-    twin."""
+    """Where NPUs have their place only, the variable's name changes wherever it stands; else each setting of it in a
+    script gets a twin."""
     text = document.text
+    words = [m for m in _WORD.finditer(text) if not is_refused(_COMMAND.match(text, m.start())[0])]  # type: ignore[index]
     if not goal.portable:
-        words = (m for m in _WORD.finditer(text) if not is_refused(_COMMAND.match(text, m.start())[0]))  # type: ignore[index]
         yield from _found(document, ((m.span(), m[0], Edit(*m.span(), _VARIABLES[m[0]])) for m in words))
-        return
-    patterns = _LINES.get(document.kind, ())
-    lines = [m for pattern in patterns for m in re.finditer(pattern, text, re.MULTILINE) if not is_refused(m[4])]
-    gpus = _RECIPE.search(text) or _RECIPE.search(document.path.parent.name)
-    yield from _found(document, ((m.span(2), m[2], None if gpus else _line_below(m, text)) for m in lines))
-    inside = [
-        m
-        for m in _SHELL.finditer(text)
-        if not any(line.start(2) == m.start() for line in lines)
-        and not is_refused(m[2])
-        and not _is_shown(m, text)
-        and not speaks_of_another_framework(_COMMAND.match(text, m.start())[0])  # type: ignore[index]
-    ]
-    settings = ((m.span(1), m[1], None if _from_nvidia_smi(m[2], text) else _beside(m, text)) for m in inside)
-    yield from _found(document, settings)
-    if document.kind == "shell":
-        yield from _found(document, _both_named(text))
+    elif document.kind != "shell":
+        yield from _found(document, ((m.span(), m[0], None) for m in words))
+    else:
+        settings = [m for m in _SHELL.finditer(text) if not is_refused(m[2]) and not _is_shown(m, text)]
+        twins = ((m.span(1), m[1], None if _from_nvidia_smi(m[2], text) else _beside(m, text)) for m in settings)
+        yield from _found(document, twins)
+        yield from _found(document, ((m.span(1), m[1], None) for m in _NAMED.finditer(text)))  # unset NAME
         yield from _read(document)
-
-
-def _both_named(text: str) -> Iterator[tuple[tuple[int, int], str, Edit]]:
-    """export NAME, unset NAME"""
-    for match in _NAMED.finditer(text):
-        if not _is_from_nvidia_smi(match[1], text):
-            yield match.span(1), match[1], Edit(match.end(1), match.end(1), f" {_VARIABLES[match[1]]}")
 
 
 def _read(document: Document) -> Iterator[Finding]:
@@ -161,17 +128,10 @@ def in_python(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]
     if (file.resolve(call.func) or "").split(".")[0] not in ("os", "subprocess") or "CUDA_VISIBLE" not in source:
         return
     for match in _SHELL.finditer(source):
-        beside = _beside(match, source)
-        edit = Edit(at + beside.start, at + beside.end, beside.text)
-        if not goal.portable:
-            edit = Edit(at + match.start(1), at + match.end(1), _VARIABLES[match[1]])
-        yield rule.finding(
-            (file, call),
-            f"{match[1]} has no effect on NPUs",
-            why=f"torch_npu and CANN read {_VARIABLES[match[1]]}.",
-            remedy=f"Set {_VARIABLES[match[1]]}.",
-            edits=(edit,),
-        )
+        new = _VARIABLES[match[1]]
+        edits = () if goal.portable else (Edit(at + match.start(1), at + match.end(1), new),)
+        what, why = f"{match[1]} has no effect on NPUs", f"torch_npu and CANN read {new}."
+        yield rule.finding((file, call), what, why=why, remedy=f"Set {new}.", edits=edits)
 
 
 def _is_shown(match: re.Match[str], text: str) -> bool:
@@ -189,37 +149,19 @@ def _from_nvidia_smi(value: str, text: str) -> bool:
     return "nvidia-smi" in value or any(sources)
 
 
-def _line_below(match: re.Match[str], text: str) -> Edit:
-    before, old, between, value = match.groups()
-    value = value.rstrip("\r")
-    end = match.start(4) + len(value)
-    newline = "\r\n" if "\r\n" in text else "\n"
-    return Edit(
-        end, end, f"{newline}{before}{_VARIABLES[old]}{between}{shell_reads.renamed(value, old, _VARIABLES[old])}"
-    )
-
-
 def _beside(match: re.Match[str], text: str) -> Edit:
-    """NAME=value NEW=value; export on a line of its own; -e NAME=value -e NEW=value; ALL,NAME=value,NEW=value."""
+    """NAME=value NEW=value; export on a line of its own."""
     start, end = match.span()
     before = text[text.rfind("\n", 0, start) + 1 : start]
     if before.endswith(("'", '"')):
         end = _IN_QUOTES.match(text, match.start(2)).end()  # type: ignore[union-attr]
     old, new, value = match[1], _VARIABLES[match[1]], text[match.start(2) : end]
     setting = f"{new}={value if shell_reads.is_counted(old, text) else shell_reads.renamed(value, old, new)}"
-    flag = _FLAG.search(before)
-    is_read = re.search(rf"\$\{{?{old}\b", value) and len(re.findall(rf"\$\{{?{old}\b", text)) > 1
-    newline = "\r\n" if text[end : end + 1] == "\r" else "\n"
     ends_line = text[end : end + 1] in ("", "\r", "\n")
-    if _ALONE.fullmatch(before) and ends_line and (_COMPUTED.search(value) or is_read):
-        both = shell_reads.either(value, {old: new})
-        return Edit(match.start(2), end, f"{both}{newline}{before}{new}=${old}")
     if _EXPORT.fullmatch(before) and ends_line:
+        newline = "\r\n" if text[end : end + 1] == "\r" else "\n"
         return Edit(end, end, f"{newline}{before}{setting}")
-    if flag:
-        end += len(flag[3])
-        return Edit(end, end, f" {flag[1]}{flag[2]}{flag[3]}{setting}{flag[3]}")
-    return Edit(end, end, f"{',' if before.endswith(',') else ' '}{setting}")
+    return Edit(end, end, f" {setting}")
 
 
 @rule.on_text("shell", "yaml", "docker", "json", "toml")

@@ -40,17 +40,5 @@ _FUNCTIONS = tuple(f"torch.sparse_{kind}_tensor" for kind in ("coo", "csr", "csc
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     name = file.resolve(call.func) or ""
-    if method in _METHODS and _is_only_kept(call, file):
-        return
     if method in _METHODS or name in _FUNCTIONS or name.startswith("torch.sparse."):
         yield rule.finding((file, call), "sparse tensors cannot be multiplied on NPUs")
-
-
-def _is_only_kept(call: ast.Call, file: PythonFile) -> bool:
-    """self.register_buffer("mask", x.to_sparse()), where no product uses self.mask."""
-    keeper = file.parent(call)
-    if not isinstance(keeper, ast.Call) or getattr(keeper.func, "attr", "") != "register_buffer":
-        return False
-    name = getattr(keeper.args[0], "value", None)
-    uses = [node for node in file.nodes if isinstance(node, ast.Attribute) and node.attr == name]
-    return not any(isinstance(file.parent(use), (ast.BinOp, ast.Call)) for use in uses)

@@ -42,7 +42,6 @@ _FACTORIES = {
         *("randint", "randn", "randperm", "tensor", "zeros", "Tensor", "FloatTensor"),
     )
 }
-_READERS = ("torch.load", "torch.hub.load_state_dict_from_url")
 _CPU = re.compile(r"""\.cpu\(\)|\.numpy\(\)|["']cpu["']""")
 _LAST_NAMES = {name.removeprefix("torch.") for name in _TYPES}
 
@@ -97,8 +96,6 @@ def _is_made_on_host(node: ast.expr, file: PythonFile, depth: int = 4) -> bool:
     if not isinstance(node, ast.Call) or any(keyword.arg in ("device", None) for keyword in node.keywords):
         return False
     name = file.resolve(node.func) or ""
-    if name in _READERS:
-        return isinstance(file.argument(node, 1, "map_location"), ast.Lambda) or _names_cpu(node, file)
     if name.startswith("torch."):
         return name in _FACTORIES and "set_default_device" not in file.text
     stays = isinstance(node.func, ast.Attribute) and node.func.attr not in ("cuda", "npu")

@@ -93,8 +93,5 @@ class Npu:
     def either(self, added: Sequence[Edit], renamed: Sequence[Edit], file: PythonFile) -> Edits:
         return tuple(renamed)
 
-    def without(self, condition: ast.expr, before: ast.expr, file: PythonFile) -> Edits:
-        return (Edit(file.span(before)[1], file.span(condition)[1], ""),)
-
     def finished(self, before: Document, after: Document, goal: Goal) -> Document:
         return after

@@ -16,12 +16,11 @@ import re
 from collections.abc import Sequence
 
 from npukit.facts.versions import key
-from npukit.migrate import device_layers, torch_imports
+from npukit.migrate import torch_imports
 from npukit.migrate.callees import takes_device
 from npukit.migrate.goal import Goal
 from npukit.migrate.graphs import graph_around
 from npukit.migrate.patches import is_test
-from npukit.migrate.regions import is_behind_a_refusal
 from npukit.migrate.sinks import chosen_by_device
 from npukit.migrate.styles import helpers
 from npukit.migrate.styles.choices import (
@@ -48,7 +47,6 @@ from npukit.migrate.styles.style import (
     Edits,
     Text,
     call_of,
-    distributed_name,
     quote,
     replaced,
     torch_name,
@@ -87,8 +85,6 @@ class Portable:
     imports_from_npu = False
 
     def device(self, node: ast.AST, file: PythonFile, goal: Goal) -> Text | None:
-        if own := device_layers.own_name("device", node, file):
-            return Text(own)
         if own := own_device(node, file):
             return Text(own)
         torch = _torch(node, file)
@@ -99,8 +95,6 @@ class Portable:
         return Text(helpers.DEVICE, torch.edits)
 
     def device_type(self, node: ast.AST, file: PythonFile, goal: Goal, of_card: bool = False) -> Text | None:
-        if own := device_layers.own_name("kind", node, file):
-            return Text(own)
         torch = _torch(node, file)
         if torch is None:
             return None
@@ -182,8 +176,7 @@ class Portable:
             return ()
         edits = [Edit(end - len("cuda"), end, "to")]
         if file.resolve(func.value):  # torch.nn.Module.cuda(model)
-            given = file.insert(file.span(call.args[0])[1], f", {device.text}") if len(call.args) == 1 else None
-            return (*device.edits, *edits, given) if given else ()
+            return ()
         keyword = "device=" if _is_storage(func.value, file) else ""  # a storage's `to` takes it no other way
         if keyword and call.args:
             edits.append(file.insert(file.span(call.args[0])[0], keyword))
@@ -225,8 +218,6 @@ class Portable:
             if function not in _CLASSES or key(goal.torch) < key(_CLASSES[function]):
                 return None
             return replaced(Text(f"{torch.text}.{function}", torch.edits), part, file)
-        if own := device_layers.module_with(function, part, file, lambda: is_behind_a_refusal(part, file)):
-            return replaced(Text(f"{own}.{function}"), part, file)
         if function == "is_available" and not by_accelerator(file, goal):
             choice = branch(file.parent(call_of(part, file)) or part, file, goal)
             if choice is not None and choice.test is call_of(part, file):
@@ -234,14 +225,9 @@ class Portable:
         return replaced(self.named(function, part, file, goal), part, file)
 
     def backend(self, node: ast.AST, file: PythonFile, goal: Goal) -> Text | None:
-        if own := device_layers.own_name("backend", node, file):
-            return Text(own)
         torch = _torch(node, file)
         if torch is None:
             return None
-        own = own_device(node, file) if by_accelerator(file, goal) else ""
-        if own and torch_imports.written_at_top(node, file):
-            return Text(f"{distributed_name(file)}.get_default_backend_for_device({own})", torch.edits)
         return Text(helpers.BACKEND, torch.edits)
 
     def backends(self, node: ast.AST, pairs: str, file: PythonFile, goal: Goal) -> Text | None:
@@ -273,10 +259,6 @@ class Portable:
 
     def either(self, added: Sequence[Edit], renamed: Sequence[Edit], file: PythonFile) -> Edits:
         return tuple(added)
-
-    def without(self, condition: ast.expr, before: ast.expr, file: PythonFile) -> Edits:
-        start, end = file.span(condition)
-        return file.insert(start, f'(hasattr({torch_name(file).text}, "npu") or '), file.insert(end, ")")
 
     def finished(self, before: Document, after: Document, goal: Goal) -> Document:
         file = before.python

@@ -67,11 +67,8 @@ def is_for_autocast(node: ast.AST, file: PythonFile) -> bool:
     """torch.autocast("cuda"), GradScaler(device="cuda"), which turn themselves off without CUDA"""
     parent = file.parent(node)
     call = file.parent(parent) if isinstance(parent, ast.keyword) else parent
-    func = call.func if isinstance(call, ast.Call) else None
-    values = [binding.value for binding in file.bindings(func)] if isinstance(func, ast.Name) else []
-    parts = [part for value in values if isinstance(value, ast.IfExp) for part in (value.body, value.orelse)]
-    names = [file.resolve(part) or "" for part in (func, *parts) if part is not None]
-    return any(name == "torch.autocast" or name.startswith("torch.amp.") for name in names)
+    name = (file.resolve(call.func) or "") if isinstance(call, ast.Call) else ""
+    return name == "torch.autocast" or name.startswith("torch.amp.")
 
 
 def is_beside_cpu(node: ast.AST, file: PythonFile) -> bool:
@@ -99,12 +96,6 @@ def filled(node: ast.AST, kind: str, mark: str, rest: str, file: PythonFile) -> 
         opening = re.compile(r"\(\s*").search(file.text, file.span(parent)[1])
         first = opening.end() if opening else file.span(call.args[0])[0]  # before the argument's own parentheses
         return file.replace(node, f"{mark}{{}}{rest}{mark}"), file.insert(first, f"{kind}, ")
-    if isinstance(parent, ast.BinOp) and parent.left is node and isinstance(parent.op, ast.Mod):
-        start, end = file.span(parent.right)
-        new = file.replace(node, f"{mark}%s{rest}{mark}")
-        if isinstance(parent.right, ast.Tuple):
-            return new, file.insert(file.text.index("(", file.span(node)[1]) + 1, f"{kind}, ")
-        return new, file.insert(start, f"({kind}, "), file.insert(end, ")")
-    if isinstance(parent, ast.BinOp) and parent.left is node:
+    if isinstance(parent, ast.BinOp) and parent.left is node and isinstance(parent.op, ast.Add):
         return (file.replace(node, f"{kind} + {mark}{rest}{mark}"),)
     return ()

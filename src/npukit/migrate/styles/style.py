@@ -67,9 +67,6 @@ class Style(Protocol):
     def either(self, added: Sequence[Edit], renamed: Sequence[Edit], file: PythonFile) -> Edits:
         """Which of two changes is made: the NPU's name beside CUDA's, or in its place."""
 
-    def without(self, condition: ast.expr, before: ast.expr, file: PythonFile) -> Edits:
-        """The edits for a second condition that no NPU meets, such as that of cuDNN."""
-
     def finished(self, before: Document, after: Document, goal: Goal) -> Document:
         """The file once all rules are done with it."""
 
@@ -78,20 +75,6 @@ def torch_name(file: PythonFile) -> Text:
     """What torch is called at the top of this file; it is imported where it is not."""
     name = torch_imports.at_top(file)
     return Text(name) if name else Text("torch", (file.insert_line(*torch_imports.insertion(file)),))
-
-
-def distributed_name(file: PythonFile) -> str:
-    """What torch.distributed is called at the top of this file."""
-    for node in file.tree.body:
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name == "torch.distributed" and alias.asname:
-                    return alias.asname
-        elif isinstance(node, ast.ImportFrom) and node.module == "torch":
-            for alias in node.names:
-                if alias.name == "distributed":
-                    return alias.asname or alias.name
-    return f"{torch_name(file).text}.distributed"
 
 
 def replaced(new: Text, part: ast.AST, file: PythonFile) -> Text:
