@@ -82,7 +82,15 @@ def _may_be_device(node: ast.Constant, file: PythonFile) -> bool:
     if isinstance(func, ast.Attribute):
         return not _TAKES_NAMES.match(func.attr)
     is_variable = isinstance(func, ast.Name) and any(binding.kind == "assign" for binding in file.bindings(func))
-    return is_beside_cpu(node, file) or is_variable or (func is not None and looks_up_module(func, file))
+    return is_variable or _is_in_list(node, file) or (func is not None and looks_up_module(func, file))
+
+
+def _is_in_list(node: ast.Constant, file: PythonFile) -> bool:
+    """click.Choice(["cpu", "cuda"]), parameterized.expand([("cpu",), ("cuda",)])"""
+    table: ast.AST = node
+    while isinstance(parent := file.parent(table), (ast.List, ast.Tuple)):
+        table = parent
+    return isinstance(parent, ast.Call) and is_beside_cpu(node, file) and "npu" not in file.source(table)
 
 
 def _is_first_of_table(node: ast.Constant, file: PythonFile) -> bool:

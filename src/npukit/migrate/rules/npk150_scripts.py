@@ -46,7 +46,7 @@ _COMMAND = re.compile(r"(?:[^\n]*\\\r?\n)*[^\n]*")  # to its end, over lines tha
 _EXPORT = re.compile(r"[ \t]*export[ \t]+")
 _NAMED = re.compile(rf"(?<![\w-])(?:export|unset)[ \t]+({_NAMES})(?=\s|;|$)")
 _READ = re.compile(r"\$\{?(\w+)")
-_IN_QUOTES = re.compile(r"""[^\s;&|"']*""")
+_ARGUMENT = re.compile(r"""(?:-e|--env)[ \t=]+$|[,"']$""")  # of a command, in front of a setting
 # device: cuda, "backend": "nccl", --device cuda, --device=cuda, ["--device", "cuda"]; never in prose such as "uses
 # device cuda".
 _DEVICE = re.compile(
@@ -149,16 +149,17 @@ def _from_nvidia_smi(value: str, text: str) -> bool:
     return "nvidia-smi" in value or any(sources)
 
 
-def _beside(match: re.Match[str], text: str) -> Edit:
-    """NAME=value NEW=value; export on a line of its own."""
+def _beside(match: re.Match[str], text: str) -> Edit | None:
+    """NAME=value NEW=value; export on a line of its own; None for `docker run -e NAME=value` and the like, and for a
+    value that reads the variable which other commands read."""
     start, end = match.span()
     before = text[text.rfind("\n", 0, start) + 1 : start]
-    if before.endswith(("'", '"')):
-        end = _IN_QUOTES.match(text, match.start(2)).end()  # type: ignore[union-attr]
-    old, new, value = match[1], _VARIABLES[match[1]], text[match.start(2) : end]
+    old, new, value = match[1], _VARIABLES[match[1]], match[2]
+    reads = rf"\$\{{?{old}\b"
+    if _ARGUMENT.search(before) or (re.search(reads, value) and len(re.findall(reads, text)) > 1):
+        return None
     setting = f"{new}={value if shell_reads.is_counted(old, text) else shell_reads.renamed(value, old, new)}"
-    ends_line = text[end : end + 1] in ("", "\r", "\n")
-    if _EXPORT.fullmatch(before) and ends_line:
+    if _EXPORT.fullmatch(before) and text[end : end + 1] in ("", "\r", "\n"):
         newline = "\r\n" if text[end : end + 1] == "\r" else "\n"
         return Edit(end, end, f"{newline}{before}{setting}")
     return Edit(end, end, f" {setting}")
