@@ -43,7 +43,7 @@ _SHELL = re.compile(
 )
 _MESSAGE = re.compile(rf"(?:echo|printf)\s[^;&|\n]*?(?:{_NAMES})=\$\{{?(?:{_NAMES})\b")
 _COMMAND = re.compile(r"(?:[^\n]*\\\r?\n)*[^\n]*")  # to its end, over lines that a backslash continues
-_EXPORT = re.compile(r"[ \t]*export[ \t]+")
+_ALONE = re.compile(r"[ \t]*(?:export[ \t]+)?")
 _NAMED = re.compile(rf"(?<![\w-])(?:export|unset)[ \t]+({_NAMES})(?=\s|;|$)")
 _READ = re.compile(r"\$\{?(\w+)")
 _ARGUMENT = re.compile(r"""(?:-e|--env)[ \t=]+$|[,"']$""")  # of a command, in front of a setting
@@ -156,10 +156,11 @@ def _beside(match: re.Match[str], text: str) -> Edit | None:
     before = text[text.rfind("\n", 0, start) + 1 : start]
     old, new, value = match[1], _VARIABLES[match[1]], match[2]
     reads = rf"\$\{{?{old}\b"
-    if _ARGUMENT.search(before) or (re.search(reads, value) and len(re.findall(reads, text)) > 1):
+    stays_set = _ALONE.fullmatch(before) and text[end : end + 1] in ("", "\r", "\n")
+    if _ARGUMENT.search(before) or (stays_set and re.search(reads, value) and len(re.findall(reads, text)) > 1):
         return None
     setting = f"{new}={value if shell_reads.is_counted(old, text) else shell_reads.renamed(value, old, new)}"
-    if _EXPORT.fullmatch(before) and text[end : end + 1] in ("", "\r", "\n"):
+    if stays_set and before.strip():  # export
         newline = "\r\n" if text[end : end + 1] == "\r" else "\n"
         return Edit(end, end, f"{newline}{before}{setting}")
     return Edit(end, end, f" {setting}")
