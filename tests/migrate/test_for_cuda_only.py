@@ -203,11 +203,16 @@ def test_what_is_for_npus_as_well_takes_a_memory_format_along(tmp_path: Path) ->
     )
 
 
-def test_a_function_that_returns_a_condition_is_judged_by_its_callers(tmp_path: Path) -> None:
-    asks = (
-        "def check():\n    return torch.cuda.is_available()\n"
-        "def use():\n    found = check()\n    if not found: return\n"
-    )
+@pytest.mark.parametrize(
+    "check",
+    [
+        "return torch.cuda.is_available()",
+        "if not torch.cuda.is_available():\n        return False\n    return True",
+        "if torch.cuda.is_available():\n        return True\n    else:\n        return False",
+    ],
+)
+def test_a_function_that_returns_a_condition_is_judged_by_its_callers(tmp_path: Path, check: str) -> None:
+    asks = f"def check():\n    {check}\ndef use():\n    found = check()\n    if not found: return\n"
     assert not migrated(tmp_path, a=f"{asks}    os.environ['TORCH_CUDA_ARCH_LIST'] = '8.0'\n").changes
     assert migrated(tmp_path, a=f"{asks}    model.cuda()\n").changes
 

@@ -123,6 +123,8 @@ def decided_by(question: ast.expr, file: PythonFile, depth: int = 2) -> list[Reg
     if any(_is_cpu(condition) for condition in beside):
         return [Region(on_cpu=True)]
     parent = file.parent(node)
+    if isinstance(parent, ast.If) and parent.test is node and _is_answer(parent, file):
+        return _by_callers(file.function(parent), [*beside, *behind_an_exit(parent, file)[0]], file, depth)
     kernels = _is_about_kernels(question, parent, file)
     if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node:
         return [_branch(parent, negated, beside, kernels, file)]
@@ -187,6 +189,13 @@ def _only_places(choice: ast.AST | None) -> bool:
     return bool(body) and all(
         isinstance(value, ast.Call) and getattr(value.func, "attr", "") in ("cuda", "cpu", "to") for value in values
     )
+
+
+def _is_answer(choice: ast.If, file: PythonFile) -> bool:
+    """Whether a function returns nothing but the answer: if x.device.type != "cuda": return False; return True"""
+    rest = choice.orelse or after(choice, file)
+    returned = [statement.value for statement in (choice.body[0], *rest[:1]) if isinstance(statement, ast.Return)]
+    return {getattr(value, "value", None) for value in returned} == {True, False}
 
 
 def _branch(

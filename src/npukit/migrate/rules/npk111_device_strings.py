@@ -38,6 +38,7 @@ rule = Rule(
 
 _LITERAL = re.compile(r"""([rRuUfF]*)("{3}|'{3}|"|')(cuda)((?:[:{](?:(?!\2)[^\\])*)?)\2""")
 _NUMBERED = re.compile(r"cuda:\d+")
+_NAMED = re.compile(r"[\"']cuda(?::\d+)?[\"']")
 _TAKES_NAMES = re.compile(
     r"assert|(?:get|set|has|del)attr$|(?:get|pop|setdefault|append|add|index|count|remove|find|split|strip|join|format)$"
     r"|(?:starts|ends)with$|removeprefix$|l?strip$|replace$|print$|log$|debug$|info$|warning$|write$|_apply$|create_proxy$"
@@ -98,7 +99,7 @@ def _is_first_of_table(node: ast.Constant, file: PythonFile) -> bool:
     table: ast.AST = node
     while isinstance(parent := file.parent(table), (ast.Dict, ast.List, ast.Tuple, ast.Set)):
         table = parent
-    return not _NUMBERED.search(file.text, file.span(table)[0], file.span(node)[0])
+    return not _NAMED.search(file.text, file.span(table)[0], file.span(node)[0])
 
 
 def _is_key(node: ast.Constant, file: PythonFile) -> bool:
