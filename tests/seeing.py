@@ -13,9 +13,11 @@ import pytest
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>"]
 SPECIAL += ["<image>", "<img>", "</img>", "<IMG_CONTEXT>", "<|begin_of_image|>", "<|image|>", "<|end_of_image|>"]
+SPECIAL += ["<|video_pad|>"]
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
     "{% for part in m.content %}{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
+    "{% elif part.type == 'video' %}<|vision_start|><|video_pad|><|vision_end|>"
     "{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
@@ -162,6 +164,7 @@ def make_model(family: str, tokenizer: Any, folder: Path) -> None:
 
     text, vision = FAMILIES[family]
     ids = {name: tokenizer.convert_tokens_to_ids(token) for name, token in zip(IDS, SPECIAL[3:6], strict=True)}
+    ids["video_token_id"] = tokenizer.convert_tokens_to_ids("<|video_pad|>")
     if family in OTHERS:
         name, token = OTHERS[family]
         ids = {name: tokenizer.convert_tokens_to_ids(token), "image_seq_length": 4}
@@ -184,6 +187,7 @@ def make_model(family: str, tokenizer: Any, folder: Path) -> None:
 
 
 GLM = ("glm4v", "glm46v")
+VIDEO_FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
 IDS = ("vision_start_token_id", "vision_end_token_id", "image_token_id")
 OTHERS = {
     "llava": ("image_token_index", "<image>"),
@@ -222,6 +226,11 @@ def write_processor(family: str, folder: Path) -> None:
         settings = {"image_processor_type": "GotOcr2ImageProcessor", "size": {"height": 56, "width": 56}}
         settings |= {"min_patches": 1, "max_patches": 4}
     (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    if family in VIDEO_FAMILIES:
+        least, most = (tokens * (2 * patch) ** 2 * (4 if patch == 16 else 1) for tokens in (1, 6))
+        (folder / "video_preprocessor_config.json").write_text(
+            json.dumps({"size": {"shortest_edge": least, "longest_edge": most}, "fps": 2, "min_frames": 4})
+        )
 
 
 def written(family: str, seen: Any) -> list[str]:

@@ -23,6 +23,7 @@ from npukit.llm.config.use import Use
 from npukit.llm.data.questions import Question, question_of
 from npukit.llm.data.row import BadRow
 from npukit.llm.data.sources import Table
+from npukit.llm.medium import COLUMNS
 from npukit.report.progress import OnProgress
 
 MAX_PIXEL_BYTES = 2**30  # of pictures that wait in the engine
@@ -146,7 +147,7 @@ class _Batch:
 
     def _request(self, question: Question, sampling: SamplingParams) -> tuple[Prompt, Request]:
         if question.messages is not None:
-            return self._loaded.request(question.with_images, sampling, question.tools, self._fetch)
+            return self._loaded.request(question.with_media, sampling, question.tools, self._fetch)
         prompt = Prompt(self._loaded.tokenizer(question.text)["input_ids"], question.text)
         return prompt, Request(tuple(prompt.ids), sampling)
 
@@ -190,7 +191,9 @@ def _asked(question: Question) -> dict[str, Any]:
         {"messages": question.messages} if question.messages is not None else {"text": question.text}
     )
     asked |= {"tools": question.tools} if question.tools else {}
-    asked |= {"images": [named(image) for image in question.images]} if question.images else {}
+    for column, kind in COLUMNS.items():
+        if sources := [named(medium.source) for medium in question.media if medium.kind == kind]:
+            asked[column] = sources
     return asked if question.reference is None else {**asked, "label": question.reference}
 
 

@@ -225,7 +225,7 @@ def _wanted(loaded: Loaded, question: Question, fetch: Fetch) -> tuple[Request, 
         return Request(tuple(loaded.tokenizer(question.text)["input_ids"]), ONE, prompt_logprobs=0), 1
     if not question.reference:
         raise BadRow("has no answer")
-    _, asked = loaded.request(question.with_images, ONE, question.tools, fetch)
+    _, asked = loaded.request(question.with_media, ONE, question.tools, fetch)
     answer = loaded.tokenizer(question.reference, add_special_tokens=False)["input_ids"]
     media = asked.multimodal.followed_by(len(answer)) if asked.multimodal else None
     return Request((*asked.prompt, *answer), ONE, prompt_logprobs=0, multimodal=media), len(asked.prompt)

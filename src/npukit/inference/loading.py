@@ -16,7 +16,7 @@ from npukit.errors import NpukitError
 from npukit.inference.engine import Engine
 from npukit.inference.engine.request import Request, SamplingParams
 from npukit.inference.engine.weight_only import keep_quantized
-from npukit.inference.pictures import Fetch, Pictures, from_disk, split_images
+from npukit.inference.pictures import Fetch, Pictures, from_disk, split_media
 from npukit.launch.abilities import abilities
 from npukit.launch.devices import torch_device
 from npukit.llm.chat.chat import Chat, Prompt
@@ -57,10 +57,10 @@ class Loaded:
         fetch: Fetch = from_disk(Path()),  # noqa: B008 - it keeps nothing
     ) -> tuple[Prompt, Request]:
         """A conversation with its pictures as text, and as a request of the engine; `fetch` reads pictures."""
-        messages, sources = split_images(messages)
-        pictures = Pictures(self.images, sources, fetch) if sources else None
+        messages, named = split_media(messages)
+        pictures = Pictures(self.images, named, fetch) if named else None
         prompt = self.chat.prompt(
-            messages, tools=tools, template_kwargs=self.template_kwargs, images=pictures.written if pictures else None
+            messages, tools=tools, template_kwargs=self.template_kwargs, media=pictures.written if pictures else None
         )
         media = pictures.read(prompt.ids) if pictures else None
         return prompt, Request(tuple(prompt.ids), sampling, multimodal=media)
@@ -107,7 +107,7 @@ def load_chat(use: Use) -> tuple[Chat, SamplingParams]:
 def load_pictures(use: Use) -> Images | None:
     """How a model is given pictures, without the model; None where it sees none."""
     folder, _ = find_parts(use.model.path, use.merged)
-    limits = {"image_min_pixels": use.chat.image_min_pixels, "image_max_pixels": use.chat.image_max_pixels}
+    limits = {name: value for name, value in use.chat.model_dump().items() if name.startswith(("image_", "video_"))}
     data = DataOptions(train=(Source(path="requests"),), **limits)
     return load_images(use.model, str(folder), _config(folder, use), data)
 

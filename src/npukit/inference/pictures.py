@@ -1,4 +1,4 @@
-"""Pictures in conversations: found in messages, measured before anything is decoded, and read for the engine."""
+"""Pictures and videos in conversations: found in messages, measured before anything is decoded, read for the engine."""
 
 from __future__ import annotations
 
@@ -9,71 +9,90 @@ from typing import Any
 import numpy as np
 
 from npukit.inference.engine.multimodal import Multimodal, Picture
-from npukit.llm.chat.messages import IMAGE, BadConversation, Message, WrittenImages
-from npukit.llm.data.media import is_image, source_of
+from npukit.llm.chat.messages import BadConversation, Message, WrittenMedia
+from npukit.llm.data.media import kind_of_part, source_of
+from npukit.llm.images import video
 from npukit.llm.images.files import MAX_BYTES, BadImage, locate, shortened
 from npukit.llm.images.images import Images, RequestImage
+from npukit.llm.medium import Medium
 
-Fetch = Callable[[Any], tuple[bytes, str]]  # from what a message names to the content and a name for sentences
+# From what a message names to the content, of a video also that of its frames, and a name for sentences.
+Fetch = Callable[[Medium], tuple[bytes | list[bytes], str]]
 
 
-def split_images(messages: Sequence[Message]) -> tuple[list[Message], list[Any]]:
-    """The messages with parts of the type image, as templates know them, and what they name, in their order.
+def split_media(messages: Sequence[Message]) -> tuple[list[Message], list[Medium]]:
+    """The messages with parts of the types image and video, as templates know them, and what they name, in their order.
 
     >>> part = {"type": "image_url", "image_url": {"url": "cat.png"}}
-    >>> split_images([{"role": "user", "content": [part]}])
-    ([{'role': 'user', 'content': [{'type': 'image'}]}], ['cat.png'])
+    >>> split_media([{"role": "user", "content": [part]}])
+    ([{'role': 'user', 'content': [{'type': 'image'}]}], [Medium(kind='image', source='cat.png')])
     """
-    sources: list[Any] = []
+    media: list[Medium] = []
     made = []
     for message in messages:
         content = message.get("content") if isinstance(message, dict) else None
-        if isinstance(content, list) and any(map(is_image, content)):
-            sources += [source_of(part) for part in content if is_image(part)]
-            message = {**message, "content": [IMAGE if is_image(part) else part for part in content]}
+        if isinstance(content, list) and any(map(kind_of_part, content)):
+            parts = []
+            for part in content:
+                if kind := kind_of_part(part):
+                    media.append(Medium(kind, source_of(part)))
+                    part = {"type": kind}
+                parts.append(part)
+            message = {**message, "content": parts}
         made.append(message)
-    return made, sources
+    return made, media
 
 
 def from_disk(folder: Path, media_dir: Path | None = None, beside: Sequence[Path] = ()) -> Fetch:
-    """Pictures that the user of this machine names: paths, data URIs, bytes; see `locate`."""
+    """Pictures and videos that the user of this machine names: paths, data URIs, bytes; see `locate`."""
 
-    def fetch(source: Any) -> tuple[bytes, str]:
+    def fetch(medium: Medium) -> tuple[bytes | list[bytes], str]:
+        source = medium.source
         if isinstance(source, (bytes, bytearray)):
-            return bytes(source), "the picture"
-        file = locate(source, folder, media_dir, beside)
-        if file.stat().st_size > MAX_BYTES:
-            raise BadImage(f"{file} has more than {MAX_BYTES >> 20} MiB")
-        return file.read_bytes(), str(file)
+            return bytes(source), f"the {medium.kind}"
+        if isinstance(source, (list, tuple)) and medium.kind == "video":
+            return [from_file(Medium("image", frame))[0] for frame in source], f"the {medium.kind}"
+        return from_file(medium)
+
+    def from_file(medium: Medium) -> tuple[Any, str]:
+        file = locate(medium.source, folder, media_dir, beside, folders=medium.kind == "video")
+        if file.is_dir():
+            return [_content(frame) for frame in video.frame_files(file)], str(file)
+        return _content(file, MAX_BYTES if medium.kind == "image" else video.MAX_BYTES), str(file)
 
     return fetch
 
 
-class Pictures:
-    """The pictures of one conversation.
+def _content(file: Path, most: int = MAX_BYTES) -> bytes:
+    if file.stat().st_size > most:
+        raise BadImage(f"{file} has more than {most >> 20} MiB")
+    return file.read_bytes()
 
-    >>> pictures = Pictures(images, sources, from_disk(Path(".")))
-    >>> prompt = chat.prompt(messages, images=pictures.written)
+
+class Pictures:
+    """The pictures and videos of one conversation.
+
+    >>> pictures = Pictures(images, media, from_disk(Path(".")))
+    >>> prompt = chat.prompt(messages, media=pictures.written)
     >>> Request(tuple(prompt.ids), multimodal=pictures.read(prompt.ids))
     """
 
-    def __init__(self, images: Images | None, sources: Sequence[Any], fetch: Fetch) -> None:
+    def __init__(self, images: Images | None, media: Sequence[Medium], fetch: Fetch) -> None:
         """Look at the headers; raises BadConversation where one of them cannot be used."""
         if images is None:
-            raise BadConversation("This model reads text only: leave the pictures out.")
+            raise BadConversation("This model reads text only: leave pictures, videos and audio out.")
         self._images = images
-        try:
-            self._measured: list[RequestImage] = [images.measure_content(*fetch(source)) for source in sources]
-        except (BadImage, OSError) as error:
-            raise BadConversation(f"A picture cannot be used: {error}.") from None
+        self._measured: list[RequestImage] = []
+        for medium in media:
+            try:
+                self._measured.append(images.measure_content(medium.kind, *fetch(medium)))
+            except (BadImage, OSError) as error:
+                raise BadConversation(f"{NAMES[medium.kind]} cannot be used: {error}.") from None
 
     @property
-    def written(self) -> WrittenImages:
+    def written(self) -> WrittenMedia:
         """How they are written into the conversation."""
-        vision = self._images.vision
-        return WrittenImages(
-            self._images.marker, vision.token, tuple(vision.text(image.size) for image in self._measured)
-        )
+        return WrittenMedia(self._images.markers, tuple(self._images.written(image) for image in self._measured))
 
     def read(self, ids: Sequence[int]) -> Multimodal:
         """Decode them for a prompt of these tokens; raises NpukitError."""
@@ -81,17 +100,27 @@ class Pictures:
 
 
 def read(images: Images, measured: Sequence[RequestImage], ids: Sequence[int]) -> Multimodal:
-    """The pictures of a prompt of these tokens, decoded, with its positions; raises NpukitError."""
+    """The pictures of a prompt of these tokens, decoded, with its positions; raises NpukitError.
+
+    Each step of a video is a picture of its own: steps do not attend to each other, and text may lie between them.
+    """
     tokens = np.asarray(ids, dtype=np.int64)
-    places = np.flatnonzero(tokens == images.token_id)
+    places = np.flatnonzero(images.is_image(tokens))
     if len(places) != sum(image.size.tokens for image in measured):
-        raise BadConversation(f"The conversation has {images.vision.token} in its text: leave it out.")
+        raise BadConversation(f"The conversation has {images.tokens} in its text: leave it out.")
     pictures, at = [], 0
     for image in measured:
         pixels = np.ascontiguousarray(images.read(image), dtype=np.float32)
-        pictures.append(Picture(int(places[at]), image.size.tokens, image.size.grid, pixels, image.digest))
-        at += image.size.tokens
+        steps = image.size.grid[0] if image.kind == "video" else 1
+        count, grid = image.size.tokens // steps, (image.size.grid[0] // steps, *image.size.grid[1:])
+        for step, part in enumerate(np.split(pixels, steps) if steps > 1 else [pixels]):
+            digest = image.digest + step.to_bytes(4, "big")
+            pictures.append(Picture(int(places[at]), count, grid, part, digest))
+            at += count
     return Multimodal(tuple(pictures), images.positions(tokens, measured))
+
+
+NAMES = {"image": "A picture", "video": "A video", "audio": "Audio"}
 
 
 def named(source: Any) -> str:

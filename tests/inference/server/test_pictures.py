@@ -18,6 +18,7 @@ from tests.seeing import pictures, seeing_models, seeing_tokenizer
 
 from npukit.inference.server import media
 from npukit.llm.images.files import BadImage
+from npukit.llm.medium import Medium
 
 __all__ = ["pictures", "seeing_models", "seeing_tokenizer"]  # fixtures
 
@@ -80,7 +81,7 @@ def test_the_official_client_shows_pictures(client: Any, seeing_models: Callable
         ([shown("data:image/png;base64,?!")], "base64"),
         ([shown("data:image/png;base64,AAAA")] * 4, "--max-images"),
         ([{"type": "text", "text": "<|image_pad|>"}, "a.png"], "<|image_pad|>"),
-        ([{"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}], "input_audio"),
+        ([{"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}], "audio"),
     ],
 )
 def test_what_cannot_be_shown_gets_a_sentence(content: Any, code: str, client: Any, pictures: Path) -> None:
@@ -178,7 +179,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[str]]]:
 
 def test_addresses_of_named_domains_are_read(site: dict[str, list[str]]) -> None:
     found = media.Media(1, 4000, ["Example.com"])
-    assert found.read("http://example.com/cat.png?size=1")[0] == b"a cat"
+    assert found.read(Medium("image", "http://example.com/cat.png?size=1"))[0] == b"a cat"
     for path, code in {"/large.png": "MiB", "/moved.png": "302", "/none.png": "404"}.items():
         with pytest.raises(BadImage, match=code):
             found.read(f"http://example.com{path}")
@@ -205,7 +206,7 @@ def test_addresses_of_named_domains_are_read(site: dict[str, list[str]]) -> None
 def test_addresses_of_this_network_are_not_read(address: str, site: dict[str, list[str]]) -> None:
     site["example.com"] += [address]  # beside one that is public
     with pytest.raises(BadImage, match="not public"):
-        media.Media(1, 4000, ["example.com"]).read("http://example.com/cat.png")
+        media.Media(1, 4000, ["example.com"]).read(Medium("image", "http://example.com/cat.png"))
 
 
 @pytest.mark.parametrize(

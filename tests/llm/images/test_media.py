@@ -23,6 +23,7 @@ from npukit.llm.data.row import BadRow, Illustrated, Layout
 from npukit.llm.images import files
 from npukit.llm.images.files import BadImage, locate, read_image, read_size
 from npukit.llm.images.images import Images
+from npukit.llm.medium import Medium
 from npukit.llm.models.loading import load_config, load_images, load_tokenizer
 from npukit.llm.tasks.task import named
 
@@ -66,7 +67,7 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any], Any]] = {
 def test_every_layout_has_its_images(case: str) -> None:
     format, row, image = LAYOUTS[case]
     found = lay_out(row, Layout(format))
-    assert isinstance(found, Illustrated) and found.images == (image,)
+    assert isinstance(found, Illustrated) and found.media == (Medium("image", image),)
     assert found.turns == [ASKED, ANSWERED]
 
 
@@ -75,7 +76,6 @@ def test_every_layout_has_its_images(case: str) -> None:
     [
         {"messages": [{"role": "user", "content": PARTS}, ANSWERED], "images": ["b.png"]},
         {"messages": [{"role": "user", "content": [{"type": "image"}, PARTS[1]]}, ANSWERED], "images": ["b", "c"]},
-        {"messages": [ASKED, ANSWERED], "videos": ["b.mp4"]},
     ],
 )
 def test_images_that_do_not_fit_their_row_are_refused(row: dict[str, Any]) -> None:
@@ -83,13 +83,17 @@ def test_images_that_do_not_fit_their_row_are_refused(row: dict[str, Any]) -> No
         lay_out(row, Layout("messages"))
 
 
+def images(*names: str) -> tuple[Medium, ...]:
+    return tuple(Medium("image", name) for name in names)
+
+
 def encoder(folder: Path, **options: Any) -> Encoder:
     data = DataOptions.model_validate({"train": ["rows.jsonl"], "packing": False, **options})
     model = type("Model", (), {"path": str(folder), "revision": None, "trust_remote_code": False, "rope": {}})()
     model.new_tokens = ()
     tokenizer = load_tokenizer(model, str(folder))
-    images = load_images(model, str(folder), load_config(model, str(folder)), data)
-    return Encoder(data, named("sft"), tokenizer, find_template(data.template, tokenizer, data.tokens), images)
+    seen = load_images(model, str(folder), load_config(model, str(folder)), data)
+    return Encoder(data, named("sft"), tokenizer, find_template(data.template, tokenizer, data.tokens), seen)
 
 
 def of(found: list[Encoded] | BadRow) -> list[int]:
@@ -107,7 +111,7 @@ def test_ids_and_pixels_are_those_of_the_processor(seeing_models: Callable[[str]
         {"role": "user", "content": "<image>One <image>two?"},
         {"role": "assistant", "content": "Two."},
     ]
-    (row,) = made.encode([Illustrated(turns, ("a.png", "c.png"))])
+    (row,) = made.encode([Illustrated(turns, images("a.png", "c.png"))])
     processor, tokenizer = AutoImageProcessor.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     seen = processor(images=[Image.open(pictures / name) for name in ("a.png", "c.png")], return_tensors="np")
     parts = [{"type": "image"}, {"type": "text", "text": "One "}, {"type": "image"}, {"type": "text", "text": "two?"}]
@@ -130,13 +134,13 @@ def test_positions_are_those_of_the_model(family: str, seeing_models: Callable[[
 
     made = encoder(seeing_models(family), media_dir=pictures)
     turns = [{"role": "user", "content": "a <image>b<image> c"}, {"role": "assistant", "content": "Two."}]
-    (row,) = made.encode([Illustrated(turns, ("c.png", "e.png"))])
+    (row,) = made.encode([Illustrated(turns, images("c.png", "e.png"))])
     assert isinstance(row, list) and made.images
-    ids, images = np.array(of(row)), row[0].images
-    found = made.images.vision.positions(ids, (each.size for each in images), made.images.token_id)
+    ids = np.array(of(row))
+    found = made.images.positions(ids, row[0].images)
     model = AutoModelForImageTextToText.from_pretrained(seeing_models(family))
-    kinds = torch.from_numpy(ids == made.images.token_id).int()[None]
-    grids = torch.tensor([each.size.grid for each in images])
+    kinds = torch.from_numpy(made.images.is_image(ids)).int()[None]
+    grids = torch.tensor([each.size.grid for each in row[0].images])
     wanted, _ = model.model.get_rope_index(torch.from_numpy(ids)[None], kinds, image_grid_thw=grids)
     assert np.array_equal(found, wanted[:, 0].numpy())
 
@@ -163,14 +167,14 @@ def test_llama_factory_resizes_twice(seeing_models: Callable[[str], Path], tmp_p
         image_max_pixels=20_000,
     )
     turns = [{"role": "user", "content": "<image>Who?"}, {"role": "assistant", "content": "A cat."}]
-    (row,) = made.encode([Illustrated(turns, ("p.png",))])
+    (row,) = made.encode([Illustrated(turns, images("p.png"))])
     opened = Image.open(tmp_path / "p.png")
     first = opened.resize((int(400 * (20_000 / 120_000) ** 0.5), int(300 * (20_000 / 120_000) ** 0.5))).convert("RGB")
     assert made.images
     seen = made.images.processor(images=[first], return_tensors="np")
     assert isinstance(row, list)
     assert np.array_equal(made.images.pixels(row[0].images)[0], seen["pixel_values"])
-    assert of(row).count(made.images.token_id) == seen["image_grid_thw"].prod() // 4
+    assert int(made.images.is_image(np.array(of(row))).sum()) == seen["image_grid_thw"].prod() // 4
 
 
 def test_ms_swift_resizes_once(seeing_models: Callable[[str], Path], pictures: Path) -> None:
@@ -182,12 +186,12 @@ def test_ms_swift_resizes_once(seeing_models: Callable[[str], Path], pictures: P
         template="qwen2_vl",
         image_max_pixels=28**2 * 9,
     )
-    (row,) = made.encode([Illustrated([{**ASKED, "content": "Who?"}, ANSWERED], ("c.png",))])
+    (row,) = made.encode([Illustrated([{**ASKED, "content": "Who?"}, ANSWERED], images("c.png"))])
     assert made.images and isinstance(row, list)
     resized = Image.open(pictures / "c.png").resize((56, 84))
     seen = made.images.processor(images=[resized], return_tensors="np", do_resize=False)
     assert np.array_equal(made.images.pixels(row[0].images)[0], seen["pixel_values"])
-    assert of(row).count(made.images.token_id) == 6
+    assert int(made.images.is_image(np.array(of(row))).sum()) == 6
     text = made.images.vision.marker.replace("<|image_pad|>", "<|image_pad|>" * 6)
     assert f"user\n{text}Who?" in load_text(made, of(row))
 
@@ -197,7 +201,7 @@ def load_text(made: Encoder, ids: list[int]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("turns", "images", "code"),
+    ("turns", "names", "code"),
     [
         ([{"role": "user", "content": "<image><image>?"}, ANSWERED], ("a.png",), "1 images, and <image> 2 times"),
         ([ASKED, ANSWERED], ("a.png", "b.png"), "2 images, and <image> 1 times"),
@@ -206,15 +210,15 @@ def load_text(made: Encoder, ids: list[int]) -> str:
     ],
 )
 def test_rows_whose_images_do_not_fit_say_so(
-    turns: Any, images: Any, code: str, seeing_models: Callable[[str], Path], pictures: Path
+    turns: Any, names: Any, code: str, seeing_models: Callable[[str], Path], pictures: Path
 ) -> None:
-    (found,) = encoder(seeing_models("qwen2_vl"), media_dir=pictures).encode([Illustrated(turns, images)])
+    (found,) = encoder(seeing_models("qwen2_vl"), media_dir=pictures).encode([Illustrated(turns, images(*names))])
     assert isinstance(found, BadRow) and code in str(found)
 
 
 def test_a_row_that_is_cut_inside_an_image_is_refused(seeing_models: Callable[[str], Path], pictures: Path) -> None:
     made = encoder(seeing_models("qwen2_vl"), media_dir=pictures, cutoff=24)
-    (found,) = made.encode([Illustrated([ASKED, ANSWERED], ("c.png",))])
+    (found,) = made.encode([Illustrated([ASKED, ANSWERED], images("c.png"))])
     assert isinstance(found, BadRow) and "data.cutoff" in str(found)
 
 
@@ -257,7 +261,7 @@ def test_a_long_thin_image_is_refused_by_a_model_of_grids(seeing_models: Callabl
     made = encoder(seeing_models("qwen2_vl"), media_dir=tmp_path).images
     assert made
     with pytest.raises(BadImage, match="200 times"):
-        made.measure("thin.png")
+        made.measure(Medium("image", "thin.png"))
 
 
 def test_names_that_lead_elsewhere_are_refused(tmp_path: Path) -> None:
@@ -306,7 +310,7 @@ def test_what_is_damaged_behind_its_header_names_row_and_file(
 ) -> None:
     (tmp_path / "cut.png").write_bytes(saved(noise(), "PNG")[:-2000])
     made = encoder(seeing_models("qwen2_vl"), media_dir=tmp_path)
-    (found,) = made.encode([Illustrated([ASKED, ANSWERED], ("cut.png",))])
+    (found,) = made.encode([Illustrated([ASKED, ANSWERED], images("cut.png"))])
     assert isinstance(found, list) and made.images
     with pytest.raises(NpukitError, match=r"rows.jsonl, line 3 .*cut.png is damaged"):
         made.images.pixels(found[0].at("rows.jsonl, line 3").images)
@@ -316,7 +320,7 @@ def test_an_image_that_has_changed_since_is_refused(seeing_models: Callable[[str
     noise().save(tmp_path / "a.png")
     made: Images | None = encoder(seeing_models("qwen2_vl"), media_dir=tmp_path).images
     assert made
-    image = made.measure("a.png")
+    image = made.measure(Medium("image", "a.png"))
     noise(300, 200).save(tmp_path / "a.png")
     with pytest.raises(NpukitError, match="another size"):
         made.pixels([image])
@@ -336,7 +340,7 @@ def test_the_cache_has_names_and_no_pixels(
     for _ in range(2):  # made, then from the cache
         rows = prepare(data, named("sft"), made.tokenizer, 0, images=made.images).train
         found = [rows[number]["images"][0] for number in range(2)]
-        assert [Path(each.file).name for each in found[0]] == ["c.png"] and not found[1]
+        assert [Path(each.files[0]).name for each in found[0]] == ["c.png"] and not found[1]
         assert found[0][0].place == f"{file}, line 1"
     assert sum(each.stat().st_size for each in (tmp_path / "cache").rglob("*") if each.is_file()) < 8_000
 

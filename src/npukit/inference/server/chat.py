@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from npukit.inference.engine.request import Token
-from npukit.inference.pictures import Pictures, split_images
+from npukit.inference.pictures import Pictures, split_media
 from npukit.inference.server.body import make_router
 from npukit.inference.server.choice_request import constraint_of, make_choices
 from npukit.inference.server.errors import bad_request
@@ -32,7 +32,8 @@ from npukit.inference.server.tools import DemandedCalls, constraint_of_tools, de
 from npukit.llm.chat.answer import Content, Part, Reasoning, ToolCall
 from npukit.llm.chat.chat import Prompt
 from npukit.llm.chat.messages import prepared
-from npukit.llm.data.media import is_image
+from npukit.llm.data.media import kind_of_part
+from npukit.llm.medium import Medium
 
 
 class Parser(Protocol):
@@ -91,8 +92,8 @@ class ChatCompletion:
         thinking = serving.enable_thinking if asked.enable_thinking is None else asked.enable_thinking
         if thinking is not None:
             variables.setdefault("enable_thinking", thinking)
-        messages, sources = split_images(asked.messages)
-        pictures = _pictures(serving, asked, sources) if sources else None
+        messages, named = split_media(asked.messages)
+        pictures = _pictures(serving, asked, named) if named else None
         prompt = serving.chat.prompt(
             messages,
             tools=[tool.model_dump(exclude_none=True) for tool in offered] or None,
@@ -100,7 +101,7 @@ class ChatCompletion:
             continue_final_message=bool(asked.continue_final_message),
             template_kwargs=variables,
             max_characters=serving.max_characters if asked.truncate_prompt_tokens is None else None,
-            images=pictures.written if pictures else None,
+            media=pictures.written if pictures else None,
         )
         constraint = constraint_of_tools(serving, asked) if demanded(asked) else constraint_of(serving, asked)
         logprobs = (asked.top_logprobs or 0) if asked.logprobs else None
@@ -233,21 +234,21 @@ class ChoiceStream:
 
 
 def has_pictures(messages: list[dict[str, Any]]) -> bool:
-    """Whether some message has a picture."""
+    """Whether some message has a picture or a video."""
     contents = (message.get("content") for message in messages)
-    return any(is_image(part) for content in contents if isinstance(content, list) for part in content)
+    return any(kind_of_part(part) for content in contents if isinstance(content, list) for part in content)
 
 
-def _pictures(serving: Serving, asked: ChatRequest, sources: list[Any]) -> Pictures:
-    if len(sources) > serving.media.most:
+def _pictures(serving: Serving, asked: ChatRequest, media: list[Medium]) -> Pictures:
+    if len(media) > serving.media.most:
         raise bad_request(
-            f"This request has {len(sources)} pictures, and the server takes {serving.media.most} at most "
+            f"This request has {len(media)} pictures, and the server takes {serving.media.most} at most "
             "(--max-images).",
             "messages",
         )
     if asked.truncate_prompt_tokens is not None:
-        raise bad_request("A conversation with pictures cannot be truncated.", "truncate_prompt_tokens")
-    return Pictures(serving.images, sources, serving.media.read)
+        raise bad_request("A conversation with pictures or videos cannot be truncated.", "truncate_prompt_tokens")
+    return Pictures(serving.images, media, serving.media.read)
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

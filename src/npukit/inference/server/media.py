@@ -1,4 +1,4 @@
-"""Pictures that clients send: as data URIs, or as addresses on domains that the server was started with.
+"""Pictures and videos that clients send: as data URIs, or as addresses on domains that the server was started with.
 
 An address of a client could make the server ask machines that only it can reach. So the name is resolved once, every
 address it has must be public, the connection goes to the address that was checked, redirects are not followed, and
@@ -13,10 +13,10 @@ import socket
 import ssl
 import time
 from collections.abc import Sequence
-from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from npukit.llm.images.files import DATA, BadImage, decoded, shortened
+from npukit.llm.medium import Medium
 
 SECONDS = 10.0  # for a download
 PIECE = 1 << 16
@@ -24,22 +24,29 @@ PORTS = {"http": 80, "https": 443}
 
 
 class Media:
-    """Reads what requests name: at most `most` pictures a request, of at most so many bytes.
+    """Reads what requests name: at most `most` pictures or videos a request, of at most so many bytes.
 
-    >>> Media(most=8, max_bytes=16 << 20, domains=["example.com"]).read("data:image/png;base64,iVBORw0…")
-    (b'\\x89PNG…', 'the picture')
+    >>> Media(most=8, max_bytes=16 << 20, domains=["example.com"]).read(Medium("image", "data:image/png;…"))
+    (b'\\x89PNG…', 'the image')
     """
 
     def __init__(self, most: int, max_bytes: int, domains: Sequence[str] = ()) -> None:
         self.most, self._max_bytes = most, max_bytes
         self._domains = {domain.lower().rstrip(".") for domain in domains}
 
-    def read(self, source: Any) -> tuple[bytes, str]:
-        """The content of a picture and its name for sentences; raises BadImage."""
+    def read(self, medium: Medium) -> tuple[bytes | list[bytes], str]:
+        """The content of a picture or a video and its name for sentences; raises BadImage.
+
+        A video may be JPEG frames: data:video/jpeg;base64, and one after the other with commas between them.
+        """
+        source = medium.source
         if not isinstance(source, str):
-            raise BadImage("its image_url has no url")
+            raise BadImage(f"its {medium.kind}_url has no url")
         if match := DATA.match(source):
-            return decoded(source[match.end() :], self._max_bytes), "the picture"
+            content = source[match.end() :]
+            if medium.kind == "video" and match[0].lower().startswith("data:video/jpeg;"):
+                return [decoded(frame, self._max_bytes) for frame in content.split(",")], "the video"
+            return decoded(content, self._max_bytes), f"the {medium.kind}"
         try:
             address = urlsplit(source)
             host, port = (address.hostname or "").rstrip("."), address.port
@@ -49,11 +56,11 @@ class Media:
             raise BadImage(f"{shortened(source)} is neither a data URI nor an address of http or https")
         if host not in self._domains:
             raise BadImage(
-                f"pictures are not fetched from {shortened(host)}: send them as data URIs, or start the server with "
+                f"media are not fetched from {shortened(host)}: send data URIs, or start the server with "
                 f"--allowed-media-domains {shortened(host)}"
             )
         if address.username is not None or port not in (None, PORTS[address.scheme]):
-            raise BadImage(f"{shortened(source)} has a user or a port: pictures are fetched without")
+            raise BadImage(f"{shortened(source)} has a user or a port: media are fetched without")
         return self._download(address, host), shortened(source)
 
     def _download(self, address: SplitResult, host: str) -> bytes:
@@ -61,7 +68,7 @@ class Media:
         connection = _connect(address.scheme, host)
         target = (address.path or "/") + (f"?{address.query}" if address.query else "")
         try:
-            connection.request("GET", target, headers={"Accept": "image/*", "Accept-Encoding": "identity"})
+            connection.request("GET", target, headers={"Accept": "*/*", "Accept-Encoding": "identity"})
             response = connection.getresponse()
             if response.status != 200:
                 raise BadImage(f"{host} answers with status {response.status}; redirects are not followed")
@@ -89,7 +96,7 @@ class Media:
         return content
 
     def _too_large(self, host: str) -> BadImage:
-        return BadImage(f"the picture of {host} has more than {self._max_bytes >> 20} MiB")
+        return BadImage(f"what {host} sends has more than {self._max_bytes >> 20} MiB")
 
 
 def _connect(scheme: str, host: str) -> http.client.HTTPConnection:

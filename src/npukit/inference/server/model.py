@@ -25,6 +25,8 @@ def load_serving(use: Use, listener: socket.socket) -> Serving:
 
         chat, defaults = load_chat(use)
         images = load_pictures(use)
+        if images is not None:
+            images.max_video_seconds = use.serve.max_video_seconds
         engine.wait_until_ready()
         for name, folder in adapters.items():
             engine.load_adapter(name, folder)

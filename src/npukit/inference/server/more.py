@@ -99,7 +99,7 @@ def _model(serving: Serving, name: str) -> dict[str, Any]:
         "root": serving.options.served_model_name[0],
         "parent": serving.options.served_model_name[0] if is_adapter else None,
         "max_model_len": serving.longest,
-        "input_modalities": ["text", "image"] if serving.images else ["text"],
+        "input_modalities": ["text", *(serving.images.markers if serving.images else ())],
     }
 
 

@@ -19,7 +19,7 @@ from npukit.inference.server.response_events import ResponseEvents, item_of
 from npukit.inference.server.schema import ChatRequest, Count, FunctionTool, Lenient, Messages
 from npukit.inference.server.serving import Serving
 from npukit.llm.chat.answer import Content, Part, Reasoning
-from npukit.llm.data.media import is_image
+from npukit.llm.data.media import kind_of_part
 
 ROLES = {"developer": "system"}
 TEXT_PARTS = ("input_text", "output_text", "text")
@@ -146,10 +146,10 @@ def _messages(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _content(content: Any, number: int) -> Any:
-    """Text, or parts of text and images."""
-    if not isinstance(content, list) or not any(map(is_image, content)):
+    """Text, or parts of text, images and videos."""
+    if not isinstance(content, list) or not any(map(kind_of_part, content)):
         return _text(content, number)
-    return [part if is_image(part) else {"type": "text", "text": _text([part], number)} for part in content]
+    return [part if kind_of_part(part) else {"type": "text", "text": _text([part], number)} for part in content]
 
 
 def _text(content: Any, number: int) -> str:
@@ -158,7 +158,7 @@ def _text(content: Any, number: int) -> str:
     parts: list[Any] = content if isinstance(content, list) else [None]
     for part in parts:
         if not isinstance(part, dict) or part.get("type") not in TEXT_PARTS or not isinstance(part.get("text"), str):
-            raise bad_request(f"input[{number}]: only text and images are supported.", "input")
+            raise bad_request(f"input[{number}]: only text, images and videos are supported.", "input")
     return "".join(part["text"] for part in parts)
 
 

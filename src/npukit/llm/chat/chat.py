@@ -22,7 +22,7 @@ from typing import Any
 
 from npukit.llm.chat.answer import END_OF_THINK, HERMES, MARKERS, THINK, Answer, AnswerParser, Syntax, syntax_of, whole
 from npukit.llm.chat.described_tools import described, written_out
-from npukit.llm.chat.messages import BadConversation, Message, TooLong, WrittenImages, prepared
+from npukit.llm.chat.messages import BadConversation, Message, TooLong, WrittenMedia, prepared
 from npukit.llm.chat.render import NotRendered, Rendered
 from npukit.llm.chat.templates import Template, find_template
 
@@ -67,19 +67,19 @@ class Chat:
         continue_final_message: bool = False,
         template_kwargs: Mapping[str, Any] | None = None,
         max_characters: int | None = None,
-        images: WrittenImages | None = None,
+        media: WrittenMedia | None = None,
     ) -> Prompt:
         """The token ids of a conversation, ready for the next answer.
 
         `template_kwargs` are variables of the template, such as enable_thinking. With `continue_final_message` the
         last message stays open, and the answer goes on with it. A text of more than `max_characters` is refused before
-        it is tokenised. `images` are written where messages have parts of the type image. Raises BadConversation.
+        it is tokenised. `media` are written where messages have parts of their kinds. Raises BadConversation.
 
         >>> chat.prompt([{"role": "user", "content": "Hi"}], template_kwargs={"enable_thinking": False}).text
         '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n'
         """
-        marker = None if images is None else images.marker if self._keeps_text else ""
-        made = prepared(messages, self.system, marker)
+        markers = media.markers if media is not None else {}
+        made = prepared(messages, self.system, markers if self._keeps_text else dict.fromkeys(markers, ""))
         text = self._render_with_tools(
             made,
             list(tools) if tools else None,
@@ -87,8 +87,8 @@ class Chat:
             add_generation_prompt=add_generation_prompt and not continue_final_message,
             continue_final_message=continue_final_message,
         )
-        if images is not None:
-            text = _with_images(text, images)
+        if media is not None:
+            text = _with_media(text, media)
         if not _is_unicode(text):
             raise BadConversation("The conversation has half of a surrogate pair, which is not text.")
         if max_characters is not None and len(text) > max_characters:
@@ -168,9 +168,9 @@ class Chat:
         return str(texts[0])
 
 
-def _with_images(text: str, images: WrittenImages) -> str:
+def _with_media(text: str, media: WrittenMedia) -> str:
     try:
-        return Rendered(text, ()).expanded(images.token, images.texts).text
+        return Rendered(text, ()).expanded(media.texts).text
     except NotRendered as error:
         raise BadConversation(f"The conversation {error}.") from None
 

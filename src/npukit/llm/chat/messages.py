@@ -10,9 +10,9 @@ from typing import Any
 from npukit.errors import NpukitError
 from npukit.llm.chat.peers.data import BadTurns
 from npukit.llm.chat.peers.tools import full, parsed, tools_of
+from npukit.llm.medium import Kind
 
 Message = Mapping[str, Any]  # as in OpenAI's API
-IMAGE = {"type": "image"}  # a part of a message, as chat templates know it
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -21,24 +21,25 @@ class BadConversation(NpukitError):
 
 
 @dataclass(frozen=True)
-class WrittenImages:
-    """How the images of a conversation are written: `marker` stands for one, with `token` in it once, which becomes the
-    next of `texts`.
+class WrittenMedia:
+    """How images and videos of a conversation are written: `markers` stand for them by their kind, and `texts` are what
+    is replaced of each marker, in the order of the conversation, and by what.
     """
 
-    marker: str
-    token: str
-    texts: tuple[str, ...]
+    markers: Mapping[Kind, str]
+    texts: tuple[tuple[str, str], ...]
 
 
 class TooLong(BadConversation):
     """A conversation that cannot fit into the model's context, seen before it is tokenised."""
 
 
-def prepared(messages: Sequence[Message], system: str | None = None, marker: str | None = None) -> list[dict[str, Any]]:
+def prepared(
+    messages: Sequence[Message], system: str | None = None, markers: Mapping[Kind, str] | None = None
+) -> list[dict[str, Any]]:
     """Messages for a template: text instead of parts, arguments of calls as objects, `system` first if none is given.
 
-    With a `marker`, parts of the type image are allowed, and it is written in their place. An empty one leaves messages
+    With `markers`, parts of these kinds are allowed, and they are written in their place. Empty ones leave messages
     that have such parts as they are, for templates that know them.
 
     >>> prepared([{"role": "user", "content": [{"type": "text", "text": "Hi"}]}], system="Be brief.")
@@ -46,20 +47,20 @@ def prepared(messages: Sequence[Message], system: str | None = None, marker: str
     """
     if not messages:
         raise BadConversation("There are no messages: give at least one.")
-    made = [_message(number, message, marker) for number, message in enumerate(messages)]
+    made = [_message(number, message, markers or {}) for number, message in enumerate(messages)]
     if system and made[0]["role"] != "system":
         made.insert(0, {"role": "system", "content": system})
     return made
 
 
-def _message(number: int, message: Message, marker: str | None) -> dict[str, Any]:
+def _message(number: int, message: Message, markers: Mapping[Kind, str]) -> dict[str, Any]:
     where = f"messages[{number}]"
     if not isinstance(message, Mapping) or message.get("role") not in ROLES:
         raise BadConversation(f"{where} must be an object whose role is one of {', '.join(ROLES)}.")
     made = {key: value for key, value in message.items() if value is not None}
     if made["role"] == "developer":  # OpenAI's newer name
         made["role"] = "system"
-    made["content"] = _content(where, made.get("content", ""), marker)
+    made["content"] = _content(where, made.get("content", ""), markers)
     if calls := made.get("tool_calls"):
         if not isinstance(calls, list):
             raise BadConversation(f"{where}.tool_calls must be a list.")
@@ -69,14 +70,15 @@ def _message(number: int, message: Message, marker: str | None) -> dict[str, Any
     return made
 
 
-def _content(where: str, content: Any, marker: str | None) -> Any:
-    if marker is None or not isinstance(content, list):
+def _content(where: str, content: Any, markers: Mapping[Kind, str]) -> Any:
+    if not markers or not isinstance(content, list):
         return _text(where, content)
-    texts = [marker if part == IMAGE else _text(where, [part]) for part in content]
-    if marker or IMAGE not in content:
+    kinds = [next((kind for kind in markers if part == {"type": kind}), None) for part in content]
+    texts = [markers[kind] if kind else _text(where, [part]) for kind, part in zip(kinds, content, strict=True)]
+    if all(markers.values()) or not any(kinds):
         return "".join(texts)  # as templates that know parts write them
     return [
-        part if part == IMAGE else {"type": "text", "text": text} for part, text in zip(content, texts, strict=True)
+        part if kind else {"type": "text", "text": text} for part, kind, text in zip(content, kinds, texts, strict=True)
     ]
 
 

@@ -36,19 +36,23 @@ class Rendered:
     answers: tuple[Span, ...]
     unmatched: int = 0
 
-    def expanded(self, token: str, texts: Sequence[str]) -> Rendered:
-        """With these texts in the places of a token, which is there as often; raises NotRendered if not.
+    def expanded(self, written: Sequence[tuple[str, str]]) -> Rendered:
+        """With texts in the places of marks, which are there in this order; raises NotRendered if they are not.
 
-        >>> Rendered("<i>? Yes", ((5, 8),)).expanded("<i>", ["<i><i>"])
+        >>> Rendered("<i>? Yes", ((5, 8),)).expanded([("<i>", "<i><i>")])
         Rendered(text='<i><i>? Yes', answers=((8, 11),), unmatched=0)
         """
-        pieces = self.text.split(token)
-        if len(pieces) != len(texts) + 1:
-            raise NotRendered(f"has {len(texts)} images, and {token} {len(pieces) - 1} times in its rendered text")
-        made, at, moved = pieces[0], len(pieces[0]), []
-        for text, piece in zip(texts, pieces[1:], strict=True):
-            moved.append((at, len(text) - len(token)))
-            made, at = made + text + piece, at + len(token) + len(piece)
+        marks = [mark for mark, _ in written]
+        found = list(re.finditer("|".join(map(re.escape, dict.fromkeys(marks))), self.text))
+        if [mark[0] for mark in found] != marks:
+            names = " and ".join(dict.fromkeys(marks))
+            raise NotRendered(f"has {len(marks)} images or videos, and {names} {len(found)} times in its rendered text")
+        made, done, moved = "", 0, []
+        for mark, (_, text) in zip(found, written, strict=True):
+            made += self.text[done : mark.start()] + text
+            moved.append((mark.start(), len(text) - len(mark[0])))
+            done = mark.end()
+        made += self.text[done:]
 
         def after(place: int) -> int:
             return place + sum(by for start, by in moved if start < place)

@@ -235,13 +235,26 @@ class DataOptions(FrozenOptions):
         description="folder of dataset_info.json and of files named without a path; REMOTE:owner/name is on a hub",
     )
     media_dir: Annotated[Path | None, Called(llama_factory="media_dir")] = Field(
-        None, description="folder of the images that rows name; if empty, data.folder or the working directory"
+        None,
+        description="folder of the images and videos that rows name; if empty, data.folder or the working directory",
     )
     image_min_pixels: Annotated[PositiveInt | None, Called(llama_factory="image_min_pixels")] = Field(
         None, description="images with fewer pixels are enlarged; as the model's image processor says if empty"
     )
     image_max_pixels: Annotated[PositiveInt | None, Called(llama_factory="image_max_pixels")] = Field(
         None, description="images with more pixels are scaled down, and become fewer tokens; see image_min_pixels"
+    )
+    video_fps: Annotated[PositiveFloat | None, Called(llama_factory="video_fps")] = Field(
+        None, description="frames of a video to take per second; as the model's video processor says if empty, or 2"
+    )
+    video_max_frames: Annotated[PositiveInt | None, Called(llama_factory="video_maxlen")] = Field(
+        None, description="maximum number of frames of a video; they are spread over its whole length"
+    )
+    video_min_pixels: Annotated[PositiveInt | None, Called(llama_factory="video_min_pixels")] = Field(
+        None, description="frames of videos with fewer pixels are enlarged"
+    )
+    video_max_pixels: Annotated[PositiveInt | None, Called(llama_factory="video_max_pixels")] = Field(
+        None, description="frames of videos with more pixels are scaled down, and become fewer tokens"
     )
     template: Annotated[str | None, CHAT] = Field(
         None, description="chat template, by name or as a Jinja file; the tokenizer's own if empty"

@@ -102,6 +102,18 @@ class ChatOptions(FrozenOptions):
     image_max_pixels: Annotated[PositiveInt | None, Called(llama_factory="image_max_pixels")] = Field(
         None, description="scale larger images down to this many pixels, which means fewer tokens"
     )
+    video_fps: Annotated[PositiveFloat | None, Called(llama_factory="video_fps")] = Field(
+        None, description="frames of a video to take per second; as the model's video processor says if empty, or 2"
+    )
+    video_max_frames: Annotated[PositiveInt | None, Called(llama_factory="video_maxlen")] = Field(
+        None, description="maximum number of frames of a video; they are spread over its whole length"
+    )
+    video_min_pixels: Annotated[PositiveInt | None, Called(llama_factory="video_min_pixels"), NO_FLAG] = Field(
+        None, description="frames of videos with fewer pixels are enlarged"
+    )
+    video_max_pixels: Annotated[PositiveInt | None, Called(llama_factory="video_max_pixels")] = Field(
+        None, description="frames of videos with more pixels are scaled down, and become fewer tokens"
+    )
 
 
 class SamplingOptions(FrozenOptions):
@@ -238,7 +250,8 @@ class InferOptions(FrozenOptions):
         Path("data"), description="where dataset_info.json is, for data sets named in it"
     )
     media_dir: Annotated[Path | None, Called(llama_factory="media_dir")] = Field(
-        None, description="folder of the images that rows name; if empty, that of the rows or the working directory"
+        None,
+        description="folder of the images and videos that rows name; if empty, that of the rows, or here",
     )
     max_rows: Annotated[
         PositiveInt | None, Called(llama_factory="max_samples", swift="val_dataset_sample"), INFERRING
@@ -280,9 +293,12 @@ class ServeOptions(FrozenOptions):
     )
     allow_adapter_changes: bool = Field(False, description="let clients load and remove adapters while it runs")
     max_body: PositiveFloat = Field(16, description="largest request, in MiB")
-    max_images: NonNegativeInt = Field(16, description="maximum number of images per request, for vision models")
+    max_images: NonNegativeInt = Field(
+        16, description="maximum number of images and videos per request, for vision models"
+    )
+    max_video_seconds: PositiveFloat = Field(600.0, description="maximum length of a video in a request, in seconds")
     allowed_media_domains: Names = Field(
-        (), description="domain from which the server may fetch image URLs; data URIs always work"
+        (), description="domain from which the server may fetch images and videos; data URIs always work"
     )
     max_waiting: PositiveInt = Field(
         512, description="maximum number of running and waiting answers; further requests get status 429"

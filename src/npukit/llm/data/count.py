@@ -128,7 +128,7 @@ def _measured(images: Images, layout: Layout, row: Any) -> float:
     from npukit.llm.images.files import BadImage
 
     try:
-        return sum(images.measure(source).size.tokens for source in with_tags(renamed(row, layout))[1])
+        return sum(images.measure(medium).size.tokens for medium in with_tags(renamed(row, layout))[1])
     except (BadRow, BadImage, OSError):
         return 0.0
 

@@ -20,12 +20,14 @@ from npukit.llm.data.row import BadRow, Conversation, Row, TextRow
 from npukit.llm.data.row import Tokens as TokenRow
 from npukit.llm.images.files import BadImage
 from npukit.llm.images.images import Images, RowImage
+from npukit.llm.medium import Medium
 from npukit.llm.tasks.task import Task
 
 Tokens = NDArray[np.int32]
 SEPARATOR = -(1 << 31)  # between the texts of a row that has several
 END = 1 << 30  # added to a token whose label is not itself but the end token
 MORE = 1 << 28  # added as often as a token counts more than once; up to three times
+NAMED = {"image": "an image", "video": "a video", "audio": "audio"}
 STAND_IN = "?"  # the answer of a question that has none yet
 TAIL = 32  # tokens at a long question's end that stay: how it ends, and the header of the answer
 
@@ -54,7 +56,7 @@ class Encoder:
         stops = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
         self._writer = _writer(template, tokenizer, data)
         self._renderer = None if self._writer else Renderer(template, tokenizer.special_tokens_map, stops)
-        self._writes_text = images is None or self._renderer is None or self._renderer.keeps(images.marker)
+        self._writes_text = images is None or self._renderer is None or self._renderer.keeps(images.markers["image"])
 
     @property
     def end_id(self) -> int:
@@ -92,66 +94,66 @@ class Encoder:
         return encoded if isinstance(encoded, BadRow) else encoded[0]
 
     def illustrated_answers(
-        self, question: Conversation, answers: Sequence[str], images: Sequence[Any]
+        self, question: Conversation, answers: Sequence[str], media: Sequence[Medium]
     ) -> tuple[list[Tokens], tuple[RowImage, ...]] | BadRow:
-        """The same of a question with images, and those."""
-        measured = self._measured(images)
-        if isinstance(measured, BadRow):
-            return measured
-        if isinstance(self._writer, llama_factory.Writer):
-            turns = self._with_texts(question, measured) if measured else question
-            if isinstance(turns, BadRow):
-                return turns
-            made = [Encoded(_labelled(*row)) for row in self._writer.answers(turns, list(answers))]
-            found = [self._whole([encoded], measured) for encoded in made]
-        else:
-            rows = [[*question, {"role": "assistant", "content": answer}] for answer in answers]
-            found = [self.illustrated(row, images) for row in rows] if images else self.encode(rows)
-        if bad := [row for row in found if isinstance(row, BadRow)]:
-            return bad[0]
-        return [row[0].tokens for row in found if isinstance(row, list)], measured
-
-    def illustrated(self, turns: Conversation, sources: Sequence[Any]) -> list[Encoded] | BadRow:
-        """A conversation with images, which become as many tokens as the model has features of them."""
-        images = self._measured(sources)
-        if isinstance(images, BadRow):
-            return images
-        if self._writer:
-            written = self._with_texts(turns, images)
-            encoded = written if isinstance(written, BadRow) else self._as_the_peer(written)
-        else:
-            encoded = self._rendered(turns, images)
-        return encoded if isinstance(encoded, BadRow) else self._whole(encoded, images)
-
-    def _measured(self, sources: Sequence[Any]) -> tuple[RowImage, ...] | BadRow:
-        """The images by their headers."""
-        if not sources:
-            return ()
-        if self.images is None:
-            return BadRow("has images, and this model reads text only")
+        """The same of a question with images or videos, and those."""
+        rows = [[*question, {"role": "assistant", "content": answer}] for answer in answers]
+        images: tuple[RowImage, ...] = ()
         try:
-            return tuple(self.images.measure(source) for source in sources)
-        except BadImage as error:
-            return BadRow(f"has an image that cannot be used: {error}")
-
-    def _with_texts(self, turns: Conversation, images: Sequence[RowImage]) -> Conversation | BadRow:
-        """The turns with the tokens of images in them as text, which is how the peers' rows are cut, too."""
-        assert self.images
-        vision, marker = self.images.vision, self.images.marker
-        texts = [marker.replace(vision.token, vision.text(image.size)) for image in images]
-        try:
-            return filled(spread(turns, len(images), self.data.tokens), texts)
+            if isinstance(self._writer, llama_factory.Writer):
+                turns, images = self._placed(question, media) if media else (question, ())
+                made = [
+                    Encoded(_labelled(*row)) for row in self._writer.answers(self._with_texts(turns, images), answers)
+                ]
+                found = [self._whole([encoded], images) for encoded in made]
+            elif media:
+                images = self._placed(rows[0], media)[1]
+                found = [self.illustrated(row, media) for row in rows]
+            else:
+                found = self.encode(rows)
         except BadRow as error:
             return error
+        if bad := [row for row in found if isinstance(row, BadRow)]:
+            return bad[0]
+        return [row[0].tokens for row in found if isinstance(row, list)], images
+
+    def illustrated(self, turns: Conversation, media: Sequence[Medium]) -> list[Encoded] | BadRow:
+        """A conversation with images or videos, which become as many tokens as the model has features of them."""
+        try:
+            turns, images = self._placed(turns, media)
+        except BadRow as error:
+            return error
+        encoded = self._as_the_peer(self._with_texts(turns, images)) if self._writer else self._rendered(turns, images)
+        return encoded if isinstance(encoded, BadRow) else self._whole(encoded, images)
+
+    def _placed(self, turns: Conversation, media: Sequence[Medium]) -> tuple[Conversation, tuple[RowImage, ...]]:
+        """The turns with a tag for each image or video, and these in the order of their tags, by their headers; raises
+        BadRow.
+        """
+        if self.images is None:
+            raise BadRow(f"has {media[0].kind}s, and this model reads text only")
+        turns, media = spread(turns, media, self.data.tokens)
+        images = []
+        for medium in media:
+            try:
+                images.append(self.images.measure(medium))
+            except BadImage as error:
+                raise BadRow(f"has {NAMED[medium.kind]} that cannot be used: {error}") from None
+        return turns, tuple(images)
+
+    def _with_texts(self, turns: Conversation, images: Sequence[RowImage]) -> Conversation:
+        """The turns with the tokens of images in them as text, which is how the peers' rows are cut, too."""
+        return filled(turns, [(image.kind, self.images.text(image)) for image in images]) if self.images else turns
 
     def _rendered(self, turns: Conversation, images: Sequence[RowImage]) -> list[Encoded] | BadRow:
         assert self.images and self._renderer
-        vision = self.images.vision
+        markers, turns = self.images.markers, self._with_system(turns)
+        marked: Any = in_parts(turns, {image.kind for image in images})
+        if self._writes_text:
+            marked = filled(turns, [(image.kind, markers[image.kind]) for image in images])
         try:
-            turns = spread(self._with_system(turns), len(images), self.data.tokens)
-            marked: Any = filled(turns, [self.images.marker] * len(images)) if self._writes_text else in_parts(turns)
-            row = self._renderer.render(marked).expanded(vision.token, [vision.text(image.size) for image in images])
-        except (NotRendered, BadRow) as error:
+            row = self._renderer.render(marked).expanded([self.images.written(image) for image in images])
+        except NotRendered as error:
             return BadRow(str(error))
         ids, spans = next(iter(self._ids_and_answers([row])))
         return self._row(ids, spans, row.unmatched)
@@ -161,16 +163,15 @@ class Encoder:
         if not images:
             return encoded
         assert self.images
-        wanted, token = sum(image.size.tokens for image in images), self.images.token_id
-        tokens = encoded[0].tokens
-        there = int((np.where(tokens < 0, ~tokens, tokens) == token).sum())
+        wanted, tokens = sum(image.size.tokens for image in images), encoded[0].tokens
+        there = int(self.images.is_image(np.where(tokens < 0, ~tokens, tokens)).sum())
         if there < wanted:
             return BadRow(
-                f"has images of {wanted} tokens, of which {there} are left after it was cut to {self.data.cutoff}: "
-                "raise data.cutoff, or lower data.image_max_pixels"
+                f"has {images[0].kind}s of {wanted} tokens, of which {there} are left after it was cut to "
+                f"{self.data.cutoff}: raise data.cutoff, or lower data.{images[0].kind}_max_pixels"
             )
         if there > wanted:
-            return BadRow(f"has {self.images.vision.token} in its text, which stands for a part of an image")
+            return BadRow(f"has {self.images.tokens} in its text, which stands for a part of an image")
         return [replace(encoded[0], images=images)]
 
     def prompt(self, question: Conversation) -> Encoded | BadRow:

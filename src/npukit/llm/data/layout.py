@@ -21,6 +21,7 @@ from npukit.llm.data.row import (
     turn_text,
 )
 from npukit.llm.data.turns import check_order, history_of, tools_turn, turn, turns_of
+from npukit.llm.medium import COLUMNS as MEDIA
 
 # Of these columns each layout needs all of one group.
 NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -40,7 +41,7 @@ QUESTION_AND_ANSWER = {
     "messages": ("query", "response"),
 }
 COLUMNS = frozenset(
-    {"tools", "system", "images", "input", "history", "positive", "negative", "label"}
+    {"tools", "system", "images", "videos", "audios", "input", "history", "positive", "negative", "label"}
     | {name for groups in NEEDED.values() for group in groups for name in group}
 )
 
@@ -65,9 +66,10 @@ class _Named(dict[str, Any]):
 def recognise(row: dict[str, Any]) -> tuple[Format, dict[str, str]] | None:
     """The layout that a row with these columns has, and the columns that it calls by other names."""
     recognised = _recognise(row)
-    if recognised and "image" in row and "images" not in row:
-        return recognised[0], {**recognised[1], "images": "image"}
-    return recognised
+    if recognised is None:
+        return None
+    named = {column: kind for column, kind in MEDIA.items() if kind in row and column not in row}
+    return recognised[0], {**recognised[1], **named}
 
 
 def _recognise(row: dict[str, Any]) -> tuple[Format, dict[str, str]] | None:
@@ -99,7 +101,7 @@ def lay_out(
     >>> lay_out({"instruction": "Hi", "output": "Hello"}, Layout("alpaca"))
     [{'role': 'user', 'content': 'Hi'}, {'role': 'assistant', 'content': 'Hello'}]
     """
-    row, images = with_tags(row)
+    row, media = with_tags(row)
     if not any(row.keys() >= set(group) for group in NEEDED[layout.format]):
         wanted = " and ".join(NEEDED[layout.format][0])
         raise BadRow(f"has no {wanted} ({layout.format} format); its columns are {listed(row)}")
@@ -112,7 +114,7 @@ def lay_out(
         return TextRow(turns[0]["content"])
     check_order(turns)
     turns = layout.rewriting(turns, row.get("tag")) if layout.rewriting != Rewriting() else turns
-    return Illustrated(turns, images) if images else turns
+    return Illustrated(turns, media) if media else turns
 
 
 def _tokens(row: dict[str, Any]) -> Tokens:

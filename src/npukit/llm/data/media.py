@@ -1,136 +1,168 @@
-"""Images of a row, wherever its layout has them: in a column, or as parts of messages."""
+"""Images, videos and audio of a row, wherever its layout has them: in columns, or as parts of messages."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from npukit.llm.data.row import BadRow, Conversation
+from npukit.llm.medium import COLUMNS, TAGS, Kind, Medium
 
-IMAGE = "<image>"  # stands for an image in a turn, as in LLaMA-Factory and ms-swift
-UNREAD = ("videos", "audios")
 TURNS = ("messages", "conversations", "conversation", "prompt", "completion", "chosen", "rejected", "rejected_messages")
-IMAGE_PARTS = ("image", "image_url", "input_image")
-SOURCES = ("image", "image_url", "url", "path", "source")  # what has the image in such a part
+PARTS: dict[str, Kind] = {
+    "image": "image",
+    "image_url": "image",
+    "input_image": "image",
+    "video": "video",
+    "video_url": "video",
+    "input_video": "video",
+    "audio": "audio",
+    "audio_url": "audio",
+    "input_audio": "audio",
+}
+SOURCES = (*PARTS, "url", "path", "source")  # what has the medium in such a part
+TAG = re.compile("|".join(TAGS.values()))
+KINDS = {tag: kind for kind, tag in TAGS.items()}
 
 
-def with_tags(row: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
-    """The row with <image> in the place of parts that are images, and all its images in order; raises BadRow.
+def with_tags(row: dict[str, Any]) -> tuple[dict[str, Any], tuple[Medium, ...]]:
+    """The row with tags such as <image> in the place of parts that are media, and all its media; raises BadRow.
 
     >>> part = {"type": "image_url", "image_url": {"url": "cat.png"}}
     >>> with_tags({"messages": [{"role": "user", "content": [part, {"type": "text", "text": "Who?"}]}]})
-    ({'messages': [{'role': 'user', 'content': [{'type': 'text', 'text': '<image>'}, …]}]}, ('cat.png',))
+    ({'messages': [{'role': 'user', 'content': [{'type': 'text', 'text': '<image>'}, …]}]}, (Medium(…, 'cat.png'),))
     """
-    if media := next((name for name in UNREAD if row.get(name)), None):
-        raise BadRow(f"has {media}; only text and images are supported")
-    images = _listed(row.get("images"))
-    in_parts: list[Any] = []
+    in_columns = [Medium(kind, source) for column, kind in COLUMNS.items() for source in _listed(row, column)]
+    in_parts: list[Medium] = []
     tagged = {name: _tagged(row[name], in_parts) for name in TURNS if isinstance(row.get(name), list)}
-    if None in in_parts:  # parts that say where the images of the column go
-        if len(in_parts) != len(images) or any(image is not None for image in in_parts):
-            raise BadRow(f"has {len(images)} images and {len(in_parts)} parts for them")
+    if any(medium.source is None for medium in in_parts):  # parts that say where the media of the columns go
+        if sorted(medium.kind for medium in in_parts) != sorted(medium.kind for medium in in_columns) or any(
+            medium.source is not None for medium in in_parts
+        ):
+            raise BadRow(f"has {len(in_columns)} images, videos or audio files and {len(in_parts)} parts for them")
         in_parts = []
-    if in_parts and images:
-        raise BadRow("has images in a column and in its messages: leave one of them out")
-    return {**row, **tagged}, tuple(images or in_parts)
+    if in_parts and in_columns:
+        raise BadRow("has images, videos or audio in a column and in its messages: leave one of them out")
+    return {**row, **tagged}, tuple(in_columns or in_parts)
 
 
-def _listed(value: Any) -> list[Any]:
+def _listed(row: dict[str, Any], column: str) -> list[Any]:
+    value = row.get(column)
     if value is None or value == "":
         return []
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def _tagged(turns: list[Any], images: list[Any]) -> list[Any]:
+def _tagged(turns: list[Any], media: list[Medium]) -> list[Any]:
     return [
-        {**turn, "content": [_part(part, images) for part in turn["content"]]}
+        {**turn, "content": [_part(part, media) for part in turn["content"]]}
         if isinstance(turn, dict) and isinstance(turn.get("content"), list)
         else turn
         for turn in turns
     ]
 
 
-def _part(part: Any, images: list[Any]) -> Any:
-    if not is_image(part):
+def _part(part: Any, media: list[Medium]) -> Any:
+    kind = kind_of_part(part)
+    if kind is None:
         return part
-    images.append(source_of(part))
-    return {"type": "text", "text": IMAGE}
+    media.append(Medium(kind, source_of(part)))
+    return {"type": "text", "text": TAGS[kind]}
 
 
-def is_image(part: Any) -> bool:
-    """Whether a part of a message is an image.
+def kind_of_part(part: Any) -> Kind | None:
+    """What a part of a message is, if it is no text.
 
-    >>> is_image({"type": "image_url", "image_url": {"url": "cat.png"}})
-    True
+    >>> kind_of_part({"type": "video_url", "video_url": {"url": "cat.mp4"}})
+    'video'
     """
-    return isinstance(part, dict) and part.get("type") in IMAGE_PARTS
+    kind = part.get("type") if isinstance(part, dict) else None
+    return PARTS.get(kind) if isinstance(kind, str) else None
 
 
 def source_of(part: dict[str, Any]) -> Any:
-    """An image as OpenAI, Anthropic and transformers write it in a message.
+    """An image, a video or audio as OpenAI, Anthropic and transformers write it in a message.
 
     >>> source_of({"type": "image_url", "image_url": {"url": "cat.png"}})
     'cat.png'
     """
     found = next((part[name] for name in SOURCES if part.get(name)), None)
     if isinstance(found, dict) and found.get("data"):
-        found = f"data:{found.get('media_type', 'image/png')};base64,{found['data']}"
+        kind = found.get("media_type") or f"{PARTS.get(part['type'], 'image')}/{found.get('format', 'png')}"
+        found = f"data:{kind};base64,{found['data']}"
     return found.get("url", found) if isinstance(found, dict) else found
 
 
-def spread(turns: Conversation, images: int, tool: str) -> Conversation:
-    """The conversation with one <image> for every image; raises BadRow where they are not as many.
+def spread(turns: Conversation, media: Sequence[Medium], tool: str) -> tuple[Conversation, list[Medium]]:
+    """The conversation with one tag for every medium, and these in the order of their tags; raises BadRow where there
+    are not as many.
 
     ms-swift writes those that are missing before the first question, and so do we where there is none at all.
+
+    >>> spread([{"role": "user", "content": "Who?"}], [Medium("image", "cat.png")], "npukit")
+    ([{'role': 'user', 'content': '<image>Who?'}], [Medium(kind='image', source='cat.png')])
     """
-    tags = sum(turn["content"].count(IMAGE) for turn in turns)
-    if tags == images or (tags > images and tool == "ms_swift"):
-        return turns
-    if tool == "ms_swift" or (tool == "npukit" and not tags):
+    left = {kind: [medium for medium in media if medium.kind == kind] for kind in TAGS}
+    missing = ""
+    for kind, some in left.items():
+        tags = sum(turn["content"].count(TAGS[kind]) for turn in turns)
+        is_text = tool == "ms_swift" or (tool == "npukit" and not some)  # what has no medium is left as it is
+        if tags == len(some) or (tags > len(some) and is_text):
+            continue
+        if tags > len(some) or (tool != "ms_swift" and (tool != "npukit" or tags)):
+            raise BadRow(f"has {len(some)} {kind}s, and {TAGS[kind]} {tags} times in its turns")
+        missing += TAGS[kind] * (len(some) - tags)
+    if missing:
         at = next(number for number, turn in enumerate(turns) if turn["role"] not in ("tools", "system"))
-        first = {**turns[at], "content": IMAGE * (images - tags) + turns[at]["content"]}
-        return [*turns[:at], first, *turns[at + 1 :]]
-    raise BadRow(f"has {images} images, and {IMAGE} {tags} times in its turns")
+        turns = [*turns[:at], {**turns[at], "content": missing + turns[at]["content"]}, *turns[at + 1 :]]
+    tags_in_order = (KINDS[tag] for turn in turns for tag in TAG.findall(turn["content"]))
+    return turns, [left[kind].pop(0) for kind in tags_in_order if left[kind]]
 
 
-def filled(turns: Conversation, texts: list[str]) -> Conversation:
-    """The conversation with these texts in the place of its first <image>s."""
-    left = list(texts)
-    made = []
-    for turn in turns:
-        pieces = turn["content"].split(IMAGE)
-        content = pieces[0]
-        for piece in pieces[1:]:
-            content += (left.pop(0) if left else IMAGE) + piece
-        made.append({**turn, "content": content})
-    return made
+def filled(turns: Conversation, media: Sequence[tuple[Kind, str]]) -> Conversation:
+    """The conversation with these texts in the place of the first tags of each kind."""
+    left = {kind: [text for other, text in media if other == kind] for kind in TAGS}
+
+    def text_of(tag: re.Match[str]) -> str:
+        texts = left[KINDS[tag[0]]]
+        return texts.pop(0) if texts else tag[0]
+
+    return [{**turn, "content": TAG.sub(text_of, turn["content"])} for turn in turns]
 
 
-def in_parts(turns: Conversation) -> list[dict[str, Any]]:
-    """The conversation as transformers' templates of such models want it, with images as parts of turns.
+def in_parts(turns: Conversation, kinds: set[Kind]) -> list[dict[str, Any]]:
+    """The conversation as transformers' templates of such models want it, with media of these kinds as parts of turns.
 
-    >>> in_parts([{"role": "user", "content": "<image>Who?"}])
+    >>> in_parts([{"role": "user", "content": "<image>Who?"}], {"image"})
     [{'role': 'user', 'content': [{'type': 'image'}, {'type': 'text', 'text': 'Who?'}]}]
     """
-    return [{**turn, "content": list(_parts(turn["content"]))} for turn in turns]
+    return [{**turn, "content": list(_parts(turn["content"], kinds))} for turn in turns]
 
 
-def with_sources(turns: Conversation, images: Sequence[Any]) -> list[dict[str, Any]]:
-    """The same with what each image is in its part.
+def with_sources(turns: Conversation, media: Sequence[Medium]) -> list[dict[str, Any]]:
+    """The same with what each medium is in its part.
 
-    >>> with_sources([{"role": "user", "content": "<image>Who?"}], ["cat.png"])
+    >>> with_sources([{"role": "user", "content": "<image>Who?"}], [Medium("image", "cat.png")])
     [{'role': 'user', 'content': [{'type': 'image', 'image': 'cat.png'}, {'type': 'text', 'text': 'Who?'}]}]
     """
-    sources = iter(images)
-    made = in_parts(turns)
+    left = list(media)
+    made = in_parts(turns, {medium.kind for medium in media})
     for turn in made:
-        turn["content"] = [{**part, "image": next(sources)} if is_image(part) else part for part in turn["content"]]
+        turn["content"] = [
+            {**part, part["type"]: left.pop(0).source} if kind_of_part(part) else part for part in turn["content"]
+        ]
     return made
 
 
-def _parts(content: str) -> Iterator[dict[str, str]]:
-    for number, piece in enumerate(content.split(IMAGE)):
-        if number:
-            yield {"type": "image"}
-        if piece:
-            yield {"type": "text", "text": piece}
+def _parts(content: str, kinds: set[Kind]) -> Iterator[dict[str, str]]:
+    done = 0
+    for tag in TAG.finditer(content):
+        if KINDS[tag[0]] not in kinds:
+            continue
+        if content[done : tag.start()]:
+            yield {"type": "text", "text": content[done : tag.start()]}
+        yield {"type": KINDS[tag[0]]}
+        done = tag.end()
+    if content[done:]:
+        yield {"type": "text", "text": content[done:]}

@@ -9,6 +9,7 @@ from npukit.llm.data.layout import conversation, question_of
 from npukit.llm.data.media import with_tags
 from npukit.llm.data.row import BadRow, Conversation, Layout, listed
 from npukit.llm.data.turns import check_order, turns_of
+from npukit.llm.medium import Medium
 
 if TYPE_CHECKING:
     from npukit.llm.data.encode import Encoded, Encoder
@@ -24,7 +25,7 @@ class Pair:
     question: Conversation
     chosen: str | None
     rejected: str | None
-    images: tuple[Any, ...] = ()
+    media: tuple[Medium, ...] = ()
 
     def encode(self, encoder: Encoder) -> list[Encoded] | BadRow:
         """The better answer's tokens, a mark, the worse one's; an answer that is not there has none."""
@@ -33,7 +34,7 @@ class Pair:
         from npukit.llm.data.encode import SEPARATOR, Encoded
 
         answers = [answer for answer in (self.chosen, self.rejected) if answer is not None]
-        encoded = encoder.illustrated_answers(self.question, answers, self.images)
+        encoded = encoder.illustrated_answers(self.question, answers, self.media)
         if isinstance(encoded, BadRow):
             return encoded
         halves, images = encoded
@@ -50,27 +51,27 @@ def lay_out_pair(row: dict[str, Any], layout: Layout) -> Pair:
     >>> lay_out_pair({"prompt": "Why?", "chosen": "Because.", "rejected": "No."}, Layout("messages")).rejected
     'No.'
     """
-    row, images = with_tags(row)
+    row, media = with_tags(row)
     worse = next((name for name in REJECTED if row.get(name) is not None), None)
     if worse is None:
         raise BadRow(f"has no rejected answer; its columns are {listed(row)}")
     rejected = _last_answer(row[worse], layout)
     if "chosen" in row and not (isinstance(row["chosen"], list) and len(row["chosen"]) > 1):
         question = question_of(row, layout)
-        return Pair(question, _last_answer(row["chosen"], layout), rejected, images)
+        return Pair(question, _last_answer(row["chosen"], layout), rejected, media)
     turns = turns_of(row["chosen"], layout) if "chosen" in row else conversation(row, layout)
-    return Pair(turns[:-1], _answer(turns), rejected, images)
+    return Pair(turns[:-1], _answer(turns), rejected, media)
 
 
 def lay_out_marked(row: dict[str, Any], layout: Layout) -> Pair:
     """A row with one answer that is good or bad."""
-    row, images = with_tags(row)
+    row, media = with_tags(row)
     mark = next((name for name in MARKS if row.get(name) is not None), None)
     if mark is None or row[mark] not in (True, False, 0, 1):
         raise BadRow(f"has no label that is true or false; its columns are {listed(row)}")
     turns = conversation(row, layout)
     answer = _answer(turns)
-    return Pair(turns[:-1], answer if row[mark] else None, None if row[mark] else answer, images)
+    return Pair(turns[:-1], answer if row[mark] else None, None if row[mark] else answer, media)
 
 
 def _last_answer(value: Any, layout: Layout) -> str:

@@ -11,6 +11,7 @@ from npukit.llm.data.files import RawRow
 from npukit.llm.data.layout import ANSWERS, QUESTIONS, lay_out, recognise, renamed
 from npukit.llm.data.media import spread, with_sources
 from npukit.llm.data.row import BadRow, Illustrated, Layout, TextRow, listed
+from npukit.llm.medium import Medium
 
 STAND_IN = "?"
 ANSWERING = ("assistant", "gpt", "chatgpt", "bot", "function_call", "tool_call")
@@ -28,12 +29,12 @@ class Question:
     text: str = ""
     reference: str | None = None
     tools: list[Any] | None = None
-    images: tuple[Any, ...] = ()  # for which <image> stands in the messages
+    media: tuple[Medium, ...] = ()  # for which tags such as <image> stand in the messages
 
     @property
-    def with_images(self) -> list[dict[str, Any]]:
-        """The messages with images as parts of them, as OpenAI's API has them."""
-        return with_sources(self.messages or [], self.images) if self.images else self.messages or []
+    def with_media(self) -> list[dict[str, Any]]:
+        """The messages with images and videos as parts of them, as OpenAI's API has them."""
+        return with_sources(self.messages or [], self.media) if self.media else self.messages or []
 
 
 def question_of(record: RawRow, layout: Layout) -> Question:
@@ -55,14 +56,15 @@ def question_of(record: RawRow, layout: Layout) -> Question:
     laid = lay_out(renamed(row, layout), layout)
     if isinstance(laid, TextRow):
         return Question(None, laid.text)
-    images = laid.images if isinstance(laid, Illustrated) else ()
-    laid = spread(laid.turns, len(images), "npukit") if isinstance(laid, Illustrated) else laid
+    media: list[Medium] = []
+    if isinstance(laid, Illustrated):
+        laid, media = spread(laid.turns, laid.media, "npukit")
     assert isinstance(laid, list)  # sft has no pairs
     try:
         tools, messages = as_messages(laid[:-1])
     except BadTurns as error:
         raise BadRow(str(error)) from error
-    return Question(messages, reference=laid[-1]["content"] if is_answered else None, tools=tools, images=images)
+    return Question(messages, reference=laid[-1]["content"] if is_answered else None, tools=tools, media=tuple(media))
 
 
 def _with_answer(row: dict[str, Any]) -> tuple[dict[str, Any], bool]:

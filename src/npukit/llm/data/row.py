@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from npukit.llm.chat.render import Turn
 from npukit.llm.config.options import Format
+from npukit.llm.medium import Medium
 
 Conversation = list[Turn]
 
@@ -80,14 +81,14 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Illustrated:
-    """A conversation with images: each <image> in its turns stands for the next of them."""
+    """A conversation with media: each <image> in its turns stands for the next image, each <video> for a video."""
 
     turns: Conversation
-    images: tuple[Any, ...]  # paths, data URIs, bytes
+    media: tuple[Medium, ...]
 
     def encode(self, encoder: Any) -> Any:
-        """Its tokens with those of the images, or a BadRow."""
-        return encoder.illustrated(self.turns, self.images)
+        """Its tokens with those of the media, or a BadRow."""
+        return encoder.illustrated(self.turns, self.media)
 
 
 class OwnRow(Protocol):

@@ -1,5 +1,20 @@
-"""Qwen2.5-VL: Qwen2-VL whose tower looks at windows of an image in most of its layers."""
+"""Qwen2.5-VL: Qwen2-VL whose tower looks at windows of an image in most of its layers, and which knows seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
 
 from npukit.llm.families import qwen2_vl
+from npukit.llm.families.vision import VideoRule
 
-FAMILY, VISION = qwen2_vl.FAMILY, qwen2_vl.VISION
+
+@dataclass(frozen=True)
+class PacedVideo(VideoRule):
+    """Positions in time grow with the seconds between frames."""
+
+    def interval(self, config: Any, seconds: float) -> float:
+        return float(config.vision_config.tokens_per_second * seconds)
+
+
+FAMILY, VISION = qwen2_vl.FAMILY, replace(qwen2_vl.VISION, video=PacedVideo())

@@ -1,7 +1,7 @@
-"""Qwen2-VL: Qwen2 with images of any shape, whose tokens have positions in time, height and width (M-RoPE)."""
+"""Qwen2-VL: Qwen2 with images of any shape, and videos; their tokens have positions in time, height and width."""
 
 from npukit.llm.families.family import Family, optional_window
-from npukit.llm.families.vision import GridVision
+from npukit.llm.families.vision import GridVision, VideoRule
 
 FAMILY = Family(rotary="halves", fused_rotary=True, window=optional_window)
-VISION = GridVision(marker="<|vision_start|><|image_pad|><|vision_end|>", token="<|image_pad|>")
+VISION = GridVision(marker="<|vision_start|><|image_pad|><|vision_end|>", token="<|image_pad|>", video=VideoRule())

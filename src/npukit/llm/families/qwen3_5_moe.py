@@ -1,5 +1,5 @@
 """Qwen3.5-MoE: Qwen3.5 with experts."""
 
-from npukit.llm.families import qwen2_vl
+from npukit.llm.families import qwen3_vl
 
-VISION = qwen2_vl.VISION
+VISION = qwen3_vl.VISION

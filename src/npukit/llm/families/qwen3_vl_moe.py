@@ -1,7 +1,7 @@
 """Qwen3-VL-MoE: Qwen3-VL with experts."""
 
-from npukit.llm.families import qwen2_vl
+from npukit.llm.families import qwen3_vl
 from npukit.llm.families.family import Family, optional_window
 
 FAMILY = Family(experts=True, rotary="halves", window=optional_window)
-VISION = qwen2_vl.VISION
+VISION = qwen3_vl.VISION

@@ -1,10 +1,10 @@
-"""How families of models see images: how many tokens an image becomes, where they lie, and what computes them."""
+"""How families of models see images and videos: how many tokens one becomes, where they lie, what computes them."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,14 @@ Grid = tuple[int, int, int]  # patches of an image: in time, from top to bottom,
 
 @dataclass(frozen=True)
 class ImageSize:
-    """How many tokens an image takes in a prompt, and the grid of patches that they are made of."""
+    """How many tokens an image or a video takes in a prompt, and the grid of patches that they are made of."""
 
     tokens: int
     grid: Grid = (1, 1, 1)
+    interval: float = 1.0
+    """Of a video: by how much positions in time grow from one step of the grid to the next."""
+    seconds: tuple[float, ...] = ()
+    """When each step of a video is, in families that write it into the prompt."""
 
     @property
     def merged(self) -> Grid:
@@ -31,6 +35,18 @@ class ImageSize:
         """
         merge = math.isqrt(math.prod(self.grid) // self.tokens)
         return self.grid[0], self.grid[1] // merge, self.grid[2] // merge
+
+    def blocks(self) -> Iterator[NDArray[np.int64]]:
+        """Positions [3, tokens] of each stretch of its tokens, counted from 0: of a video whose seconds are written
+        between its steps, one for each.
+        """
+        import numpy as np
+
+        steps, high, wide = self.merged
+        count, steps = (steps, 1) if self.seconds else (1, steps)
+        block = np.indices((steps, high, wide)).reshape(3, -1)
+        block[0] = (block[0] * self.interval).astype(np.int64)
+        yield from [block] * count
 
 
 @dataclass(frozen=True)
@@ -68,6 +84,63 @@ def _side(size: Any) -> int:
 
 
 @dataclass(frozen=True)
+class VideoLimits:
+    """How many frames of a video are taken, and the pixels between which they are resized."""
+
+    fps: float
+    min_frames: int
+    max_frames: int
+    min_pixels: int
+    max_pixels: int
+
+
+@dataclass(frozen=True)
+class VideoRule:
+    """How Qwen2-VL sees videos: two frames make a patch, and its limits are those of a frame."""
+
+    marker: str = "<|vision_start|><|video_pad|><|vision_end|>"
+    """What stands for a video in a prompt."""
+    token: str = "<|video_pad|>"
+    """The token that is repeated for every feature of the video."""
+    min_tokens: int = 128
+    """Of a frame, where neither the checkpoint nor the user says otherwise."""
+    max_tokens: int = 768
+
+    def frames(self, total: int, fps: float, limits: VideoLimits) -> list[int]:
+        """Which of a file's frames are taken, as the model's own processor chooses them.
+
+        >>> VideoRule().frames(total=100, fps=25, limits=VideoLimits(2, 4, 768, 1, 10**6))
+        [0, 12, 25, 37, 50, 62, 75, 87]
+        """
+        most = min(limits.max_frames, total) // 2 * 2
+        count = max(1, int(min(max(total / fps * limits.fps, limits.min_frames), most)) // 2 * 2)
+        return [number * total // count for number in range(count)]
+
+    def resized(self, frames: int, height: int, width: int, factor: int, limits: VideoLimits) -> tuple[int, int]:
+        """The size that each frame is given; all of them together have at most the pixels of a long context."""
+        most = min(limits.max_pixels, int(LONGEST_VIDEO * factor**2) * 2 // frames)
+        return smart_resize(height, width, factor, limits.min_pixels, max(most, int(limits.min_pixels * 1.05)))
+
+    def interval(self, config: Any, seconds: float) -> float:
+        """By how much positions in time grow from one step of two frames to the next, after so many seconds.
+
+        `config` is that of the model, as transformers has it.
+        """
+        return 1.0
+
+    def seconds(self, times: Sequence[float]) -> tuple[float, ...]:
+        """When each step of two frames is, if that is written into the prompt, by the times of all frames."""
+        return ()
+
+    def text(self, size: ImageSize) -> str:
+        """What the tokenizer is given in the place of `marker`."""
+        return self.marker.replace(self.token, self.token * size.tokens)
+
+
+LONGEST_VIDEO = 128_000 * 0.9  # tokens, as qwen_vl_utils has them
+
+
+@dataclass(frozen=True)
 class Vision:
     """What is common: a tower and a projector turn an image into features, which replace the embeddings of a token."""
 
@@ -83,6 +156,8 @@ class Vision:
     """Modules that `freeze_projector` means; they may lie inside the tower."""
     language_model: tuple[str, ...] = ("model.language_model", "lm_head")
     """Modules that `freeze_language_model` means."""
+    video: VideoRule | None = None
+    """How it sees videos, if it does."""
 
     def part_of(self, name: str) -> str | None:
         """Which part of the model a module or parameter belongs to: vision_tower, projector or language_model.
@@ -139,10 +214,8 @@ class Vision:
         """Let the processor resize images into these limits; False where it has sizes of its own."""
         return False
 
-    def positions(
-        self, ids: NDArray[np.int64], sizes: Iterator[ImageSize], image_token: int
-    ) -> NDArray[np.int64] | None:
-        """Positions [3, tokens] of a row with these images; None where they are those of plain text."""
+    def positions(self, is_image: NDArray[np.bool_], sizes: Iterable[ImageSize]) -> NDArray[np.int64] | None:
+        """Positions [3, tokens] of a row with these images and videos; None where they are those of plain text."""
         return None
 
     def tower_inputs(self, config: Any, grids: Sequence[Grid]) -> dict[str, Any]:
@@ -197,22 +270,22 @@ class GridVision(Vision):
         processor.size = {**{name: processor.size[name] for name in given}, **chosen}
         return True
 
-    def positions(self, ids: NDArray[np.int64], sizes: Iterator[ImageSize], image_token: int) -> NDArray[np.int64]:
-        """Text goes on after the highest position of an image, as in the models' own code."""
+    def positions(self, is_image: NDArray[np.bool_], sizes: Iterable[ImageSize]) -> NDArray[np.int64]:
+        """Text goes on after the highest position of an image or video, in time as well, as in the models' own code."""
         import numpy as np
 
-        places = np.empty((3, len(ids)), dtype=np.int64)
-        is_image = ids == image_token
+        places = np.empty((3, len(is_image)), dtype=np.int64)
+        blocks = (block for size in sizes for block in size.blocks())
         done = after = 0
         while is_image[done:].any():
             begin = done + int(is_image[done:].argmax())
             places[:, done:begin] = after + np.arange(begin - done)
             after += begin - done
-            block = np.indices(next(sizes).merged).reshape(3, -1)
+            block = next(blocks)
             done = begin + block.shape[1]
             places[:, begin:done] = after + block
             after += int(block.max()) + 1
-        places[:, done:] = after + np.arange(len(ids) - done)
+        places[:, done:] = after + np.arange(len(is_image) - done)
         return places
 
     def tower_inputs(self, config: Any, grids: Sequence[Grid]) -> dict[str, Any]:
@@ -265,8 +338,11 @@ class TileVision(Vision):
         return ImageSize(self.tiles(processor, width, height, call) * self.tile_tokens(config))
 
 
-def smart_resize(height: int, width: int, factor: int, min_pixels: float, max_pixels: float) -> tuple[int, int]:
-    """The nearest size with sides that `factor` divides and with so many pixels, as Qwen's processors choose it.
+def smart_resize(
+    height: int, width: int, factor: int, min_pixels: float, max_pixels: float, frames: int = 1
+) -> tuple[int, int]:
+    """The nearest size with sides that `factor` divides and with so many pixels, as Qwen's processors choose it; of
+    several frames, all of them together.
 
     >>> smart_resize(480, 640, 28, 3136, 1003520)
     (476, 644)
@@ -274,10 +350,11 @@ def smart_resize(height: int, width: int, factor: int, min_pixels: float, max_pi
     if max(height, width) > 200 * min(height, width):
         raise ValueError("is more than 200 times as long as it is wide")
     high, wide = (round(side / factor) * factor for side in (height, width))
-    if high * wide > max_pixels:
-        ratio = math.sqrt(height * width / max_pixels)
+    counted = frames if frames == 1 else round(frames / 2) * 2
+    if counted * high * wide > max_pixels:
+        ratio = math.sqrt(frames * height * width / max_pixels)
         high, wide = (max(factor, math.floor(side / ratio / factor) * factor) for side in (height, width))
-    elif high * wide < min_pixels:
-        ratio = math.sqrt(min_pixels / (height * width))
+    elif counted * high * wide < min_pixels:
+        ratio = math.sqrt(min_pixels / (frames * height * width))
         high, wide = (math.ceil(side * ratio / factor) * factor for side in (height, width))
     return high, wide

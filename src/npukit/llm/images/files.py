@@ -34,8 +34,10 @@ class BadImage(Exception):
     """Why an image cannot be used, in words that follow the name of its file."""
 
 
-def locate(source: Any, folder: Path, media_dir: Path | None = None, beside: Sequence[Path] = ()) -> Path:
-    """The file of an image as a row names it; raises BadImage.
+def locate(
+    source: Any, folder: Path, media_dir: Path | None = None, beside: Sequence[Path] = (), folders: bool = False
+) -> Path:
+    """The file of an image or a video as a row names it; with `folders` it may be one, of frames. Raises BadImage.
 
     A relative path is looked up in `media_dir`, which it may not leave; without one in `folder`, here, and in the
     folders `beside`, of which only one may have it. Bytes, data URIs and the {bytes, path} of Parquet files are kept as
@@ -49,14 +51,17 @@ def locate(source: Any, folder: Path, media_dir: Path | None = None, beside: Seq
     if isinstance(source, (bytes, bytearray)):
         return _kept(bytes(source))
     if not isinstance(source, str) or not source:
-        raise BadImage("an image is neither a path nor a data URI nor bytes")
+        raise BadImage("it is neither a path nor a data URI nor bytes")
     if match := DATA.match(source):
         return _kept(decoded(source[match.end() :]))
     if len(source) > LONGEST_PATH:
         return _kept(decoded(source))  # ms-swift takes base64 without a head
     if re.match(r"[a-zA-Z][\w+.-]+://", source):
         raise BadImage(f"{shortened(source)} is an address, and nothing is fetched: download it, and name the file")
-    return _on_disk(source, folder, media_dir, beside)
+    place = _on_disk(source, folder, media_dir, beside)
+    if not place.is_file() and not (folders and place.is_dir()):
+        raise BadImage(f"{shortened(source)} is not a file")
+    return place
 
 
 def _on_disk(source: str, folder: Path, media_dir: Path | None, beside: Sequence[Path]) -> Path:
@@ -72,8 +77,6 @@ def _on_disk(source: str, folder: Path, media_dir: Path | None, beside: Sequence
     root = hub_root(folder) if Path(source).is_absolute() or not media_dir else media_dir
     if root is not None and not place.resolve().is_relative_to(root.resolve()):
         raise BadImage(f"{shortened(source)} lies outside {root}: copy it there")
-    if not place.is_file():
-        raise BadImage(f"{shortened(source)} is not a file")
     return place
 
 

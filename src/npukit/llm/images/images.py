@@ -1,9 +1,11 @@
-"""The images of rows and requests for a model: measured by their headers when text is tokenised, read when needed."""
+"""The images and videos of rows and requests for a model: measured by their headers when text is tokenised, read when
+needed.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,9 @@ from npukit.llm.config.options import DataOptions
 from npukit.llm.families.vision import Grid, ImageSize, Vision
 from npukit.llm.images.files import BadImage, locate, read_image, read_size
 from npukit.llm.images.resize import resized, resizes
+from npukit.llm.images.sampling import Sampled, Sampling
+from npukit.llm.images.video import MAX_SECONDS, Source, frame_files, is_frame, read_frames, read_header
+from npukit.llm.medium import Kind, Medium
 
 Inputs = dict[str, Any]
 BLANK = 56  # the side of the image that a batch without one is given
@@ -23,62 +28,79 @@ BLANK = 56  # the side of the image that a batch without one is given
 
 @dataclass(frozen=True)
 class RowImage:
-    """An image of a row: its file, what it becomes, and the row that names it."""
+    """An image or a video of a row: its file, or those of its frames, what it becomes, and the row that names it."""
 
-    file: str
+    files: tuple[str, ...]
     size: ImageSize
     place: str = ""
+    kind: Kind = "image"
 
     @property
-    def source(self) -> Path:
+    def source(self) -> Any:
         """Where its content is."""
-        return Path(self.file)
+        paths = [Path(file) for file in self.files]
+        return paths[0] if len(paths) == 1 and not (self.kind == "video" and is_frame(paths[0])) else paths
 
     @property
     def name(self) -> str:
         """What it is called in a sentence."""
-        return self.file
+        return self.files[0] if len(self.files) == 1 else f"{self.files[0]} and {len(self.files) - 1} other frames"
 
     def stored(self) -> list[Any]:
         """As it is kept beside a row's tokens."""
-        return [self.file, self.size.tokens, self.size.grid, self.place]
+        return [self.files, asdict(self.size), self.place, self.kind]
 
     @classmethod
-    def restored(cls, file: str, tokens: int, grid: Sequence[int], place: str) -> RowImage:
-        first, second, third = grid
-        return cls(file, ImageSize(tokens, (first, second, third)), place)
+    def restored(cls, files: Sequence[str], size: Mapping[str, Any], place: str, kind: Kind) -> RowImage:
+        first, second, third = size["grid"]
+        whole = ImageSize(size["tokens"], (first, second, third), size["interval"], tuple(size["seconds"]))
+        return cls(tuple(files), whole, place, kind)
 
 
 @dataclass(frozen=True)
 class RequestImage:
-    """An image of a request: its content as it came, and what it becomes."""
+    """An image or a video of a request: its content as it came, and what it becomes."""
 
-    source: bytes = field(repr=False)
+    source: Any = field(repr=False)  # bytes, or those of each frame
     size: ImageSize
     name: str
     place: str = ""
+    kind: Kind = "image"
 
     @property
     def digest(self) -> bytes:
         """The same for the same content in the same size only."""
-        return hashlib.sha256(repr(self.size).encode() + self.source).digest()
+        digest = hashlib.sha256(repr(self.size).encode())
+        for content in [self.source] if isinstance(self.source, bytes) else self.source:
+            digest.update(hashlib.sha256(content).digest())
+        return digest.digest()
 
 
 class Images:
-    """How a model is given images: its family's way, its image processor, and the options.
+    """How a model is given images and videos: its family's way, its image processor, the settings of its video
+    processor, and the options.
 
     >>> images = Images(vision, processor, shape, data)
-    >>> images.measure("cat.png").size.tokens
+    >>> images.measure(Medium("image", "cat.png")).size.tokens
     391
     """
 
-    def __init__(self, vision: Vision, processor: Any, shape: Any, data: DataOptions, blanks: bool = False) -> None:
+    def __init__(
+        self,
+        vision: Vision,
+        processor: Any,
+        shape: Any,
+        data: DataOptions,
+        video_settings: Mapping[str, Any] | None = None,
+        blanks: bool = False,
+    ) -> None:
         self.vision, self.processor = vision, processor
-        self.token_id = int(shape.image_token_id)
-        self._shape, self._data = shape, data
+        self._shape, self._data, self._video_settings = shape, data, video_settings or {}
+        self._sampling = Sampling(vision, processor, shape, data, self._video_settings) if vision.video else None
         self._turns = data.tokens == "npukit"  # LLaMA-Factory and ms-swift show images as they lie in the file
         self._call = vision.call(data.tokens)
         self._blanks = blanks
+        self.max_video_seconds = MAX_SECONDS
         validation = data.validation if isinstance(data.validation, tuple) else ()
         rows = dict.fromkeys(Path(each.path).expanduser() for each in (*data.train, *validation))
         self._beside = tuple(dict.fromkeys(each.parent if each.is_file() else each for each in rows if each.exists()))
@@ -95,37 +117,88 @@ class Images:
     def with_blanks(self) -> Images:
         """The same, but a batch without images has a blank one: a tower that is trained or sharded runs on all ranks
         or on none."""
-        return Images(self.vision, self.processor, self._shape, self._data, blanks=True)
+        return Images(self.vision, self.processor, self._shape, self._data, self._video_settings, blanks=True)
 
     @property
-    def marker(self) -> str:
-        """What stands for an image in a prompt."""
-        return self.vision.markers.get(self._data.tokens, self.vision.marker)
+    def markers(self) -> dict[Kind, str]:
+        """What stands for an image or a video in a prompt."""
+        markers: dict[Kind, str] = {"image": self.vision.markers.get(self._data.tokens, self.vision.marker)}
+        return markers | ({"video": self.vision.video.marker} if self.vision.video else {})
+
+    def written(self, image: RowImage | RequestImage) -> tuple[str, str]:
+        """What of its marker is replaced, and by which text."""
+        if image.kind == "video":
+            assert self.vision.video
+            return self.vision.video.marker, self.vision.video.text(image.size)
+        return self.vision.token, self.vision.text(image.size)
+
+    def text(self, image: RowImage | RequestImage) -> str:
+        """The whole text of an image or a video, marker and tokens."""
+        return self.markers[image.kind].replace(*self.written(image))
+
+    def is_image(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which tokens are those of images and videos."""
+        found: NDArray[np.bool_] = ids == self._shape.image_token_id
+        return found | (ids == self._shape.video_token_id) if self.vision.video else found
+
+    @property
+    def tokens(self) -> str:
+        """The tokens that text must not have, in a sentence."""
+        return f"{self.vision.token} or {self.vision.video.token}" if self.vision.video else self.vision.token
 
     def depends_on(self) -> Any:
-        """What the number of an image's tokens depends on."""
+        """What the number of tokens of an image or a video depends on."""
         processor = {name: str(value) for name, value in sorted(self.processor.to_dict().items())}
-        names = ("media_dir", "image_min_pixels", "image_max_pixels", "tokens")
-        return [asdict(self.vision), processor, self._data.model_dump(mode="json", include=set(names))]
+        names = {name for name in type(self._data).model_fields if name.startswith(("image_", "video_"))}
+        options = self._data.model_dump(mode="json", include={"media_dir", "tokens", *names})
+        return [asdict(self.vision), processor, options, {**self._video_settings}]
 
-    def measure(self, source: Any) -> RowImage:
-        """An image of a row by its header; raises BadImage."""
-        file = locate(source, self._data.folder, self._data.media_dir, self._beside)
-        return RowImage(str(file.absolute()), self._size(read_size(file, self._turns), str(file)))
+    def measure(self, medium: Medium) -> RowImage:
+        """An image or a video of a row by its header; raises BadImage."""
+        if medium.kind == "image":
+            file = self._located(medium.source)
+            return RowImage((str(file.absolute()),), self._size(read_size(file, self._turns), str(file)))
+        files = self._video_files(medium)
+        names = tuple(str(file.absolute()) for file in files)
+        row = RowImage(names, ImageSize(0), kind="video")
+        return RowImage(names, self._video(row.source, row.name).size, kind="video")
 
-    def measure_content(self, content: bytes, name: str) -> RequestImage:
-        """An image of a request by its header; raises BadImage with `name`."""
-        return RequestImage(content, self._size(read_size(content, self._turns, name), name), name)
+    def _located(self, source: Any) -> Path:
+        return locate(source, self._data.folder, self._data.media_dir, self._beside)
 
-    def positions(self, ids: NDArray[np.int64], images: Iterable[RequestImage]) -> NDArray[np.int64] | None:
+    def _video_files(self, medium: Medium) -> list[Path]:
+        """The file of a video, or those of its frames."""
+        if medium.kind == "audio" or not self.vision.video:
+            raise BadImage(f"{self._shape.model_type} takes no {medium.kind}")
+        if isinstance(medium.source, (list, tuple)):
+            return [self._located(frame) for frame in medium.source]
+        place = locate(medium.source, self._data.folder, self._data.media_dir, self._beside, folders=True)
+        return frame_files(place) if place.is_dir() else [place]
+
+    def measure_content(self, kind: Kind, content: Any, name: str) -> RequestImage:
+        """An image or a video of a request by its header; raises BadImage with `name`."""
+        if kind == "image":
+            return RequestImage(content, self._size(read_size(content, self._turns, name), name), name)
+        if kind == "audio" or not self.vision.video:
+            raise BadImage(f"{self._shape.model_type} takes no {kind}")
+        return RequestImage(content, self._video(content, name).size, name, kind=kind)
+
+    def positions(self, ids: NDArray[np.int64], images: Iterable[RequestImage | RowImage]) -> NDArray[np.int64] | None:
         """Positions [3, tokens] of a prompt with these images; None where they are those of plain text."""
-        return self.vision.positions(ids, (each.size for each in images), self.token_id)
+        return self.vision.positions(self.is_image(ids), (each.size for each in images))
 
     def _size(self, size: tuple[int, int], name: str) -> ImageSize:
         try:
             for each in resizes(size, self._data, self.vision, self.processor):
                 size = each
             return self.vision.size(self.processor, self._shape, *size, self._call)
+        except ValueError as error:
+            raise BadImage(f"{name} {error}") from None
+
+    def _video(self, source: Source, name: str) -> Sampled:
+        assert self._sampling
+        try:
+            return self._sampling(read_header(source, name, self.max_video_seconds))
         except ValueError as error:
             raise BadImage(f"{name} {error}") from None
 
@@ -137,31 +210,53 @@ class Images:
         """
         images = [image for _, some in rows for image in some]
         found: Inputs = {}
-        places = [self.vision.positions(ids[row], (each.size for each in some), self.token_id) for row, some in rows]
+        places = [self.positions(ids[row], some) for row, some in rows]
         if places and places[0] is not None:
             found["position_ids"] = np.concatenate([each for each in places if each is not None], axis=1)
         if images or self._blanks:
             pixels, grids = self.pixels(images) if images else self._blank()
             found["pixel_values"] = pixels
-            found["image_at"] = np.flatnonzero(ids == self.token_id) if images else np.zeros(0, np.int64)
+            found["image_at"] = np.flatnonzero(self.is_image(ids)) if images else np.zeros(0, np.int64)
             found["tower"] = self.vision.tower_inputs(self._shape, grids)
         return found
 
     def pixels(self, images: Iterable[RowImage]) -> tuple[Any, list[Grid]]:
-        """The pixels of images as the processor makes them, and the grids of their patches."""
+        """The pixels of images and videos as the processor makes them, and the grids of their patches."""
         images = list(images)
         return np.concatenate([self.read(image) for image in images]), [image.size.grid for image in images]
 
     def read(self, image: RowImage | RequestImage) -> Any:
-        """The pixels of an image as the processor makes them; raises NpukitError where it cannot be decoded."""
+        """The pixels of an image or a video as the processor makes them; raises NpukitError where it cannot be
+        decoded.
+        """
         try:
+            if image.kind == "video":
+                return self._read_video(image)
             read = read_image(image.source, self._turns, image.name)
+            changed = self._size(read.size, image.name) != image.size
         except (BadImage, FileNotFoundError) as error:
-            where = f"{image.place} names an image that cannot be used: " if image.place else ""
+            where = f"{image.place} names {image.kind} that cannot be used: " if image.place else ""
             raise NpukitError(f"{where}{error}.") from None
-        if self._size(read.size, image.name) != image.size:
-            raise NpukitError(f"{image.name} has another size than when {image.place or 'its row'} was tokenised.")
+        if changed:
+            raise _changed(image)
         return self._processed(read)
+
+    def _read_video(self, video: RowImage | RequestImage) -> NDArray[np.float32]:
+        """Two frames make a patch: the first half of what the processor makes of one, the second of the other."""
+        sampled = self._video(video.source, video.name)
+        if sampled.size != video.size:
+            raise _changed(video)
+        steps: list[Any] = []
+        for number, frame in enumerate(read_frames(video.source, sampled.frames, video.name)):
+            for size in sampled.sizes:
+                frame = frame if frame.size == size else frame.resize(size)
+            made = self.processor(images=[frame], return_tensors="np", do_resize=False)["pixel_values"]
+            made = np.array(made, dtype=np.float32).reshape(len(made), -1, 2, self.processor.patch_size**2)
+            if number % 2:
+                steps[-1][:, :, 1] = made[:, :, 1]
+            else:  # the last of an odd number is there twice
+                steps.append(made)
+        return np.concatenate(steps).reshape(sum(map(len, steps)), -1)
 
     def _processed(self, image: Any) -> Any:
         ready = resized(image, self._data, self.vision, self.processor)
@@ -172,3 +267,7 @@ class Images:
 
         blank = Image.new("RGB", (BLANK, BLANK), "white")
         return self._processed(blank), [self._size(blank.size, "a blank image").grid]
+
+
+def _changed(image: RowImage | RequestImage) -> NpukitError:
+    return NpukitError(f"{image.name} has another size than when {image.place or 'its row'} was tokenised.")

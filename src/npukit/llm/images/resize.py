@@ -25,13 +25,15 @@ def resizes(size: Size, data: DataOptions, vision: Vision, processor: Any) -> It
     [(886, 665)]
     """
     if data.tokens == "llama_factory":
-        yield from _llama_factory(size, data, isinstance(vision, GridVision))
+        least, most = data.image_min_pixels or LLAMA_FACTORY[0], data.image_max_pixels or LLAMA_FACTORY[1]
+        yield from as_llama_factory(size, (least, most), isinstance(vision, GridVision))
     elif data.tokens == "ms_swift" and isinstance(vision, GridVision) and vision.uses_qwen_vl_utils:
-        yield _as_qwen_vl_utils(size, data, processor)
+        yield as_qwen_vl_utils(size, data, processor)
 
 
-def _llama_factory(size: Size, data: DataOptions, is_grid: bool) -> Iterator[Size]:
-    least, most = data.image_min_pixels or LLAMA_FACTORY[0], data.image_max_pixels or LLAMA_FACTORY[1]
+def as_llama_factory(size: Size, limits: tuple[int, int], is_grid: bool) -> Iterator[Size]:
+    """Into its limits, and for Qwen-VL into its proportions."""
+    least, most = limits
     if size[0] * size[1] > most:
         size = _scaled(size, most)
         yield size
@@ -54,7 +56,8 @@ def _scaled(size: Size, pixels: int) -> Size:
     return int(size[0] * factor), int(size[1] * factor)
 
 
-def _as_qwen_vl_utils(size: Size, data: DataOptions, processor: Any) -> Size:
+def as_qwen_vl_utils(size: Size, data: DataOptions, processor: Any) -> Size:
+    """The size that ms-swift gives an image of Qwen-VL."""
     factor = processor.patch_size * processor.merge_size
     least, most = (tokens * factor**2 for tokens in MS_SWIFT)
     height, width = smart_resize(

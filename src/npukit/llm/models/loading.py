@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -163,7 +164,21 @@ def load_images(options: ModelOptions, place: str, shape: Any, data: DataOptions
         processor = AutoImageProcessor.from_pretrained(
             place, revision=options.revision, trust_remote_code=options.trust_remote_code
         )
-    return Images(vision, processor, shape, data)
+    return Images(vision, processor, shape, data, _video_settings(Path(place), data.tokens))
+
+
+def _video_settings(folder: Path, tokens: str) -> dict[str, Any]:
+    """What a checkpoint says of videos; LLaMA-Factory goes by what it says of images where it says nothing."""
+    names = ("video_preprocessor_config.json", "processor_config.json")
+    for name in (*names, "preprocessor_config.json") if tokens == "llama_factory" else names:
+        try:
+            settings = json.loads((folder / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        settings = settings.get("video_processor") if name == "processor_config.json" else settings
+        if isinstance(settings, dict):
+            return settings
+    return {}
 
 
 @contextmanager

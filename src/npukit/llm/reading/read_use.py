@@ -185,7 +185,7 @@ def _completed(use: Use, verb: Verb, notes: list[str]) -> Use:
         chat = chat.model_copy(update={"tokenizer": str(folder)})
     if record and chat.from_run:
         update: dict[str, Any] = {"system": chat.system if chat.system is not None else record.system}
-        for limit in ("image_min_pixels", "image_max_pixels"):
+        for limit in (name for name in type(chat).model_fields if name.startswith(("image_", "video_"))):
             update[limit] = getattr(chat, limit) or getattr(record.data, limit, None)
         if chat.template is None:
             update["template"] = _template(record, notes)

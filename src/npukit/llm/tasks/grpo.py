@@ -67,9 +67,9 @@ class GRPO(Task):
         return data.model_copy(update={"packing": False, "last_answer_only": True, "train_on_prompt": False})
 
     def row(self, row: dict[str, Any], layout: Layout) -> Row:
-        row, images = with_tags(row)
-        if images:
-            raise BadRow(f"has images; task {self.name} reads text only")
+        row, media = with_tags(row)
+        if media:
+            raise BadRow(f"has {media[0].kind}s; task {self.name} reads text only")
         question = question_of(row, layout)
         while question and question[-1]["role"] == "assistant":  # the model gives its own
             question = question[:-1]

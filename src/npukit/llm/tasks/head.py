@@ -36,9 +36,9 @@ class Head(Task):
         return data.template is None
 
     def row(self, row: dict[str, Any], layout: Layout) -> Row:
-        row, images = with_tags(row)
-        if images:
-            raise BadRow(f"has images; task {self.name} reads text only")
+        row, media = with_tags(row)
+        if media:
+            raise BadRow(f"has {media[0].kind}s; task {self.name} reads text only")
         if "input_ids" in row:  # ms-swift's cached_dataset
             return self.tokenised(row)
         return self.texts(question_of(row, layout), row, layout)

@@ -177,6 +177,8 @@ def _tokens(encoded: Encoded, tokenizer: Any, images: Images | None = None) -> d
 
     So are those of an image, under the name of its file.
     """
+    import numpy as np
+
     from npukit.llm.data.encode import END, MORE, SEPARATOR
 
     left = list(encoded.images)
@@ -189,11 +191,11 @@ def _tokens(encoded: Encoded, tokenizer: Any, images: Images | None = None) -> d
             continue
         counts = value >= 0
         token = (value % END) % MORE if counts else ~value
-        if images and encoded.images and token == images.token_id:
+        if images and encoded.images and images.is_image(np.array(token)):
             if not rest:
                 image = left.pop(0)
                 rest = image.size.tokens
-                name = f"[{Path(image.file).name}: {rest} tokens]"
+                name = f"[{Path(image.files[0]).name}: {rest} tokens]"
                 pieces.append({"text": name, "counts": counts, "id": token, "tokens": rest})
             rest -= 1
             continue

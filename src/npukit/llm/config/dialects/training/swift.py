@@ -213,6 +213,15 @@ def images(values: Values) -> Translated:
             translated[f"data.image_{name}_pixels"] = int(pixels) // token * token
         elif tokens and tokens.isdigit():
             translated[f"data.image_{name}_pixels"] = int(tokens) * token
+    for name in ("min", "max"):
+        pixels, tokens = (values.environ.get(f"VIDEO_{name.upper()}_{unit}") for unit in ("PIXELS", "TOKEN_NUM"))
+        if pixels and pixels.isdigit():
+            translated[f"data.video_{name}_pixels"] = int(pixels)
+        elif tokens and tokens.isdigit():
+            translated[f"data.video_{name}_pixels"] = int(tokens) * token
+    for name, option in (("FPS", "data.video_fps"), ("FPS_MAX_FRAMES", "data.video_max_frames")):
+        if (value := values.environ.get(name)) and value.replace(".", "", 1).isdigit():
+            translated[option] = float(value) if name == "FPS" else int(value)
     if folder := values.environ.get("ROOT_IMAGE_DIR"):
         translated["data.media_dir"] = folder
     return translated
