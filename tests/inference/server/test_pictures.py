@@ -182,7 +182,7 @@ def test_addresses_of_named_domains_are_read(site: dict[str, list[str]]) -> None
     assert found.read(Medium("image", "http://example.com/cat.png?size=1"))[0] == b"a cat"
     for path, code in {"/large.png": "MiB", "/moved.png": "302", "/none.png": "404"}.items():
         with pytest.raises(BadImage, match=code):
-            found.read(f"http://example.com{path}")
+            found.read(Medium("image", f"http://example.com{path}"))
 
 
 @pytest.mark.parametrize(
@@ -226,4 +226,4 @@ def test_addresses_of_this_network_are_not_read(address: str, site: dict[str, li
 )
 def test_other_addresses_are_not_read(address: str, site: dict[str, list[str]]) -> None:
     with pytest.raises(BadImage):
-        media.Media(1, 4000, ["example.com"]).read(address)
+        media.Media(1, 4000, ["example.com"]).read(Medium("image", address))
