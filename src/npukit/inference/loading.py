@@ -57,8 +57,8 @@ class Loaded:
         fetch: Fetch = from_disk(Path()),  # noqa: B008 - it keeps nothing
     ) -> tuple[Prompt, Request]:
         """A conversation with its pictures as text, and as a request of the engine; `fetch` reads pictures."""
-        messages, named = split_media(messages)
-        pictures = Pictures(self.images, named, fetch) if named else None
+        messages, sources = split_media(messages)
+        pictures = Pictures(self.images, sources, fetch) if sources else None
         prompt = self.chat.prompt(
             messages, tools=tools, template_kwargs=self.template_kwargs, media=pictures.written if pictures else None
         )

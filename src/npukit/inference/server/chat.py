@@ -92,8 +92,8 @@ class ChatCompletion:
         thinking = serving.enable_thinking if asked.enable_thinking is None else asked.enable_thinking
         if thinking is not None:
             variables.setdefault("enable_thinking", thinking)
-        messages, named = split_media(asked.messages)
-        pictures = _pictures(serving, asked, named) if named else None
+        messages, sources = split_media(asked.messages)
+        pictures = _pictures(serving, asked, sources) if sources else None
         prompt = serving.chat.prompt(
             messages,
             tools=[tool.model_dump(exclude_none=True) for tool in offered] or None,

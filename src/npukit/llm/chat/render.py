@@ -43,15 +43,17 @@ class Rendered:
         Rendered(text='<i><i>? Yes', answers=((8, 11),), unmatched=0)
         """
         marks = [mark for mark, _ in written]
-        found = list(re.finditer("|".join(map(re.escape, dict.fromkeys(marks))), self.text))
-        if [mark[0] for mark in found] != marks:
+        places = list(re.finditer("|".join(map(re.escape, dict.fromkeys(marks))), self.text))
+        if [place[0] for place in places] != marks:
             names = " and ".join(dict.fromkeys(marks))
-            raise NotRendered(f"has {len(marks)} images or videos, and {names} {len(found)} times in its rendered text")
+            raise NotRendered(
+                f"has {len(marks)} images or videos, and {names} {len(places)} times in its rendered text"
+            )
         made, done, moved = "", 0, []
-        for mark, (_, text) in zip(found, written, strict=True):
-            made += self.text[done : mark.start()] + text
-            moved.append((mark.start(), len(text) - len(mark[0])))
-            done = mark.end()
+        for place, (_, text) in zip(places, written, strict=True):
+            made += self.text[done : place.start()] + text
+            moved.append((place.start(), len(text) - len(place[0])))
+            done = place.end()
         made += self.text[done:]
 
         def after(place: int) -> int:

@@ -68,8 +68,8 @@ def recognise(row: dict[str, Any]) -> tuple[Format, dict[str, str]] | None:
     recognised = _recognise(row)
     if recognised is None:
         return None
-    named = {column: kind for column, kind in MEDIA.items() if kind in row and column not in row}
-    return recognised[0], {**recognised[1], **named}
+    renamed_media = {column: kind for column, kind in MEDIA.items() if kind in row and column not in row}
+    return recognised[0], {**recognised[1], **renamed_media}
 
 
 def _recognise(row: dict[str, Any]) -> tuple[Format, dict[str, str]] | None:

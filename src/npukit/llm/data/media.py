@@ -87,11 +87,11 @@ def source_of(part: dict[str, Any]) -> Any:
     >>> source_of({"type": "image_url", "image_url": {"url": "cat.png"}})
     'cat.png'
     """
-    found = next((part[name] for name in SOURCES if part.get(name)), None)
-    if isinstance(found, dict) and found.get("data"):
-        kind = found.get("media_type") or f"{PARTS.get(part['type'], 'image')}/{found.get('format', 'png')}"
-        found = f"data:{kind};base64,{found['data']}"
-    return found.get("url", found) if isinstance(found, dict) else found
+    source = next((part[name] for name in SOURCES if part.get(name)), None)
+    if isinstance(source, dict) and source.get("data"):
+        kind = source.get("media_type") or f"{PARTS.get(part['type'], 'image')}/{source.get('format', 'png')}"
+        source = f"data:{kind};base64,{source['data']}"
+    return source.get("url", source) if isinstance(source, dict) else source
 
 
 def spread(turns: Conversation, media: Sequence[Medium], tool: str) -> tuple[Conversation, list[Medium]]:

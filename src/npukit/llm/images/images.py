@@ -138,8 +138,8 @@ class Images:
 
     def is_image(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
         """Which tokens are those of images and videos."""
-        found: NDArray[np.bool_] = ids == self._shape.image_token_id
-        return found | (ids == self._shape.video_token_id) if self.vision.video else found
+        is_image: NDArray[np.bool_] = ids == self._shape.image_token_id
+        return is_image | (ids == self._shape.video_token_id) if self.vision.video else is_image
 
     @property
     def tokens(self) -> str:
@@ -209,16 +209,16 @@ class Images:
         have positions of their own.
         """
         images = [image for _, some in rows for image in some]
-        found: Inputs = {}
+        inputs: Inputs = {}
         places = [self.positions(ids[row], some) for row, some in rows]
         if places and places[0] is not None:
-            found["position_ids"] = np.concatenate([each for each in places if each is not None], axis=1)
+            inputs["position_ids"] = np.concatenate([each for each in places if each is not None], axis=1)
         if images or self._blanks:
             pixels, grids = self.pixels(images) if images else self._blank()
-            found["pixel_values"] = pixels
-            found["image_at"] = np.flatnonzero(self.is_image(ids)) if images else np.zeros(0, np.int64)
-            found["tower"] = self.vision.tower_inputs(self._shape, grids)
-        return found
+            inputs["pixel_values"] = pixels
+            inputs["image_at"] = np.flatnonzero(self.is_image(ids)) if images else np.zeros(0, np.int64)
+            inputs["tower"] = self.vision.tower_inputs(self._shape, grids)
+        return inputs
 
     def pixels(self, images: Iterable[RowImage]) -> tuple[Any, list[Grid]]:
         """The pixels of images and videos as the processor makes them, and the grids of their patches."""
