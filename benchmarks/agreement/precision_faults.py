@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from benchmarks.agreement.planted_faults import cases, family_cases
+from benchmarks.agreement.planted_faults import cases, family_cases, more_cases
 from benchmarks.agreement.planted_faults.faults import Clean, Fault, Patch, WrongKernel
 from benchmarks.agreement.planted_faults.models import make
 from torch import Tensor, nn
@@ -36,6 +36,7 @@ CASES: dict[str, tuple[list[Fault], list[Clean]]] = {
     "held_out": (cases.HELD_OUT, cases.HELD_OUT_CLEAN),
     "families_read": (family_cases.READ, family_cases.READ_CLEAN),
     "families_unread": (family_cases.UNREAD, family_cases.UNREAD_CLEAN),
+    "more_families": (more_cases.FAULTS, more_cases.CLEAN),
 }
 
 
@@ -48,9 +49,10 @@ def record(kind: str, folder: Path, patch: Patch | None = None, below: Any = Non
         if below:
             around.enter_context(below)
         around.enter_context(capture(folder, level=level, steps=[0], fresh=kind == "unet"))  # type: ignore[arg-type]
-        output = run.model(**run.batch)
-        loss = (output if isinstance(output, Tensor) else output.loss) * run.scale
-        loss.backward()
+        for part in range(run.parts):
+            output = run.model(**{name: value.chunk(run.parts)[part] for name, value in run.batch.items()})
+            loss = (output if isinstance(output, Tensor) else output.loss) * (run.scale / run.parts)
+            loss.backward()
         if run.clip:
             nn.utils.clip_grad_norm_(run.model.parameters(), run.clip)
         run.optimizer.step()

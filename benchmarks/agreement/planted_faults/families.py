@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from benchmarks.agreement.planted_faults import more_families
 from benchmarks.agreement.planted_faults.faults import Run
 from torch import Tensor, nn
 from torch.nn import functional
@@ -151,9 +152,11 @@ class ImageCodec(nn.Module):
 _TRANSFORMERS: dict[str, Callable[[Any], Any]] = {
     "qwen3moe": _qwen3_moe, "deepseek": _deepseek_v3, "encodec": Codec, "mamba": _mamba, "mamba2": _mamba2,
     "convnext": _convnext, "bart": _bart, "whisper": _whisper, "gemma2": _gemma2, "swin": _swin,
-    "wav2vec2": _wav2vec2, "deberta": _deberta, "bloom": _bloom, "clip": Clip,
+    "wav2vec2": _wav2vec2, "deberta": _deberta, "bloom": _bloom, "clip": Clip, **more_families.TRANSFORMERS,
 }  # fmt: skip
-_DIFFUSERS: dict[str, Callable[[], Any]] = {"denoiser": Denoiser, "image codec": ImageCodec}
+_DIFFUSERS: dict[str, Callable[[], Any]] = {
+    "denoiser": Denoiser, "image codec": ImageCodec, **more_families.DIFFUSERS,
+}  # fmt: skip
 FAMILIES = {*_TRANSFORMERS, *_DIFFUSERS}
 
 
@@ -176,6 +179,8 @@ def make_family(kind: str) -> Run:
 
 
 def _batch(kind: str) -> dict[str, Tensor]:
+    if kind in {*more_families.TRANSFORMERS, *more_families.DIFFUSERS}:
+        return more_families.batch(kind)
     tokens = torch.randint(3, 96, (2, 10))
     if kind in ("bart", "deberta"):
         mask = torch.ones_like(tokens)

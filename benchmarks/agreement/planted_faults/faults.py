@@ -27,7 +27,7 @@ class Run:
     optimizer: torch.optim.Optimizer
     clip: float | None = 1.0
     scale: float = 1.0  # of the loss
-    around: Any = None  # a context for forward and backward
+    parts: int = 1  # that the batch is split into, with their gradients added up
 
 
 class WrongKernel(TorchDispatchMode):  # type: ignore[no-untyped-call]
