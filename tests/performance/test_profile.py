@@ -37,7 +37,12 @@ def test_a_script_is_recorded_and_judged(tmp_path: Path, steps: str) -> None:
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines()[-1] == "--done"
     assert ran.stderr.count("\n") == 1  # where the profile is, and no word of the libraries below
-    advised = judge(read_profiles([tmp_path / "profile"]))
+    traces = read_profiles([tmp_path / "profile"])
+    updates = [mark for mark in traces[0].marks if mark.name.startswith("Optimizer.step")]
+    assert [
+        (step.start < mark.start, mark.end <= step.end) for step, mark in zip(traces[0].steps, updates, strict=True)
+    ] == [(True, True)] * 3
+    advised = judge(traces)
     assert advised.ranks[0].steps == 3
     assert advised.advice[0].finding.code == "NPK804"
 

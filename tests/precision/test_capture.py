@@ -42,6 +42,7 @@ def test_figures_of_odd_tensors() -> None:
     found = statistics_of(torch.tensor([1.0, float("nan"), float("inf"), -float("inf")]))
     assert (found.nan, found.inf) == (1, 2)
     assert statistics_of(torch.tensor(2**62 + 1)).maximum == 2**62 + 1
+    assert statistics_of(torch.arange(8)[3:4].as_strided((1,), (4,), 3)).hash == statistics_of(torch.tensor([3])).hash
     assert statistics_of(torch.tensor(1 + 1j)).norm == pytest.approx(2**0.5)
 
 

@@ -86,17 +86,16 @@ def _group(call: Call) -> Hashable:
     return call.kind, call.phase, call.path
 
 
-def _match(left: Sequence[Call], right: Sequence[Call], mine: list[int], other: list[int]) -> Iterator[tuple[int, int]]:
-    """Pair the calls of one module: alike in operator and shapes; between those, alike in kind and result."""
+def _match(
+    left: Sequence[Call], right: Sequence[Call], mine: Sequence[int], other: Sequence[int], level: int = 0
+) -> Iterator[tuple[int, int]]:
+    """Pair the calls of one module: those that are alike in all, and between them those that are alike in less."""
+    if level == len(_LEVELS) or not mine or not other:
+        return
     i = j = 0
-    exact = [[_exact(calls[place]) for place in places] for calls, places in ((left, mine), (right, other))]
-    for i_end, j_end in [*_equal(*exact), (len(mine), len(other))]:
-        if i < i_end and j < j_end:
-            rest = [
-                [_alike(calls[place]) for place in places]
-                for calls, places in ((left, mine[i:i_end]), (right, other[j:j_end]))
-            ]
-            yield from ((mine[i + a], other[j + b]) for a, b in _equal(*rest))
+    tokens = [[_LEVELS[level](calls[place]) for place in places] for calls, places in ((left, mine), (right, other))]
+    for i_end, j_end in [*_equal(*tokens), (len(mine), len(other))]:
+        yield from _match(left, right, mine[i:i_end], other[j:j_end], level + 1)
         if i_end < len(mine):
             yield mine[i_end], other[j_end]
         i, j = i_end + 1, j_end + 1
@@ -119,7 +118,7 @@ def inputs_like(left: Call, right: Call) -> Call:
     return replace(right, inputs=inputs)
 
 
-def _exact(call: Call) -> Hashable:
+def _exact(call: Call) -> tuple[Hashable, ...]:
     return (
         call.op if call.kind == "op" else "",
         _shapes(call),
@@ -127,11 +126,19 @@ def _exact(call: Call) -> Hashable:
     )
 
 
+def _given(call: Call) -> Hashable:
+    """The same operator on the same shapes: an argument, such as the k of `topk`, may give its result another one."""
+    return _exact(call)[::2]
+
+
 def _alike(call: Call) -> Hashable:
     name = call.op.rstrip("_")
     # Sorted, because the other run may have the dimensions in another order.
     shapes = tuple(tuple(sorted(shape)) for shape in _shapes(call)[:1])
     return _FAMILIES.get(name, name) if call.kind == "op" else "", shapes
+
+
+_LEVELS = (_exact, _given, _alike)
 
 
 def _shapes(call: Call) -> tuple[tuple[int, ...], ...]:

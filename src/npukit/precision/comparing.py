@@ -120,6 +120,7 @@ class _Walk:
         self._types: Counter[tuple[str, ...]] = Counter()  # of forward results, where they are not the same
         self._results = 0  # of forward calls, in floating point
         self._optimizers: list[str] = []  # settings that are not the same, in words
+        self._partners: dict[str, str] = {}  # rows of both runs, left to right
 
     def row(self, left: Call | None, right: Call | None) -> Row:
         """Judge a pair."""
@@ -178,7 +179,8 @@ class _Walk:
             self._draws = side, call
 
     def _pair(self, row: Row, left: Call, right: Call) -> Row:
-        right = inputs_like(left, right)
+        self._partners[left.name] = right.name
+        left, right = self._made_alike(left, right), inputs_like(left, right)
         judged = judge(
             left, right, self._largest_gradient, self._is_noise, self._exact, self._gradients_differ,
             self._origins.is_unused,
@@ -211,6 +213,24 @@ class _Walk:
                 self._divergences[place] = divergence
                 return divergence.row if divergence.row.left == row.left else row
         return row
+
+    def _made_alike(self, left: Call, right: Call) -> Call:
+        """The left call, without gradients that a module passes on but other calls have made in the right run.
+
+        A tensor that two modules read gets the sum of their gradients; where one of them reads a copy, as of another
+        layout, its own alone.
+        """
+        if left.kind != "module" or left.phase != "backward" or self._exact:
+            return left
+        outputs = {
+            place: value
+            for place, value in left.outputs.items()
+            if place not in right.outputs
+            or not value.maker
+            or not right.outputs[place].maker
+            or self._partners.get(value.maker) == right.outputs[place].maker
+        }
+        return dataclasses.replace(left, outputs=outputs)
 
     def _place(self, left: Call, right: Call, judged: Judged) -> _Place:
         """The module, and its forward or backward, that a difference belongs to."""

@@ -19,6 +19,7 @@ NEEDS = {
     "memory": "profile_memory=True",
     "sizes": "profiler_level=Level1 with several ranks: communication.json or the .db",
     "ranks": "the profiles of several ranks: name them all, or their folder",
+    "card": "a profile of a real card: on a simulated NPU kernels take the CPU's time",
     "pipes": "profiler_level=Level1 with aic_metrics=PipeUtilization",
     "gc": "gc_detect_threshold=1 in torch_npu's _ExperimentalConfig, or `npukit profile`",
     "script": "`npukit profile`, which notes the lines of the script",
@@ -119,6 +120,9 @@ class Rule:
         for need in self.needs:
             if need == "ranks":
                 if len(ranks) < 2 and (ranks[0].trace.world or 1) > 1:
+                    return NEEDS[need]
+            elif need == "card":
+                if all(rank.trace.simulated for rank in ranks):
                     return NEEDS[need]
             elif applicable and not any(need in rank.trace.has for rank in applicable):
                 return NEEDS[need]

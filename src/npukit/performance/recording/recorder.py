@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gc
 import io
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,20 +37,43 @@ class ProfileRecorder:
         self._optimizer: int | None = None
         self._backwards = 0
         self._profiler: Any = None
-        self._hook: Any = None
+        self._stepping = False  # within an optimizer's step
         self._finished = False
         self._insight: Insight | None = None
 
     def install(self) -> None:
-        from torch.optim.optimizer import register_optimizer_step_post_hook
+        from torch.optim import Optimizer
 
-        self._hook = register_optimizer_step_post_hook(lambda optimizer, *_: self._after_step(optimizer))
+        # Not by a hook of torch's: they run inside of the mark `Optimizer.step`, which would then reach into the next
+        # step, and torch_npu assigns no kernel of a step that begins within a mark to its operator.
+        marked: Any = Optimizer.profile_hook_step
+        Optimizer.profile_hook_step = staticmethod(lambda step: self._counted(marked(step)))  # type: ignore[method-assign]
+        for kind in _subclasses(Optimizer):
+            if getattr(kind.__dict__.get("step"), "hooked", False):
+                kind.step = self._counted(kind.step)  # type: ignore[method-assign]
         self._count_backwards()
         atexit.register(self.close)
         if self.settings.first <= 1:
             self._start()
             if self.settings.first == 0:
                 self._profiler.step()  # the warm-up ends before it has begun
+
+    def _counted(self, step: Any) -> Any:
+        """An optimizer's `step`, after which a step of training is over."""
+
+        @functools.wraps(step)
+        def counted(optimizer: Any, *arguments: Any, **keywords: Any) -> Any:
+            if self._stepping or self._finished:  # a subclass may call its parent's
+                return step(optimizer, *arguments, **keywords)
+            self._stepping = True
+            try:
+                result = step(optimizer, *arguments, **keywords)
+            finally:
+                self._stepping = False
+            self._after_step(optimizer)
+            return result
+
+        return counted
 
     def _count_backwards(self) -> None:
         """Take backward passes for steps where no optimizer of torch's makes one for long."""
@@ -101,7 +125,6 @@ class ProfileRecorder:
         if self._finished:
             return
         self._finished = True
-        self._hook.remove()
         first, last = self.settings.first, min(self.done - 1, self.settings.last)
         if self._profiler is None or last < first:
             self._say(
@@ -120,6 +143,12 @@ class ProfileRecorder:
     def _say(self, what: str) -> None:
         if os.environ.get("RANK", "0") == "0":
             say(what)
+
+
+def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
+    for below in kind.__subclasses__():
+        yield below
+        yield from _subclasses(below)
 
 
 def make_profiler(settings: Settings) -> Any:

@@ -52,10 +52,11 @@ class OperatorRows:
         rows, tensors = self._rows, self._rows.tensors
         written = list(call.written())
         for tensor in written:
-            tensors.wrote(tensor, whole=call.operator.overwrites)
+            tensors.wrote(tensor, call.covered)
         if not call.row:
             return
         results = tensors_in(call.result) or written
+        results += written if call.operator.silent_writes else []
         for tensor in (*results, *written):
             tensors.made(tensor, call.row)
         row = [*call.given, ', "output": ']

@@ -30,6 +30,8 @@ _ALLOCATES = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_emp
 # they have these names, as results these places.
 _PRIVATE_ARGUMENTS = {"workspace", "reserve", "reserve_space", "reserveSpace", "weight_buf"}
 _PRIVATE_RESULTS = {"mkldnn_rnn_layer": (3,), "_cudnn_rnn": (3, 4), "miopen_rnn": (3, 4)}
+# Arguments that they write to although their schemas do not say so: the running mean and variance.
+_SILENT_WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"), (3, 4))
 _COPIES = {torch.ops.aten.clone.default, torch.ops.aten._pin_memory.default}
 _NO_OPERATORS = {"prim", "prims", "profiler", "debugprims", "inductor"}
 
@@ -51,6 +53,7 @@ class Operator:
     is_collective: bool
     overwrites: bool  # writes to its first argument, or to `out`, without reading it
     writes: tuple[int, ...] | None  # the arguments that it writes to; None: all of them, without saying so
+    silent_writes: tuple[int, ...]  # those of which its schema does not tell
     keyword_writes: tuple[str, ...]
     allocates: bool  # returns memory in which nothing has been written
     private_arguments: tuple[int, ...]
@@ -80,13 +83,24 @@ class OperatorCall:
             name: _hollow(value) if name == "out" else value for name, value in self.keywords.items()
         }
 
+    def covered(self, tensor: Tensor) -> int:
+        """How many elements of a tensor that it writes to certainly have a new value."""
+        if self.operator.overwrites:
+            return tensor.numel()
+        if self.operator.name == "Aten.index_put_" and not any(self.arguments[3:4]):
+            rows = [index for index in self.arguments[1] if index is not None]
+            if len(rows) == 1 == len(self.arguments[1]) and not rows[0].dtype.is_floating_point:
+                index = rows[0].nonzero() if rows[0].dtype is torch.bool else rows[0]
+                return index.unique().numel() * (tensor.numel() // max(1, len(tensor)))
+        return 0
+
     def written(self) -> Iterator[Tensor]:
         """The tensors that it writes to."""
         writes, given = self.operator.writes, self.arguments
         if writes is None:
             yield from tensors_in(given)
         else:
-            for place in writes:
+            for place in (*writes, *self.operator.silent_writes):
                 if place < len(given):
                     yield from tensors_in(given[place])
         for name in self.operator.keyword_writes:
@@ -148,6 +162,7 @@ def operator_of(function: Any) -> Operator:
         not (namespace == "aten" and "scatter" in name)
         and (_OVERWRITES.fullmatch(name) is not None or function._overloadname.endswith("out")),
         None if silent or namespace == "c10d" else tuple(n for n, writes in enumerate(written) if writes),
+        _SILENT_WRITES.get(name, ()),
         tuple(argument.name for argument, writes in zip(schema.arguments, written, strict=True) if writes),
         namespace == "aten" and name in _ALLOCATES,
         tuple(place for place, argument in enumerate(schema.arguments) if argument.name in _PRIVATE_ARGUMENTS),

@@ -68,7 +68,9 @@ def hash_of(flat: Tensor) -> Tensor:
     if flat.dtype is torch.bool:
         flat = flat.to(torch.uint8)
     size = flat.dtype.itemsize
-    bits = flat.contiguous().view({1: torch.uint8, 2: torch.int16}.get(size, torch.int32)).to(torch.int32)
+    if flat.stride(0) != 1:  # `contiguous()` leaves a single element its stride, and another type refuses that
+        flat = flat.clone(memory_format=torch.contiguous_format)
+    bits = flat.view({1: torch.uint8, 2: torch.int16}.get(size, torch.int32)).to(torch.int32)
     odd, row_odd = weights("odd", flat.device, torch.int32)
     rows = _in_rows(bits)
     mixed = rows * odd[: rows.shape[1]]

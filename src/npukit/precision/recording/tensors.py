@@ -12,6 +12,7 @@ from torch import Tensor, UntypedStorage
 from torch.nn import Parameter
 
 from npukit.precision.recording.batch import MANY, Cell, StatisticsBatch
+from npukit.precision.recording.statistics import undisturbed
 
 Save = Callable[[str, Tensor], str]
 Text = list["str | Cell | Late"]  # JSON in pieces: the figures of tensors are known later
@@ -181,12 +182,16 @@ class Tensors:
         if isinstance(tensor, Tensor) and (memory := self._memory(tensor)):
             memory.unwritten = tensor.untyped_storage().nbytes()
 
-    def wrote(self, tensor: Tensor, whole: bool) -> None:
-        """An operator has written to this tensor, to the whole or a part of it: what is known of it no longer holds."""
+    def wrote(self, tensor: Tensor, covered: Callable[[Tensor], int]) -> None:
+        """An operator has written to this tensor, so that what is known of it no longer holds.
+
+        `covered` tells how many elements it wrote for certain, and is asked only where memory was never written.
+        """
         if memory := self._memory(tensor):
             memory.writes += 1
-            if whole:
-                memory.unwritten = max(0, memory.unwritten - tensor.numel() * tensor.itemsize)
+            if memory.unwritten:
+                with undisturbed():
+                    memory.unwritten = max(0, memory.unwritten - covered(tensor) * tensor.itemsize)
 
     def made(self, tensor: Tensor, row: str) -> None:
         """A row has made this tensor, or has written to it."""

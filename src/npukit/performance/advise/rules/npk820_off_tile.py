@@ -20,7 +20,7 @@ from npukit.performance.read.model import Kernel, Work
 rule = Rule(
     "NPK820",
     "off-tile",
-    needs=("kernels", "shapes"),
+    needs=("kernels", "shapes", "card"),
     devices=("npu", "cuda"),
     why="Blocks that are filled up compute zeros, and unaligned rows are loaded in smaller pieces.",
     remedy="Make the dimensions multiples of 64 (128 for attention heads on NPUs): pad the vocabulary, the hidden "

@@ -20,7 +20,7 @@ from npukit.performance.read.model import Kernel, Work
 rule = Rule(
     "NPK821",
     "low-utilisation",
-    needs=("kernels", "shapes"),
+    needs=("kernels", "shapes", "card"),
     devices=("npu", "cuda"),
     why="The products of a well-filled device reach 60% of its peak or more.",
     remedy="Make the products larger: a larger batch, packed sequences, one linear layer instead of several (query, "

@@ -21,7 +21,7 @@ from npukit.performance.read.model import Kernel, Work
 rule = Rule(
     "NPK822",
     "float32-products",
-    needs=("kernels", "shapes"),
+    needs=("kernels", "shapes", "card"),
     devices=("npu", "cuda"),
     why="Most models train as well in bf16 with weights in float32 (mixed precision).",
     remedy="Wrap forward and loss in torch.autocast(device, dtype=torch.bfloat16). If float32 has to stay: on CUDA "
