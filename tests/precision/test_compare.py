@@ -213,3 +213,30 @@ def test_the_command_records_a_script_and_compares(tmp_path: Path) -> None:
     result = npukit("compare", "dump", "other", "--json")
     assert (result.returncode, json.loads(result.stdout)["error"]["code"]) == (2, "invalid_input")
     assert len(result.stderr.splitlines()) == 1
+
+
+def step(folder: Path, forward: Callable[[Tensor], Tensor]) -> Path:
+    """One step of a function of a convolution's input, recorded."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 5, 5, requires_grad=True)
+    with capture(folder, level="ops"):
+        forward(x * 2).square().sum().backward()
+    return folder
+
+
+def test_another_k_is_an_argument_although_the_result_has_another_shape(tmp_path: Path) -> None:
+    dumps = [step(tmp_path / str(k), lambda x, k=k: x.topk(k, -1).values.exp()) for k in (2, 1)]
+    found = compare(*dumps).first
+    assert found and found.kind == "argument" and "topk" in found.what
+
+
+def test_statistics_that_a_batch_norm_keeps_are_a_result(tmp_path: Path) -> None:
+    norms = [torch.nn.BatchNorm2d(4, momentum=momentum) for momentum in (0.1, 0.2)]
+    found = compare(*(step(tmp_path / str(norm.momentum), norm) for norm in norms)).first
+    assert found and found.kind == "argument" and "native_batch_norm" in found.what
+
+
+def test_a_module_that_reads_a_copy_gets_its_own_gradient_alone(tmp_path: Path) -> None:
+    module = torch.nn.Conv2d(4, 4, 1)
+    dumps = [step(tmp_path / str(n), lambda x, n=n: x + module(x.clone() if n else x)) for n in range(2)]
+    assert compare(*dumps).same
