@@ -96,7 +96,7 @@ def no_straight_through(run: Run) -> None:
 
     for module in run.model.modules():
         if isinstance(module, DacVectorQuantize):
-            module.forward = forward.__get__(module)  # type: ignore[method-assign]
+            module.forward = forward.__get__(module)
 
 
 def untied(run: Run) -> None:

@@ -79,7 +79,7 @@ class Dac(nn.Module):
         sizes = {"encoder_hidden_size": 8, "decoder_hidden_size": 32, "downsampling_ratios": [2, 4]}
         self.dac = t.DacModel(t.DacConfig(**sizes, n_codebooks=2, codebook_size=16, codebook_dim=4))
 
-    def forward(self, wave: Tensor) -> Tensor:
+    def forward(self, wave: Tensor) -> Any:
         output = self.dac(wave)
         length = min(output.audio_values.shape[-1], wave.shape[-1])
         again = functional.l1_loss(output.audio_values[..., :length], wave[:, 0, :length])

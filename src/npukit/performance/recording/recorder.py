@@ -42,15 +42,16 @@ class ProfileRecorder:
         self._insight: Insight | None = None
 
     def install(self) -> None:
-        from torch.optim import Optimizer
+        import torch
 
+        optimizers: Any = torch.optim.Optimizer
         # Not by a hook of torch's: they run inside of the mark `Optimizer.step`, which would then reach into the next
         # step, and torch_npu assigns no kernel of a step that begins within a mark to its operator.
-        marked: Any = Optimizer.profile_hook_step
-        Optimizer.profile_hook_step = staticmethod(lambda step: self._counted(marked(step)))  # type: ignore[method-assign]
-        for kind in _subclasses(Optimizer):
+        marked = optimizers.profile_hook_step
+        optimizers.profile_hook_step = staticmethod(lambda step: self._counted(marked(step)))
+        for kind in _subclasses(optimizers):
             if getattr(kind.__dict__.get("step"), "hooked", False):
-                kind.step = self._counted(kind.step)  # type: ignore[method-assign]
+                kind.step = self._counted(kind.step)
         self._count_backwards()
         atexit.register(self.close)
         if self.settings.first <= 1:
@@ -145,7 +146,7 @@ class ProfileRecorder:
             say(what)
 
 
-def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
+def _subclasses(kind: Any) -> Iterator[Any]:
     for below in kind.__subclasses__():
         yield below
         yield from _subclasses(below)

@@ -91,7 +91,7 @@ class OperatorCall:
             rows = [index for index in self.arguments[1] if index is not None]
             if len(rows) == 1 == len(self.arguments[1]) and not rows[0].dtype.is_floating_point:
                 index = rows[0].nonzero() if rows[0].dtype is torch.bool else rows[0]
-                return index.unique().numel() * (tensor.numel() // max(1, len(tensor)))
+                return int(index.unique().numel()) * (tensor.numel() // max(1, len(tensor)))
         return 0
 
     def written(self) -> Iterator[Tensor]:
