@@ -10,10 +10,11 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from npukit.studio.options import StudioOptions
 from npukit.web.assets import HEADERS
+from npukit.web.server import host_name, limited
 
 COOKIE = "npukit-studio"
 CSRF = "x-npukit-csrf"
@@ -50,12 +51,12 @@ class Guard:
         answer = self._refusal(scope)
         if answer is not None:
             return await answer(scope, receive, send)
-        await self._app(scope, self._limited(scope, receive), send)
+        await self._app(scope, limited(receive, _largest(scope), lambda: HTTPException(413, TOO_LARGE)), send)
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        if not self._options.allows(_name(host)):
+        if not self._options.allows(host_name(host)):
             return refusal(403, "The studio is not known by this name: start it with --allow-host NAME.")
         origin = headers.get("origin")
         foreign = origin is not None and urlsplit(origin).netloc.lower() != host.lower()
@@ -92,20 +93,6 @@ class Guard:
             return Response(SIGN_IN, 401, HEADERS, "text/html")
         return refusal(401, "Open the address that npukit studio printed when it started.")
 
-    def _limited(self, scope: Scope, receive: Receive) -> Receive:
-        """Bodies that do not say how long they are, are counted."""
-        received = 0
-
-        async def limited() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > _largest(scope):
-                raise HTTPException(413, TOO_LARGE)
-            return message
-
-        return limited
-
 
 def _largest(scope: Scope) -> int:
     return MAX_QUESTION if scope["path"].startswith(WITHOUT_CSRF) else MAX_BODY
@@ -114,7 +101,3 @@ def _largest(scope: Scope) -> int:
 def refusal(status: int, sentence: str) -> JSONResponse:
     """An error as every page of npukit reads it."""
     return JSONResponse({"error": {"message": sentence}}, status, HEADERS)
-
-
-def _name(host: str) -> str:
-    return host[: host.rfind("]") + 1] if host.startswith("[") else host.partition(":")[0]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from npukit.llm.config.use import is_loopback
 from npukit.studio.folders import Folders
 
 
@@ -31,10 +32,7 @@ class StudioOptions:
     @property
     def is_local(self) -> bool:
         """Whether only programs on this machine can reach it."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
     def allows(self, name: str) -> bool:
         """Whether a browser may call the server by this name; any other could be a page that rebinds its own name."""

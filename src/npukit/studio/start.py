@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 from collections.abc import Callable
 from dataclasses import replace
 
-from npukit.inference.server.start import listen
 from npukit.packages import require
 from npukit.studio.options import StudioOptions, kept_token
 from npukit.studio.runs import Runs
+from npukit.web.server import listen, run_until_signal
 
 
 def start(options: StudioOptions, on_ready: Callable[[str], None]) -> None:
@@ -28,15 +27,7 @@ def start(options: StudioOptions, on_ready: Callable[[str], None]) -> None:
     host, port = listener.getsockname()[:2]
     shown = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
 
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            on_ready(f"http://{shown}:{port}/?token={options.token}")
-
     config = uvicorn.Config(
         make_app(options), log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1
     )
-    # uvicorn hands a signal on when all is done; an end that was asked for is no failure.
-    for signal_number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signal_number, lambda *_: None)
-    Server(config).run(sockets=[listener])
+    run_until_signal(config, listener, lambda: on_ready(f"http://{shown}:{port}/?token={options.token}"))

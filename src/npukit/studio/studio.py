@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -20,14 +20,13 @@ from npukit.studio.find import Finder
 from npukit.studio.folders import Folders, Refused
 from npukit.studio.guard import refusal
 from npukit.studio.options import StudioOptions
-from npukit.studio.queue import Queue
+from npukit.studio.queue import Queue, device_of
 from npukit.studio.runs import Runs
 from npukit.studio.work import Workers
 from npukit.web.assets import HEADERS
 
 # Fields of answers that people read, and that are npukit's own words.
 MESSAGES = frozenset({"check", "what", "why", "says", "remedy", "meaning", "causes", "remedies", "summary"})
-Answer = Callable[[dict[str, Any]], Any]
 
 
 class Studio:
@@ -46,7 +45,7 @@ class Studio:
         return self.options.folders
 
     def get(self, path: str, answer: Answer) -> Route:
-        """A route that shows something; `answer` gets the query."""
+        """A route that shows something; `answer` gets the studio and the query."""
 
         async def endpoint(request: Request) -> Response:
             return await self._answer(answer, dict(request.query_params), _wants_chinese(request))
@@ -69,10 +68,20 @@ class Studio:
 
         return Route(path, endpoint, methods=["POST"])
 
+    def start(self, kind: str, words: list[str], device: str, cards: int, **record: Any) -> dict[str, Any]:
+        """Queue a command as a run; `record` is what else is kept of it (see npukit.studio.runs.Record)."""
+        device = device_of(device)
+        cards = 0 if device == "cpu" else cards
+        run = self.runs.add(kind, words, self.folders.workspace, device=device, cards=cards, **record)
+        self.queue.tick()
+        return {"id": run.folder.name, "command": run.record.command}
+
     async def _answer(self, answer: Answer, given: dict[str, Any], in_chinese: bool) -> Response:
         try:
-            made = answer(given) if inspect.iscoroutinefunction(answer) else await run_in_threadpool(answer, given)
-            made = await made if isinstance(made, Awaitable) else made
+            if inspect.iscoroutinefunction(answer):
+                made = await answer(self, given)
+            else:
+                made = await run_in_threadpool(answer, self, given)
         except Refused as error:
             return refusal(403, str(error))
         except (NpukitError, Wrong) as error:
@@ -86,6 +95,9 @@ class Studio:
         if in_chinese:
             text = await run_in_threadpool(lambda: _json(_in_chinese(json.loads(text))))
         return Response(text, 200, HEADERS, "application/json")
+
+
+Answer = Callable[[Studio, dict[str, Any]], Any]
 
 
 class Wrong(Exception):

@@ -192,11 +192,11 @@ def scripted(tiny_tokenizer: Any) -> Iterator[Any]:
     from npukit.inference.server.app import make_app
     from npukit.inference.server.protocol import LimitedProtocol
     from npukit.inference.server.serving import Serving
-    from npukit.inference.server.start import listen
     from npukit.inference.service import Service
     from npukit.llm.chat.chat import Chat
     from npukit.llm.chat.templates import find_template
     from npukit.llm.config.use import ServeOptions
+    from npukit.web.server import listen
 
     running = []
 

@@ -23,9 +23,10 @@ from npukit.inference.engine import Engine, EngineOptions
 from npukit.inference.engine.request import Output, Token
 from npukit.inference.server import protocol
 from npukit.inference.server.lanes import LARGE, Lanes
-from npukit.inference.server.start import listen, serve
+from npukit.inference.server.start import serve
 from npukit.inference.start import UseJob, handed_over
 from npukit.llm.config.use import ServeOptions, Use
+from npukit.web.server import listen
 
 HI: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5, "temperature": 0}
 CHAT, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"

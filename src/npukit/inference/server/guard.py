@@ -12,6 +12,7 @@ from npukit.inference.server.errors import ApiError, bad_request
 from npukit.inference.server.metrics import Metrics
 from npukit.inference.server.output_stream import event
 from npukit.llm.config.use import ServeOptions
+from npukit.web.server import host_name, limited
 
 OPEN = ("/", "/health", "/ping", "/version", "/favicon.ico")  # and the page's own files: they hold nothing of anybody's
 OPEN_FOLDER = "/page/"
@@ -39,7 +40,7 @@ class Guard:
         except ApiError as error:
             return await error.as_response()(scope, receive, counting)
         try:
-            await self._app(scope, self._limited(receive), counting)
+            await self._app(scope, limited(receive, self._max_body, self._too_large), counting)
         except asyncio.CancelledError:  # the time that answers have to end after a signal is over
             await counting.cut_off(scope, receive)
 
@@ -47,8 +48,7 @@ class Guard:
         """Without a key, a page of another site could reach a local server under a name of its own."""
         if self._options.api_key or not self._options.is_local:
             return
-        host = headers.get("host", "").lower()
-        name = host[: host.rfind("]") + 1] if host.startswith("[") else host.partition(":")[0]
+        name = host_name(headers.get("host", "").lower())
         if name not in (*LOCAL_NAMES, self._options.host):
             raise ApiError(403, f"This server answers on this machine only, not as {name!r}.")
 
@@ -69,20 +69,6 @@ class Guard:
 
     def _too_large(self) -> ApiError:
         return bad_request(f"The request is larger than {self._max_body} bytes.", code="request_too_large")
-
-    def _limited(self, receive: Receive) -> Receive:
-        """Bodies that do not say how long they are, are counted."""
-        received = 0
-
-        async def limited() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > self._max_body:
-                raise self._too_large()
-            return message
-
-        return limited
 
 
 class Counted:

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from npukit.errors import NpukitError
-from npukit.inference.server.start import check_packages, listen, serve
+from npukit.inference.server.start import check_packages, serve
 from npukit.inference.start import taken_over
 from npukit.launch.devices import is_simulated
 from npukit.llm.config.use import Use
 from npukit.report.terminal import say
+from npukit.web.server import listen
 
 SWITCH_INTERVAL = 0.0005  # seconds; Python's own is ten times as long
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import signal
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from npukit.errors import NpukitError
 from npukit.llm.config.use import ServeOptions
 from npukit.packages import require
+from npukit.web.server import run_until_signal
 
 KEEP_ALIVE = 30  # seconds without a request; clients give up theirs after 5, and must not use one that is just closed
 FILES = 65536  # that the process may have open
@@ -21,22 +21,6 @@ def check_packages() -> None:
     require(
         "torch", "transformers", "fastapi", "httptools", "uvicorn", "prometheus_client", "llguidance", extra="serve"
     )
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """The server's socket: whether the address can be had is known before a model is loaded."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sends small packets at once (TCP_NODELAY) only where the protocol is named.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.set_inheritable(True)
-    except OSError as error:
-        listener.close()
-        reason = error.strerror or error
-        raise NpukitError(f"Cannot listen on {host}:{port} ({reason}): choose another --host or --port.") from error
-    return listener
 
 
 def serve(
@@ -70,18 +54,8 @@ def serve(
         ssl_certfile=options.ssl_certfile and str(options.ssl_certfile),
     )
 
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            ready(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")
-
-        async def on_tick(self, counter: int) -> bool:
-            return await super().on_tick(counter) or failure() is not None
-
-    # uvicorn hands a signal on when all is done; an end that was asked for is no failure.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
-    Server(config).run(sockets=[listener])
+    address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    run_until_signal(config, listener, lambda: ready(address), lambda: failure() is not None)
     if (error := failure()) is not None:
         raise NpukitError(f"The engine failed, and the server has ended: {error!r}", on_the_way=True) from error
 

@@ -274,6 +274,18 @@ class InferOptions(FrozenOptions):
     run_seed: Annotated[int, NO_FLAG] = Field(42, description="the seed of that run, which chose its validation rows")
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine can reach a server that listens on this address.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
+    (True, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 class ServeOptions(FrozenOptions):
     """How a server is reached, who may use it and how much of it."""
 
@@ -312,10 +324,7 @@ class ServeOptions(FrozenOptions):
     @property
     def is_local(self) -> bool:
         """Whether only programs on this machine can reach it."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
     def check(self) -> None:
         """Refuse what nobody can mean."""

@@ -27,17 +27,20 @@ PASSED_ON = ("v1/models", "v1/chat/completions")
 FRAMED = HEADERS | {"Content-Security-Policy": f"{POLICY}frame-ancestors 'self'"}
 
 
+async def _ready(studio: Studio, given: dict[str, Any]) -> Any:
+    run = studio.runs.find(text(given, "id"))
+    state = run.state
+    is_ready = False
+    if state is State.running:
+        with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            status, _, _, writer = await _asked(run, "GET", "health", b"")
+            writer.close()
+            is_ready = status == 200
+    return {"state": state.value, "ready": is_ready}
+
+
 def routes(studio: Studio) -> list[Route]:
-    async def ready(given: dict[str, Any]) -> Any:
-        run = studio.runs.find(text(given, "id"))
-        state = run.state
-        is_ready = False
-        if state is State.running:
-            with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-                status, _, _, writer = await _asked(run, "GET", "health", b"")
-                writer.close()
-                is_ready = status == 200
-        return {"state": state.value, "ready": is_ready}
+    """The routes of this part, and those of the chat page, which are passed on to the run's own server."""
 
     async def page(request: Request) -> Response:
         name = request.path_params["name"]
@@ -71,7 +74,7 @@ def routes(studio: Studio) -> list[Route]:
         return StreamingResponse(_body(reader, writer), status, HEADERS, kind)
 
     return [
-        studio.get("/api/chat/ready", ready),
+        studio.get("/api/chat/ready", _ready),
         Route("/served/{id}", index),
         Route("/served/{id}/", index),
         Route("/served/{id}/page/{name}", page),

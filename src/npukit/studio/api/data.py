@@ -34,29 +34,32 @@ MOST_TOKENS = 1500  # of a row that is shown
 
 
 def routes(studio: Studio) -> list[Route]:
-    async def preview(given: dict[str, Any]) -> Any:
-        names = ("model", "data", "template", "task", "tokens")
-        wanted = {name: text(given, name, "", longest=4096) for name in names}
-        if not wanted["model"] or not wanted["data"]:
-            raise Wrong("Choose a model and a data set.")
-        for name in ("model", "data", "template"):
-            studio.folders.check(wanted[name].partition("#")[0])
-        wanted["folder"] = text(given, "folder", "data", longest=4096)
-        studio.folders.inside(wanted["folder"])
-        cutoff, page = number(given, "cutoff", 2048, 1, 2**22), number(given, "page", 0, 0, 10**6)
-        return await studio.workers.do(look, wanted, cutoff, page)
-
-    def picture(given: dict[str, Any]) -> Any:
-        path = studio.folders.inside(text(given, "path"))
-        kind, _ = mimetypes.guess_type(path.name.lower())
-        if kind not in PICTURES or not path.is_file() or path.stat().st_size > LARGEST_PICTURE:
-            raise Wrong("This is not a picture that can be shown.")
-        return FileResponse(path, media_type=kind, headers=HEADERS)
-
+    """The routes of this part."""
     return [
-        studio.post("/api/data/preview", preview, changes=False),
-        studio.get("/api/data/picture", picture),
+        studio.post("/api/data/preview", _preview, changes=False),
+        studio.get("/api/data/picture", _picture),
     ]
+
+
+async def _preview(studio: Studio, given: dict[str, Any]) -> Any:
+    names = ("model", "data", "template", "task", "tokens")
+    wanted = {name: text(given, name, "", longest=4096) for name in names}
+    if not wanted["model"] or not wanted["data"]:
+        raise Wrong("Choose a model and a data set.")
+    for name in ("model", "data", "template"):
+        studio.folders.check(wanted[name].partition("#")[0])
+    wanted["folder"] = text(given, "folder", "data", longest=4096)
+    studio.folders.inside(wanted["folder"])
+    cutoff, page = number(given, "cutoff", 2048, 1, 2**22), number(given, "page", 0, 0, 10**6)
+    return await studio.workers.do(look, wanted, cutoff, page)
+
+
+def _picture(studio: Studio, given: dict[str, Any]) -> Any:
+    path = studio.folders.inside(text(given, "path"))
+    kind, _ = mimetypes.guess_type(path.name.lower())
+    if kind not in PICTURES or not path.is_file() or path.stat().st_size > LARGEST_PICTURE:
+        raise Wrong("This is not a picture that can be shown.")
+    return FileResponse(path, media_type=kind, headers=HEADERS)
 
 
 def look(wanted: dict[str, str], cutoff: int, page: int) -> dict[str, Any]:

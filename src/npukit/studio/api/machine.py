@@ -19,18 +19,20 @@ from npukit.studio.studio import Studio
 
 
 def routes(studio: Studio) -> list[Route]:
-    def cards(_: dict[str, Any]) -> Any:
-        live = [run.record for run in studio.runs if run.state in LIVE and run.state is not State.queued]
-        used = [_user(studio, record) for record in live if record.numbers]
-        owners = {number: user for user in used if user["device"] == "sim" for number in user["numbers"]}
-        simulated = [{"number": number, "run": owners.get(number)} for number in range(SIMULATED_CARDS)]
-        return {"status": status(), "runs": used, "simulated": simulated, "command": "npukit devices"}
-
+    """The routes of this part."""
     return [
-        studio.get("/api/machine/cards", cards),
-        studio.get("/api/machine/doctor", lambda _: _diagnosis()),
-        studio.get("/api/machine/choices", lambda _: choices()),
+        studio.get("/api/machine/cards", _show_cards),
+        studio.get("/api/machine/doctor", lambda *_: _diagnosis()),
+        studio.get("/api/machine/choices", lambda *_: choices()),
     ]
+
+
+def _show_cards(studio: Studio, _: dict[str, Any]) -> Any:
+    live = [run.record for run in studio.runs if run.state in LIVE and run.state is not State.queued]
+    used = [_user(studio, record) for record in live if record.numbers]
+    owners = {number: user for user in used if user["device"] == "sim" for number in user["numbers"]}
+    simulated = [{"number": number, "run": owners.get(number)} for number in range(SIMULATED_CARDS)]
+    return {"status": status(), "runs": used, "simulated": simulated, "command": "npukit devices"}
 
 
 def _user(studio: Studio, record: Record) -> dict[str, Any]:

@@ -20,76 +20,73 @@ from npukit.report.json import finding_data
 from npukit.report.report import in_order, printable_finding
 from npukit.report.writing import write_text
 from npukit.studio.hunks import chosen, shown
-from npukit.studio.queue import device_of
 from npukit.studio.studio import Studio, Wrong, number, text
 
 MOST_FINDINGS = 5000
 
 
 def routes(studio: Studio) -> list[Route]:
-    folders = studio.folders
-
-    def project(given: dict[str, Any]) -> Path:
-        path = folders.inside(text(given, "path"))
-        if not path.exists():
-            raise NpukitError(f"There is no {folders.shown(path)}.")
-        return path
-
-    async def analysis(given: dict[str, Any]) -> Any:
-        return await studio.workers.do(analysed, project(given))
-
-    async def migration(given: dict[str, Any]) -> Any:
-        return await studio.workers.do(migrated, project(given), _style(given))
-
-    async def write(given: dict[str, Any]) -> Any:
-        path, output = project(given), folders.inside(text(given, "output"))
-        files = await studio.workers.do(written, path, _style(given), _dropped(given), output)
-        return {"files": files, "output": folders.shown(output)}
-
-    def verify(given: dict[str, Any]) -> Any:
-        before, after = project(given), folders.inside(text(given, "output"))
-        try:
-            command = shlex.split(text(given, "command"))
-        except ValueError as error:
-            raise Wrong(f"The command cannot be read: {error}.") from None
-        if not command:
-            raise Wrong("Give the command that trains, such as python train.py --steps 20.")
-        device, count = text(given, "device", "sim"), number(given, "devices", 1, 1, 64)
-        if device not in ("npu", "cuda", "sim", "cpu"):
-            raise Wrong("device should be npu, cuda, sim or cpu.")
-        words = [folders.shown(before), folders.shown(after), "--device", device, "--devices", str(count), "--json"]
-        run = studio.runs.add(
-            "verify",
-            [*words, "--", *command],
-            folders.workspace,
-            title=before.name,
-            device=device_of(device),
-            cards=0 if device == "cpu" else count,
-            has_result=True,
-            details={"project": folders.shown(before)},
-        )
-        studio.queue.tick()
-        return {"id": run.folder.name, "command": run.record.command}
-
-    def ticked(given: dict[str, Any]) -> Any:
-        return {"done": _done(_todo_file(studio, project(given)))}
-
-    def tick(given: dict[str, Any]) -> Any:
-        file = _todo_file(studio, project(given))
-        key, done = text(given, "key", longest=2000), set(_done(file))
-        done = done | {key} if given.get("done") is True else done - {key}
-        file.parent.mkdir(exist_ok=True)
-        write_text(file, json.dumps(sorted(done)[-5000:]))
-        return {"done": sorted(done)}
-
+    """The routes of this part."""
     return [
-        studio.post("/api/port/analyze", analysis, changes=False),
-        studio.post("/api/port/migrate", migration, changes=False),
-        studio.post("/api/port/write", write),
-        studio.post("/api/port/verify", verify),
-        studio.get("/api/port/todo", ticked),
-        studio.post("/api/port/todo", tick),
+        studio.post("/api/port/analyze", _analyze, changes=False),
+        studio.post("/api/port/migrate", _migrate, changes=False),
+        studio.post("/api/port/write", _write),
+        studio.post("/api/port/verify", _verify),
+        studio.get("/api/port/todo", _show_todo),
+        studio.post("/api/port/todo", _tick_todo),
     ]
+
+
+def _project(studio: Studio, given: dict[str, Any]) -> Path:
+    path = studio.folders.inside(text(given, "path"))
+    if not path.exists():
+        raise NpukitError(f"There is no {studio.folders.shown(path)}.")
+    return path
+
+
+async def _analyze(studio: Studio, given: dict[str, Any]) -> Any:
+    return await studio.workers.do(analysed, _project(studio, given))
+
+
+async def _migrate(studio: Studio, given: dict[str, Any]) -> Any:
+    return await studio.workers.do(migrated, _project(studio, given), _style(given))
+
+
+async def _write(studio: Studio, given: dict[str, Any]) -> Any:
+    path, output = _project(studio, given), studio.folders.inside(text(given, "output"))
+    files = await studio.workers.do(written, path, _style(given), _dropped(given), output)
+    return {"files": files, "output": studio.folders.shown(output)}
+
+
+def _verify(studio: Studio, given: dict[str, Any]) -> Any:
+    before, after = _project(studio, given), studio.folders.inside(text(given, "output"))
+    try:
+        command = shlex.split(text(given, "command"))
+    except ValueError as error:
+        raise Wrong(f"The command cannot be read: {error}.") from None
+    if not command:
+        raise Wrong("Give the command that trains, such as python train.py --steps 20.")
+    device, count = text(given, "device", "sim"), number(given, "devices", 1, 1, 64)
+    if device not in ("npu", "cuda", "sim", "cpu"):
+        raise Wrong("device should be npu, cuda, sim or cpu.")
+    shown = studio.folders.shown
+    words = [shown(before), shown(after), "--device", device, "--devices", str(count), "--json", "--", *command]
+    return studio.start(
+        "verify", words, device, count, title=before.name, has_result=True, details={"project": shown(before)}
+    )
+
+
+def _show_todo(studio: Studio, given: dict[str, Any]) -> Any:
+    return {"done": _done(_todo_file(studio, _project(studio, given)))}
+
+
+def _tick_todo(studio: Studio, given: dict[str, Any]) -> Any:
+    file = _todo_file(studio, _project(studio, given))
+    key, done = text(given, "key", longest=2000), set(_done(file))
+    done = done | {key} if given.get("done") is True else done - {key}
+    file.parent.mkdir(exist_ok=True)
+    write_text(file, json.dumps(sorted(done)[-5000:]))
+    return {"done": sorted(done)}
 
 
 def analysed(path: Path) -> dict[str, Any]:

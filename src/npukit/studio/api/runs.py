@@ -33,119 +33,132 @@ REPORT = (
 
 
 def routes(studio: Studio) -> list[Route]:
-    def listed(_: dict[str, Any]) -> Any:
-        return [entry.row(studio) for entry in entries(studio)]
-
-    def shown(given: dict[str, Any]) -> Any:
-        listed = entry(studio, text(given, "id"))
-        run = listed.run
-        return listed.row(studio) | {
-            "configuration": configuration(listed.folder, run) if listed.folder else {},
-            "logs": list(log_files(run)) if run else [],
-            "exit": run.exit if run else None,
-            "summary": _summary(listed),
-            "details": run.record.details if run else {},
-            "notes": notes(listed.folder) if listed.folder else "",
-            "checkpoints": _checkpoints(studio, listed),
-            "has_answers": bool(listed.folder and (listed.folder / ANSWERS).is_file()),
-            "has_page": bool(run and (run.folder / "report.html").is_file()),
-        }
-
-    def curves(given: dict[str, Any]) -> Any:
-        listed = entry(studio, text(given, "id"))
-        if listed.folder is None:  # it trains nothing
-            return {"curves": {}, "last": {}}
-        figures = studio.logs.figures(listed.folder / LOG)
-        shown = figures
-        if "first" in given:
-            shown = between(listed.folder / LOG, number(given, "first", 0), number(given, "last", 0))
-        evaluated = figures.curves.get("eval_loss")
-        last = figures.last | ({"eval_loss": evaluated.last[1]} if evaluated and evaluated.last else {})
-        return {"curves": {name: curve.pairs() for name, curve in shown.curves.items()}, "last": last}
-
-    def answers(given: dict[str, Any]) -> Any:
-        listed = entry(studio, text(given, "id"))
-        last = _last_answers(listed.folder / ANSWERS) if listed.folder else []
-        steps = sorted({answer["step"] for answer in last})[-STEPS:]
-        return {"steps": steps, "answers": [answer for answer in last if answer["step"] in steps]}
-
-    def log(given: dict[str, Any]) -> Any:
-        listed = entry(studio, text(given, "id"))
-        files = log_files(listed.run) if listed.run else {}
-        name = text(given, "name", "output")
-        if name not in files:
-            raise Wrong("There is no such log.")
-        return {"text": _tail(files[name], number(given, "size", TAIL, 1, 1 << 20)), "logs": list(files)}
-
-    def result(given: dict[str, Any]) -> Any:
-        run = studio.runs.find(text(given, "id"))
-        printed = _tail(run.folder / RESULT, 8 << 20)
-        try:
-            result = json.loads(printed)
-            return {"data": result["result"], "text": (result.get("error") or {}).get("message", "")}
-        except (ValueError, RecursionError, KeyError, TypeError):
-            return {"data": None, "text": printed}
-
-    def report(given: dict[str, Any]) -> Response:
-        run = studio.runs.find(text(given, "id"))
-        file = run.folder / "report.html"
-        if not file.is_file():
-            raise NpukitError("There is no page yet.")
-        headers = HEADERS | {"Content-Security-Policy": f"{REPORT}frame-ancestors 'self'"}
-        return FileResponse(file, media_type="text/html", headers=headers)
-
-    def explained(given: dict[str, Any]) -> Any:
-        run = studio.runs.find(text(given, "id"))
-        search = Search()
-        for name, file in log_files(run).items():
-            if file.is_file():
-                with file.open("rb") as log:
-                    log.seek(max(0, os.fstat(log.fileno()).st_size - SEARCHED))
-                    search.read(name, log)
-        return {"explanations": search.explanations[:4], "line": search.first_error_line}
-
-    def stop(given: dict[str, Any]) -> Any:
-        studio.runs.find(text(given, "id")).signal(now=given.get("now") is True)
-        return {"ok": True}
-
-    def resume(given: dict[str, Any]) -> Any:
-        studio.runs.find(text(given, "id")).again()
-        studio.queue.tick()
-        return {"ok": True}
-
-    def delete(given: dict[str, Any]) -> Any:
-        listed = entry(studio, text(given, "id"))
-        if listed.state in LIVE:
-            raise NpukitError("This run has not ended yet: stop it first.")
-        if given.get("files") is True and listed.folder and listed.folder.is_dir():
-            _check_run_folder(studio, listed)
-            shutil.rmtree(listed.folder)
-        if listed.run:
-            listed.run.delete()
-        studio.finder.found(fresh=True)
-        return {"ok": True}
-
-    def note(given: dict[str, Any]) -> Any:
-        listed = entry(studio, text(given, "id"))
-        if not listed.folder or not listed.folder.is_dir():
-            raise NpukitError("Only a training that has begun can have notes.")
-        write_text(listed.folder / NOTES, text(given, "text", longest=20_000))
-        return {"ok": True}
-
+    """The routes of this part."""
     return [
-        studio.get("/api/runs", listed),
-        studio.get("/api/run", shown),
-        studio.get("/api/run/curves", curves),
-        studio.get("/api/run/answers", answers),
-        studio.get("/api/run/log", log),
-        studio.get("/api/run/result", result),
-        studio.get("/api/run/report", report),
-        studio.get("/api/run/explain", explained),
-        studio.post("/api/run/stop", stop),
-        studio.post("/api/run/resume", resume),
-        studio.post("/api/run/delete", delete),
-        studio.post("/api/run/notes", note),
+        studio.get("/api/runs", _list_runs),
+        studio.get("/api/run", _show_run),
+        studio.get("/api/run/curves", _curves),
+        studio.get("/api/run/answers", _answers),
+        studio.get("/api/run/log", _log),
+        studio.get("/api/run/result", _result),
+        studio.get("/api/run/report", _report),
+        studio.get("/api/run/explain", _explain),
+        studio.post("/api/run/stop", _stop),
+        studio.post("/api/run/resume", _resume),
+        studio.post("/api/run/delete", _delete),
+        studio.post("/api/run/notes", _write_notes),
     ]
+
+
+def _list_runs(studio: Studio, _: dict[str, Any]) -> Any:
+    return [entry.row(studio) for entry in entries(studio)]
+
+
+def _show_run(studio: Studio, given: dict[str, Any]) -> Any:
+    listed = entry(studio, text(given, "id"))
+    run = listed.run
+    return listed.row(studio) | {
+        "configuration": configuration(listed.folder, run) if listed.folder else {},
+        "logs": list(log_files(run)) if run else [],
+        "exit": run.exit if run else None,
+        "summary": _summary(listed),
+        "details": run.record.details if run else {},
+        "notes": notes(listed.folder) if listed.folder else "",
+        "checkpoints": _checkpoints(studio, listed),
+        "has_answers": bool(listed.folder and (listed.folder / ANSWERS).is_file()),
+        "has_page": bool(run and (run.folder / "report.html").is_file()),
+    }
+
+
+def _curves(studio: Studio, given: dict[str, Any]) -> Any:
+    listed = entry(studio, text(given, "id"))
+    if listed.folder is None:  # it trains nothing
+        return {"curves": {}, "last": {}}
+    figures = studio.logs.figures(listed.folder / LOG)
+    shown = figures
+    if "first" in given:
+        shown = between(listed.folder / LOG, number(given, "first", 0), number(given, "last", 0))
+    evaluated = figures.curves.get("eval_loss")
+    last = figures.last | ({"eval_loss": evaluated.last[1]} if evaluated and evaluated.last else {})
+    return {"curves": {name: curve.pairs() for name, curve in shown.curves.items()}, "last": last}
+
+
+def _answers(studio: Studio, given: dict[str, Any]) -> Any:
+    listed = entry(studio, text(given, "id"))
+    last = _last_answers(listed.folder / ANSWERS) if listed.folder else []
+    steps = sorted({answer["step"] for answer in last})[-STEPS:]
+    return {"steps": steps, "answers": [answer for answer in last if answer["step"] in steps]}
+
+
+def _log(studio: Studio, given: dict[str, Any]) -> Any:
+    listed = entry(studio, text(given, "id"))
+    files = log_files(listed.run) if listed.run else {}
+    name = text(given, "name", "output")
+    if name not in files:
+        raise Wrong("There is no such log.")
+    return {"text": _tail(files[name], number(given, "size", TAIL, 1, 1 << 20)), "logs": list(files)}
+
+
+def _result(studio: Studio, given: dict[str, Any]) -> Any:
+    run = studio.runs.find(text(given, "id"))
+    printed = _tail(run.folder / RESULT, 8 << 20)
+    try:
+        result = json.loads(printed)
+        return {"data": result["result"], "text": (result.get("error") or {}).get("message", "")}
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return {"data": None, "text": printed}
+
+
+def _report(studio: Studio, given: dict[str, Any]) -> Response:
+    run = studio.runs.find(text(given, "id"))
+    file = run.folder / "report.html"
+    if not file.is_file():
+        raise NpukitError("There is no page yet.")
+    headers = HEADERS | {"Content-Security-Policy": f"{REPORT}frame-ancestors 'self'"}
+    return FileResponse(file, media_type="text/html", headers=headers)
+
+
+def _explain(studio: Studio, given: dict[str, Any]) -> Any:
+    run = studio.runs.find(text(given, "id"))
+    search = Search()
+    for name, file in log_files(run).items():
+        if file.is_file():
+            with file.open("rb") as log:
+                log.seek(max(0, os.fstat(log.fileno()).st_size - SEARCHED))
+                search.read(name, log)
+    return {"explanations": search.explanations[:4], "line": search.first_error_line}
+
+
+def _stop(studio: Studio, given: dict[str, Any]) -> Any:
+    studio.runs.find(text(given, "id")).signal(now=given.get("now") is True)
+    return {"ok": True}
+
+
+def _resume(studio: Studio, given: dict[str, Any]) -> Any:
+    studio.runs.find(text(given, "id")).again()
+    studio.queue.tick()
+    return {"ok": True}
+
+
+def _delete(studio: Studio, given: dict[str, Any]) -> Any:
+    listed = entry(studio, text(given, "id"))
+    if listed.state in LIVE:
+        raise NpukitError("This run has not ended yet: stop it first.")
+    if given.get("files") is True and listed.folder and listed.folder.is_dir():
+        _check_run_folder(studio, listed)
+        shutil.rmtree(listed.folder)
+    if listed.run:
+        listed.run.delete()
+    studio.finder.found(fresh=True)
+    return {"ok": True}
+
+
+def _write_notes(studio: Studio, given: dict[str, Any]) -> Any:
+    listed = entry(studio, text(given, "id"))
+    if not listed.folder or not listed.folder.is_dir():
+        raise NpukitError("Only a training that has begun can have notes.")
+    write_text(listed.folder / NOTES, text(given, "text", longest=20_000))
+    return {"ok": True}
 
 
 def _check_run_folder(studio: Studio, listed: Entry) -> None:

@@ -21,7 +21,6 @@ from npukit.llm.reading.read import Reading, read
 from npukit.performance.plan.fit import find_fit
 from npukit.performance.plan.job import plan
 from npukit.studio.folders import Folders
-from npukit.studio.queue import device_of
 from npukit.studio.studio import Studio, Wrong, number, text
 
 FIRST = (  # what most people set
@@ -52,57 +51,47 @@ INNER = ("data.train.",)  # options of one data set are written in data.train
 
 
 def routes(studio: Studio) -> list[Route]:
-    def described(_: dict[str, Any]) -> Any:
-        options = [option for option in as_data(Config) if not option["key"].startswith(INNER)]
-        return {"options": options, "first": FIRST, "card": DEFAULT_CARD}
-
-    def check(given: dict[str, Any]) -> Any:
-        return checked(given, studio.folders)
-
-    def fit(given: dict[str, Any]) -> Any:
-        return fitted(given, studio.folders)
-
-    def translate(given: dict[str, Any]) -> Any:
-        return translated(text(given, "text"), studio.folders)
-
-    def start(given: dict[str, Any]) -> Any:
-        device, count, card = _devices(given)
-        written = nested(given.get("values"))
-        reading = _read(written, studio.folders, count)
-        reading.check_card(card, find_card(card).bf16)
-        reading.config.training.check_devices(count)
-        kind = device_of(device)
-        run = studio.runs.add(
-            "train",
-            ["--device", device, "--devices", str(count), *(["--card", card] if device == "sim" else [])],
-            studio.folders.workspace,
-            title=str(reading.config.training.output),
-            config=as_yaml(written),
-            device=kind,
-            cards=0 if kind == "cpu" else count,
-            output=str(reading.config.training.output),
-            details={"values": given["values"], "device": device, "devices": count, "card": card},
-        )
-        studio.queue.tick()
-        return {"id": run.folder.name, "command": run.record.command}
-
+    """The routes of this part."""
     return [
-        studio.get("/api/train/options", described),
-        studio.post("/api/train/check", check, changes=False),
-        studio.post("/api/train/fit", fit, changes=False),
-        studio.post("/api/train/translate", translate, changes=False),
-        studio.post("/api/train/start", start),
+        studio.get("/api/train/options", _describe),
+        studio.post("/api/train/check", _check, changes=False),
+        studio.post("/api/train/fit", _fit, changes=False),
+        studio.post("/api/train/translate", _translate, changes=False),
+        studio.post("/api/train/start", _start),
     ]
 
 
-def checked(given: dict[str, Any], folders: Folders) -> dict[str, Any]:
+def _describe(studio: Studio, _: dict[str, Any]) -> Any:
+    options = [option for option in as_data(Config) if not option["key"].startswith(INNER)]
+    return {"options": options, "first": FIRST, "card": DEFAULT_CARD}
+
+
+def _start(studio: Studio, given: dict[str, Any]) -> Any:
+    device, count, card = _devices(given)
+    written = nested(given.get("values"))
+    reading = _read(written, studio.folders, count)
+    reading.check_card(card, find_card(card).bf16)
+    reading.config.training.check_devices(count)
+    return studio.start(
+        "train",
+        ["--device", device, "--devices", str(count), *(["--card", card] if device == "sim" else [])],
+        device,
+        count,
+        title=str(reading.config.training.output),
+        config=as_yaml(written),
+        output=str(reading.config.training.output),
+        details={"values": given["values"], "device": device, "devices": count, "card": card},
+    )
+
+
+def _check(studio: Studio, given: dict[str, Any]) -> dict[str, Any]:
     """The YAML and the command of a form, what is wrong with it, and what `npukit plan` says."""
     device, count, card = _devices(given)
     written = nested(given.get("values"))
     words = f"--device {device} --devices {count}" + (f" --card {card}" if device == "sim" else "")
     made: dict[str, Any] = {"yaml": as_yaml(written), "command": f"npukit train config.yaml {words}"}
     try:
-        reading = _read(written, folders, count)
+        reading = _read(written, studio.folders, count)
         reading.check_card(card, find_card(card).bf16)
         reading.config.training.check_devices(count)
     except Mistakes as error:
@@ -113,27 +102,27 @@ def checked(given: dict[str, Any], folders: Folders) -> dict[str, Any]:
     return made | {"mistakes": [], "notes": reading.notes, "plan": {name: planned[name] for name in ESTIMATED}}
 
 
-def fitted(given: dict[str, Any], folders: Folders) -> dict[str, Any]:
+def _fit(studio: Studio, given: dict[str, Any]) -> dict[str, Any]:
     """The change of `npukit plan --fit`, with what it needs of a card."""
     _, count, card = _devices(given)
-    fit = find_fit(_read(nested(given.get("values")), folders, count).config, count, card)
+    fit = find_fit(_read(nested(given.get("values")), studio.folders, count).config, count, card)
     memory = fit.plan.memory.total if fit.plan.memory else None
     made = {"kind": fit.kind, "changes": fit.changes, "devices": fit.devices}
     return made | {"memory": memory, "usable": fit.plan.usable}
 
 
-def translated(written: str, folders: Folders) -> dict[str, Any]:
+def _translate(studio: Studio, given: dict[str, Any]) -> dict[str, Any]:
     """The values of an uploaded file of npukit, LLaMA-Factory or ms-swift, and notes on what was translated."""
     with tempfile.TemporaryDirectory(prefix="npukit-upload-") as folder:
         file = Path(folder) / "upload.yaml"
-        file.write_text(written, encoding="utf-8")
+        file.write_text(text(given, "text"), encoding="utf-8")
         try:
             reading = read(file, [], os.environ, files=False)
         except Mistakes as error:
             lines = [f"{_line(mistake.place.line)}{mistake.text}" for mistake in error.mistakes]
             return {"mistakes": lines, "values": {}, "notes": [], "dialect": ""}
     chosen = reading.config.model_dump(mode="json", exclude_defaults=True)
-    folders.check(chosen)
+    studio.folders.check(chosen)
     known = options(Config)
     values = {key: value for key, value in _flat(chosen, known) if key in known}
     return {"values": values, "notes": reading.notes, "dialect": reading.dialect, "mistakes": []}

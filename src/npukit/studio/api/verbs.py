@@ -9,49 +9,44 @@ from starlette.routing import Route
 
 from npukit.studio.api.chat import reached_by_us
 from npukit.studio.forms import words
-from npukit.studio.queue import device_of
 from npukit.studio.studio import Studio, Wrong, number, text
 
 OFFERED = 500  # paths of a kind
 
 
 def routes(studio: Studio) -> list[Route]:
-    def forms(_: dict[str, Any]) -> Any:
-        return studio.options.verbs
-
-    def start(given: dict[str, Any]) -> Any:
-        verb = text(given, "verb")
-        form = studio.options.verbs.get(verb)
-        if form is None:
-            raise Wrong("There is no such form.")
-        values = given.get("values")
-        if not isinstance(values, dict):
-            raise Wrong("values should be an object.")
-        command = words(form, values, studio.folders)
-        device = device_of(str(values.get("device") or "auto")) if "device" in form["names"] else "cpu"
-        cards = number(values, "devices", 1, 1, 1024) if values.get("devices") else 1
-        more, variables = reached_by_us() if verb == "serve" else ([], {})
-        run = studio.runs.add(
-            verb,
-            [*command, *more, *(["--json"] if form["json"] else [])],
-            studio.folders.workspace,
-            title=_title(form, values),
-            device=device,
-            cards=0 if device == "cpu" else cards,
-            has_result=bool(form["json"]),
-            output=str(values.get("output") or ""),
-            page=form["page"],
-            variables=variables,
-        )
-        studio.queue.tick()
-        return {"id": run.folder.name, "command": run.record.command}
-
+    """The routes of this part."""
     return [
-        studio.get("/api/forms", forms),
-        studio.post("/api/forms/start", start),
-        studio.get("/api/models", lambda _: find_models(studio)),
-        studio.get("/api/files", lambda given: _entries(studio, text(given, "path", "."))),
+        studio.get("/api/forms", lambda studio, _: studio.options.verbs),
+        studio.post("/api/forms/start", _start),
+        studio.get("/api/models", lambda studio, _: find_models(studio)),
+        studio.get("/api/files", lambda studio, given: _entries(studio, text(given, "path", "."))),
     ]
+
+
+def _start(studio: Studio, given: dict[str, Any]) -> Any:
+    verb = text(given, "verb")
+    form = studio.options.verbs.get(verb)
+    if form is None:
+        raise Wrong("There is no such form.")
+    values = given.get("values")
+    if not isinstance(values, dict):
+        raise Wrong("values should be an object.")
+    command = words(form, values, studio.folders)
+    device = str(values.get("device") or "auto") if "device" in form["names"] else "cpu"
+    cards = number(values, "devices", 1, 1, 1024) if values.get("devices") else 1
+    more, variables = reached_by_us() if verb == "serve" else ([], {})
+    return studio.start(
+        verb,
+        [*command, *more, *(["--json"] if form["json"] else [])],
+        device,
+        cards,
+        title=_title(form, values),
+        has_result=bool(form["json"]),
+        output=str(values.get("output") or ""),
+        page=form["page"],
+        variables=variables,
+    )
 
 
 def _entries(studio: Studio, path: str) -> dict[str, Any]:
