@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -215,6 +216,12 @@ def test_an_installed_package_can_be_named() -> None:
     result = analyze([Path("typer")])
     assert result.files > 5
     assert result.base is not None
+
+
+@pytest.mark.parametrize("verb", ["analyze", "migrate"])
+def test_a_folder_without_code_gets_no_verdict(verb: str, tmp_path: Path, npukit: Any) -> None:
+    result = npukit(verb, tmp_path)
+    assert (result.returncode, result.stdout) == (2, "") and str(tmp_path) in result.stderr
 
 
 def test_files_that_cannot_be_read_are_findings(tmp_path: Path) -> None:

@@ -77,6 +77,12 @@ def test_missing_and_misshapen_weights_are_named(model: Path) -> None:
         load(Use(model={"path": str(model)}), CPU)
 
 
+def test_a_model_without_a_tokenizer_is_refused(model: Path) -> None:
+    (model / "tokenizer.json").unlink()  # tokenizer_config.json stays
+    with pytest.raises(NpukitError, match=r"has no tokenizer: .*tokenizer\.json"):
+        loading.load_tokenizer(Use(model={"path": str(model)}))
+
+
 def test_pickles_and_foreign_code_are_refused_unless_asked_for(model: Path) -> None:
     weights = load_file(model / "model.safetensors")
     (model / "model.safetensors").unlink()

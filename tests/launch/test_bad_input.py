@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -15,13 +16,13 @@ import pytest
         (f"launch --devices 1 --hostfile nowhere {__file__}", "There is no hostfile nowhere"),
         (f"launch --devices 1 --device cpu --auto {__file__}", "add --device sim"),
         (f"run --device cpu --auto {__file__}", "add --device sim"),
+        (f"launch --devices 0 {__file__}", "'--devices': "),
         ("container --visible-devices x", "is not a list of NPUs"),
         ("container --run --format compose", "leave out --run"),
     ],
 )
-def test_what_the_user_can_mend_is_one_sentence_and_exit_code_2(line: str, sentence: str) -> None:
-    command = [sys.executable, "-m", "npukit", *line.split()]
-    result = subprocess.run(command, capture_output=True, text=True)
+def test_what_the_user_can_mend_is_one_sentence_and_exit_code_2(line: str, sentence: str, npukit: Any) -> None:
+    result = npukit(*line.split())
     assert result.returncode == 2
     assert sentence in result.stderr
     assert len(result.stderr.splitlines()) == 1

@@ -28,6 +28,16 @@ def test_what_a_script_left_open_is_written_even_if_its_module_is_never_freed(tm
     assert (tmp_path / "log").read_text() == "done"
 
 
+def test_a_script_that_cannot_be_compiled_is_shown_as_python_shows_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "script.py").write_text("def f(:\n")
+    with pytest.raises(SyntaxError) as raised:
+        script.run_command([str(tmp_path / "script.py")])
+    assert script._tell_failure(raised.value) == 1
+    assert capsys.readouterr().err.startswith(f'  File "{tmp_path / "script.py"}", line 1')
+
+
 @pytest.mark.parametrize("start", [["run"], ["run", "--devices", "2"]])
 def test_what_the_user_can_mend_is_said_once_by_one_process_or_many(start: list[str], tmp_path: Path) -> None:
     script = tmp_path / "script.py"

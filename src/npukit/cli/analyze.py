@@ -67,6 +67,8 @@ def analyze(
         raise NpukitError("--update-baseline needs --baseline FILE.")
     with progress("reading", "files") as on_progress:
         result = analysis.analyze(paths, target, select or (), ignore or (), trace_ops, on_progress)
+    if not result.files:
+        raise NpukitError(f"There is no code to read in {', '.join(map(str, paths))}: name the folder of a project.")
     if baseline and update_baseline:
         write_baseline(baseline, result.findings)
     if baseline:

@@ -263,6 +263,7 @@ def usage_sentence(error: Any) -> tuple[str, str]:
     """What is wrong with a command line and what was probably meant; and the command that says more."""
     where = error.ctx.command_path if error.ctx is not None else "npukit"
     sentence = error.format_message().rstrip(".") + "."
+    sentence = re.sub(r"('-[^']+')( / '-[^']+')+", r"\1", sentence)  # our own name of an option is the first
     if hasattr(error, "possibilities") and error.ctx is not None:  # click's NoSuchOption
         known = long_names(error.ctx.command)
         sentence = f"There is no option {error.option_name}{did_you_mean(error.option_name, known)}"

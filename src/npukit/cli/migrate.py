@@ -80,6 +80,8 @@ def migrate(
     goal = Goal(style, target or installed_target(), distributed=distributed)
     with progress("reading", "files") as on_progress:
         result = work_out(path, goal, select or (), ignore or (), on_progress)
+    if not result.files:
+        raise NpukitError(f"There is no code to read in {path}: name the folder of a project.")
     if test is not None:
         result = _checked(result, path, test)
     if in_place:

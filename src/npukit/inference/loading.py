@@ -29,6 +29,7 @@ from npukit.llm.models.adapter import apply_adapter
 from npukit.llm.models.checkpoint import WeightFiles, open_checkpoint
 from npukit.llm.models.folder import find_parts, read_json
 from npukit.llm.models.loading import auto_class, from_pretrained, load_images
+from npukit.llm.models.weights import broken_tokenizer
 from npukit.report.terminal import say
 
 SHOWN = 3  # names of weights in a sentence
@@ -216,6 +217,8 @@ def load_tokenizer(use: Use) -> Any:
     model, adapters = find_parts(use.model.path, use.merged)
     folders = [*reversed(adapters), model]
     folder = next((folder for folder in folders if (folder / "tokenizer_config.json").is_file()), folders[-1])
+    if problems := broken_tokenizer(folder):
+        raise NpukitError(problems[0])
     with _named(folder), quiet():
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=use.model.trust_remote_code)
     if len(tokenizer) <= len(tokenizer.all_special_tokens):  # what transformers makes where there is none

@@ -206,7 +206,10 @@ def _tell_failure(error: Exception) -> int:
 
 
 def _of_script(trace: types.TracebackType | None) -> types.TracebackType | None:
-    """A traceback from the script on, without the frames that led to it: up to the last `run_command`, and runpy's."""
+    """A traceback from the script on, without the frames that led to it: up to the last `run_command`, and runpy's.
+
+    None where the script could not even be compiled, as `python` shows it.
+    """
     frames = []
     while trace:
         frames.append(trace)
@@ -216,6 +219,8 @@ def _of_script(trace: types.TracebackType | None) -> types.TracebackType | None:
     first = starts[-1] + 1 if starts else 0
     while first < len(frames) - 1 and frames[first].tb_frame.f_code.co_filename.endswith(("runpy>", "runpy.py")):
         first += 1
+    if first < len(frames) and frames[first].tb_frame.f_code == compile_script.__code__:
+        return None
     return frames[min(first, len(frames) - 1)] if frames else None
 
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from npukit.report.finding import Finding, by_hand
 from npukit.report.json import finding_data
+from npukit.report.page import fill_page
 from npukit.report.report import counted, printable_finding
 from npukit.report.terminal import printable, printable_line
 from npukit.report.writing import write_text
@@ -59,17 +60,12 @@ def render(result: Migration, verification: Mapping[str, Any] | None = None) -> 
     serious = len(by_hand(result.left))
     fixed = sum(len(file["findings"]) for file in changed)
     data = {"changed": changed, "left": left, "verification": dict(verification) if verification else None}
-    parts = {
-        "TITLE": html.escape(printable_line(f"Migration of {result.root.resolve().name}")),
-        "SUMMARY": f"{counted(fixed, 'change')} in {len(changed)} of {counted(result.files, 'file')}; "
-        f"{counted(serious, 'place')} left to change by hand.",
-        # "</script>" inside the data must not end the element that holds it.
-        "DATA": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
-    }
-    page = Path(__file__).with_name("migration.html").read_text(encoding="utf-8")
-    for name, text in parts.items():
-        page = page.replace("{{" + name + "}}", text)
-    return page
+    title = html.escape(printable_line(f"Migration of {result.root.resolve().name}"))
+    summary = (
+        f"{counted(fixed, 'change')} in {len(changed)} of {counted(result.files, 'file')}; "
+        f"{counted(serious, 'place')} left to change by hand."
+    )
+    return fill_page("migration.html", data, title=title, summary=summary)
 
 
 def _changed(change: Change, root: Path) -> dict[str, Any]:

@@ -19,6 +19,14 @@ def test_a_zero_byte_is_one_sentence(tmp_path: Path) -> None:
         read(file, [], {})
 
 
+@pytest.mark.parametrize("text", ["model: {path: x}\ndata: [1,\n", 'a: 1\nmodel: "x\nb: 2\n'])
+def test_what_is_not_closed_is_named_where_it_begins(text: str, tmp_path: Path) -> None:
+    (tmp_path / "cut.yaml").write_text(text)
+    with pytest.raises(Mistakes) as told:
+        read(tmp_path / "cut.yaml", [], {})
+    assert [mistake.place.line for mistake in told.value.mistakes] == [2]
+
+
 def test_a_missing_space_does_not_make_a_file_anothers(tmp_path: Path) -> None:
     file = tmp_path / "ours.yaml"
     file.write_text("model:\n  path:models/x\n")

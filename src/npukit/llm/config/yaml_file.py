@@ -92,6 +92,14 @@ def plain(value: Any, text: str) -> Any:
 
 def _syntax(path: Path, text: str, error: yaml.MarkedYAMLError) -> Mistake:
     mark = error.problem_mark or error.context_mark
+    if error.context_mark and mark and mark.index >= len(text.rstrip()):
+        written = text.rstrip().splitlines()
+        opened = min(error.context_mark.line, len(written) - 1)
+        return Mistake(
+            Origin(str(path), opened + 1),
+            f"the file ends before what begins in {short(written[opened].strip())} does: close the bracket or the "
+            "quotation mark.",
+        )
     number = mark.line + 1 if mark else 1
     lines = text.splitlines()
     line = lines[number - 1] if number <= len(lines) else ""

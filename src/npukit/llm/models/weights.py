@@ -11,7 +11,8 @@ from typing import Any
 from npukit.llm.families.family import Shapes
 
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
-TOKENIZERS = ("tokenizer*", "*.model", "*.tiktoken", "vocab*", "*.vocab", "spiece*", "tekken.json")
+# Files with a tokenizer's words, or its code; tokenizer_config.json alone has neither.
+TOKENIZERS = ("tokenizer.*", "*.model", "*.tiktoken", "vocab*", "*.vocab", "spiece*", "tekken.json", "tokenization*.py")
 LARGEST_HEADER = 100_000_000  # bytes; safetensors itself allows no more
 
 
