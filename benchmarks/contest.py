@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -18,6 +19,20 @@ def result(tokens_per_second: float, **more: float) -> dict[str, float]:
 
     peak = torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else 0.0
     return {"tokens_per_second": tokens_per_second, "peak_gib": peak, **more}
+
+
+def timed(work: Callable[[], Any], warm: int, runs: int) -> float:
+    """Seconds of one run on the GPU."""
+    import torch
+
+    for _ in range(warm):
+        work()
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in range(runs):
+        work()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - began) / runs
 
 
 def results(contestants: Mapping[str, Contestant]) -> Iterator[tuple[str, Any]]:

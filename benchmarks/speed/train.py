@@ -1,28 +1,28 @@
-"""npukit's training beside nanoGPT's and transformers' on one GPU: real tokens a second, and memory.
+"""npukit's training beside that of others on one GPU: real tokens a second, and memory.
 
-    python -m benchmarks train --nanogpt CHECKOUT_OF_NANOGPT [--only gpt2|gpt2_as_nanogpt|qwen2|qwen3_moe]
+    python -m benchmarks train --nanogpt CHECKOUT --peers FOLDER [--only gpt2 gpt2_as_nanogpt lora qlora full long moe]
 
 GPT-2 124M, new weights, 32 rows of 1,024 tokens a step: as transformers configures it, with its dropout; and as nanoGPT
-does, with 50,304 words and none. Qwen2-7B's shape, and that of Qwen3-30B-A3B with 16 of its 48 layers, new weights,
-LoRA of rank 8 on all linear layers, rows of log-normal length (about 400 tokens on average), 16 rows or as many tokens
-a step. Padding does not count as a token. Every contestant runs in a process of its own, bf16, AdamW, on random tokens.
+does, with 50,304 words and none. Qwen2-7B's shape with LoRA of rank 8 on all linear layers: rows of log-normal length
+(about 400 tokens on average), packed to 4,096 tokens, one or four packs a step, or padded, 16 rows a step; the same
+over weights in 4 bits; rows of 32,768 tokens. Qwen2-1.5B's shape with all weights trained; Qwen3-30B-A3B's with 16 of
+its 48 layers and LoRA. Padding does not count as a token. Every contestant runs in a process of its own, bf16, AdamW,
+on random tokens. `--peers` brings Unsloth and Liger: a folder with their packages, or `pip` if they are installed.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import torch
-from benchmarks.contest import result, results
+from benchmarks.contest import result, results, timed
+from benchmarks.speed.peers import train_peers as peers
 
 from npukit.facts.models import known_model
 
@@ -41,6 +41,7 @@ QWEN2 = {
     "max_position_embeddings": 32768,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
 }
+QWEN2_SMALL = {**QWEN2, **(known_model("Qwen2-1.5B") or {})}
 QWEN3_MOE = {
     **(known_model("Qwen3-30B-A3B") or {}),
     "num_hidden_layers": 16,  # a third of them: quicker to make, and a layer's share of the time is the same
@@ -48,9 +49,9 @@ QWEN3_MOE = {
     "max_position_embeddings": 32768,
 }
 QWEN2_FLOPS = 4 * 7.07e9  # a token: forward and backward through frozen weights, the embedding's table left out
-PACK = 4096
+PACK, LONG = 4096, 32768
 PADDING = 0
-JOBS = ("gpt2", "gpt2_as_nanogpt", "qwen2", "qwen3_moe")
+JOBS = ("gpt2", "gpt2_as_nanogpt", "lora", "qlora", "full", "long", "moe")
 Result = dict[str, float]
 
 
@@ -59,18 +60,6 @@ def ceiling() -> float:
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     seconds = timed(lambda: a @ b, warm=5, runs=30)
     return 2 * 8192**3 / seconds / 1e12
-
-
-def timed(work: Callable[[], Any], warm: int, runs: int) -> float:
-    """Seconds of one run."""
-    for _ in range(warm):
-        work()
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    for _ in range(runs):
-        work()
-    torch.cuda.synchronize()
-    return (time.perf_counter() - began) / runs
 
 
 def rows_of_random_length(number: int) -> list[np.ndarray[Any, Any]]:
@@ -102,7 +91,14 @@ class Packs:
 
 
 def train_with_npukit(
-    shape: dict[str, Any], rows: Sequence[np.ndarray[Any, Any]], length: int, tuning: str, batch: int
+    shape: dict[str, Any],
+    rows: Sequence[np.ndarray[Any, Any]],
+    length: int,
+    batch: int,
+    tuning: str,
+    quantize: str | None = None,
+    steps: int = 40,
+    **training: Any,
 ) -> Result:
     from npukit.llm.config.options import Config
     from npukit.llm.data.collate import Collator, tokens, weight
@@ -113,13 +109,13 @@ def train_with_npukit(
 
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(shape))
-        training = {"output": folder, "max_steps": 40, "batch_size": batch, "log_every": 10, "precision": "bf16"}
+        training |= {"output": folder, "max_steps": steps, "batch_size": batch, "log_every": steps // 4, "epochs": 100}
         config = Config.model_validate(
             {
-                "model": {"path": folder, "from_config": True},
+                "model": {"path": folder, "from_config": True, "quantize": quantize},
                 "tuning": {"method": tuning},
                 "data": {"train": ["made here"], "cutoff": length},
-                "training": {**training, "save_every": None, "plot": False, "epochs": 100, "compile": False},
+                "training": {**training, "precision": "bf16", "save_every": None, "plot": False, "compile": False},
             }
         )
         compiled = config.training.model_copy(update={"compile": None})
@@ -146,151 +142,102 @@ def train_with_npukit(
     return result(float(np.mean(speeds)))
 
 
-def npukit_gpt2(shape: dict[str, Any]) -> Result:
-    rows = list(np.random.default_rng(0).integers(0, 50000, (640, 1024)).astype(np.int32))
-    return train_with_npukit(shape, rows, 1024, "full", 32)
+def full_rows(number: int, length: int) -> list[np.ndarray[Any, Any]]:
+    return list(np.random.default_rng(0).integers(1, 50000, (number, length)).astype(np.int32))
 
 
-def npukit_lora(shape: dict[str, Any]) -> Result:
-    return train_with_npukit(shape, rows_of_random_length(1000), PACK, "lora", 1)
-
-
-# the others
-
-
-def nanogpt(checkout: Path, bias: bool) -> Result:
-    """Its own model, optimizer and loop body, compiled, as its train.py has them; GPT-2 is the one with biases."""
-    spec = importlib.util.spec_from_file_location("nanogpt", checkout / "model.py")
-    assert spec and spec.loader
-    code = importlib.util.module_from_spec(spec)
-    sys.modules["nanogpt"] = code
-    spec.loader.exec_module(code)
-    torch.backends.cuda.matmul.allow_tf32 = True
-    torch.backends.cudnn.allow_tf32 = True
-    model: Any = code.GPT(code.GPTConfig(vocab_size=50304, dropout=0.0, bias=bias)).cuda()
-    optimizer = model.configure_optimizers(0.1, 6e-4, (0.9, 0.95), "cuda")
-    compiled: Any = torch.compile(model)
-    batches: Any = iter(lambda: torch.randint(50000, (33, 1024), pin_memory=True), None)
-
-    def step() -> None:
-        tokens = next(batches).cuda(non_blocking=True)
-        with torch.autocast("cuda", torch.bfloat16):
-            loss: Any = compiled(tokens[:32], tokens[1:])[1]
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    return result(32 * 1024 / timed(step, warm=10, runs=30))
-
-
-def transformers_trainer(
-    model: Any, rows: Sequence[np.ndarray[Any, Any]], batch: int, accumulation: int, **more: Any
-) -> Result:
-    from transformers import Trainer, TrainerCallback, TrainingArguments
-
-    steps, warm = more.pop("steps"), more.pop("warm")
-    times: list[float] = []
-
-    class Clock(TrainerCallback):  # type: ignore[misc]
-        def on_step_end(self, *args: Any, **kwargs: Any) -> None:
-            torch.cuda.synchronize()
-            times.append(time.perf_counter())
-
-    def padded(examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        longest = max(len(example["input_ids"]) for example in examples)
-        ids = torch.zeros(len(examples), longest, dtype=torch.long)
-        labels, mask = torch.full_like(ids, -100), torch.zeros_like(ids)
-        for number, example in enumerate(examples):
-            row = torch.as_tensor(example["input_ids"], dtype=torch.long)
-            ids[number, : len(row)], labels[number, : len(row)], mask[number, : len(row)] = row, row, 1
-        return {"input_ids": ids, "labels": labels, "attention_mask": mask}
-
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = TrainingArguments(
-            output_dir=folder,
-            max_steps=steps,
-            per_device_train_batch_size=batch,
-            gradient_accumulation_steps=accumulation,
-            bf16=True,
-            logging_steps=10**6,
-            save_strategy="no",
-            report_to=[],
-            optim="adamw_torch_fused",
-            dataloader_num_workers=2,
-            train_sampling_strategy="sequential",
-            **more,
-        )
-        data: Any = [{"input_ids": row} for row in rows]
-        Trainer(model=model, args=arguments, train_dataset=data, data_collator=padded, callbacks=[Clock()]).train()
-    used = rows[warm * batch * accumulation : steps * batch * accumulation]
-    return result(sum(map(len, used)) / (times[-1] - times[warm - 1]))
-
-
-def transformers_gpt2(shape: dict[str, Any]) -> Result:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    rows = list(np.random.default_rng(0).integers(0, 50000, (32 * 30, 1024)).astype(np.int32))
-    model = GPT2LMHeadModel(GPT2Config(**shape)).cuda()
-    return transformers_trainer(model, rows, 32, 1, steps=30, warm=10, torch_compile=True)
-
-
-def transformers_lora(shape: dict[str, Any], batch: int, accumulation: int) -> Result:
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    with torch.device("cuda"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**shape), dtype=torch.bfloat16)
-    model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=8, lora_alpha=16, target_modules="all-linear"))
-    return transformers_trainer(model, rows_of_random_length(16 * 8), batch, accumulation, steps=8, warm=2)
-
-
-def contestants(checkout: Path) -> dict[str, dict[str, Callable[[], Result]]]:
-    return {
+def contestants(checkout: Path | None, site: str, folder: Path) -> dict[str, dict[str, Callable[[], Result]]]:
+    """What runs, by job and name; the folder holds a checkpoint while they run."""
+    ours = functools.partial(train_with_npukit, tuning="full")
+    lora = functools.partial(train_with_npukit, tuning="lora", steps=24)
+    qlora = functools.partial(lora, quantize="nf4")
+    trainer, unsloth = peers.transformers_lora, functools.partial(peers.unsloth_lora, site, folder, QWEN2)
+    some, many, short, long = (
+        rows_of_random_length(128),
+        rows_of_random_length(1000),
+        full_rows(640, 1024),
+        full_rows(24, LONG),
+    )
+    jobs: dict[str, dict[str, Callable[[], Result]]] = {
         "gpt2": {
-            "npukit": functools.partial(npukit_gpt2, GPT2),
-            "transformers' Trainer, compiled": functools.partial(transformers_gpt2, GPT2),
+            "npukit": functools.partial(ours, GPT2, short, 1024, 32),
+            "transformers' Trainer, compiled": functools.partial(peers.transformers_full, GPT2, short, 32, True),
         },
         "gpt2_as_nanogpt": {
-            "npukit": functools.partial(npukit_gpt2, GPT2_AS_NANOGPT),
-            "nanoGPT, compiled": functools.partial(nanogpt, checkout, True),
-            "nanoGPT, compiled, a smaller model without biases": functools.partial(nanogpt, checkout, False),
-            "transformers' Trainer, compiled": functools.partial(transformers_gpt2, GPT2_AS_NANOGPT),
+            "npukit": functools.partial(ours, GPT2_AS_NANOGPT, short, 1024, 32),
+            "transformers' Trainer, compiled": functools.partial(
+                peers.transformers_full, GPT2_AS_NANOGPT, short, 32, True
+            ),
         },
-        "qwen2": {
-            "npukit": functools.partial(npukit_lora, QWEN2),
-            "transformers' Trainer, 1 row x 16": functools.partial(transformers_lora, QWEN2, 1, 16),
-            "transformers' Trainer, 4 rows x 4": functools.partial(transformers_lora, QWEN2, 4, 4),
+        "lora": {
+            "npukit, 1 pack": functools.partial(lora, QWEN2, many, PACK, 1),
+            "npukit, 4 packs": functools.partial(lora, QWEN2, many, PACK, 4),
+            "transformers' Trainer, 4 rows x 4": functools.partial(trainer, QWEN2, some, 4, 4),
         },
-        "qwen3_moe": {
-            "npukit": functools.partial(npukit_lora, QWEN3_MOE),
-            "transformers' Trainer, 4 rows x 4": functools.partial(transformers_lora, QWEN3_MOE, 4, 4),
+        "qlora": {"npukit, 1 pack": functools.partial(qlora, QWEN2, many, PACK, 1)},
+        "full": {
+            "npukit, 4 packs": functools.partial(ours, QWEN2_SMALL, many, PACK, 4, steps=24),
+            "transformers' Trainer, 16 rows": functools.partial(peers.transformers_full, QWEN2_SMALL, some, 16, False),
+        },
+        "long": {
+            "npukit, 1 row": functools.partial(lora, QWEN2, long, LONG, 1, activation_checkpointing=True),
+        },
+        "moe": {
+            "npukit, 1 pack": functools.partial(lora, QWEN3_MOE, many, PACK, 1),
+            "transformers' Trainer, 4 rows x 4": functools.partial(trainer, QWEN3_MOE, some, 4, 4),
         },
     }
+    if checkout:
+        jobs["gpt2_as_nanogpt"] |= {
+            "nanoGPT, compiled": functools.partial(peers.nanogpt, checkout, True),
+            "nanoGPT, compiled, a smaller model without biases": functools.partial(peers.nanogpt, checkout, False),
+        }
+    if site:
+        jobs["lora"] |= {
+            "Unsloth, 1 pack": functools.partial(unsloth, many, 1, PACK),
+            "Unsloth, 4 packs": functools.partial(unsloth, many, 4, PACK),
+            "Liger and transformers' Trainer, 4 rows x 4": functools.partial(peers.liger_lora, site, QWEN2, some, 4, 4),
+        }
+        jobs["qlora"]["Unsloth, 1 pack"] = functools.partial(unsloth, many, 1, PACK, four_bit=True)
+        jobs["long"]["Unsloth, 1 row"] = functools.partial(unsloth, long, 1, LONG, checkpointing=True)
+    return jobs
 
 
-def run_all(checkout: Path, only: str | None) -> Iterator[str]:
+def run_all(checkout: Path | None, site: str, only: Sequence[str]) -> Iterator[str]:
     most = ceiling()
     torch.cuda.empty_cache()
     yield f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
     yield f"the ceiling, a bf16 product of 8192² matrices: {most:.0f} TFLOP/s"
-    for job, runners in contestants(checkout).items():
-        if only and only != job:
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = contestants(checkout, site, Path(folder))
+        for job in only or jobs:
+            yield f"\n{job}\n| | tokens/s | npukit is | peak GiB |\n|---|---:|---:|---:|"
+            yield from run_job(jobs[job])
+    yield f"\n7B's shape, 4 operations a weight and token, at the ceiling: {most * 1e12 / QWEN2_FLOPS:,.0f} tokens/s"
+
+
+def run_job(runners: dict[str, Callable[[], Result]]) -> Iterator[str]:
+    """The rows of a table; a peer is compared with npukit's run whose name ends like its own, or with the first."""
+    speeds: dict[str, float] = {}
+    for name, got in results(runners):
+        if "failed" in got:
+            yield f"| {name} | failed: {got['failed']} | | |"
             continue
-        yield f"\n{job}\n| | tokens/s | npukit is | peak GiB |\n|---|---|---|---|"
-        ours = 0.0
-        for name, got in results(runners):
-            if "failed" in got:
-                yield f"| {name} | failed: {got['failed']} | | |"
-                continue
-            speed = got["tokens_per_second"]
-            ours = ours or speed
-            yield f"| {name} | {speed:,.0f} | {ours / speed:.2f} times | {got['peak_gib']:.1f} |"
-            if job == "qwen2" and name == "npukit":
-                share = speed * QWEN2_FLOPS / most / 1e12
-                yield f"| (of the ceiling: {share:.0%}) | | | |"
+        who, _, how = name.partition(", ")
+        speed = got["tokens_per_second"]
+        if who == "npukit":
+            speeds[how] = speed
+            ratio = ""
+        else:
+            ratio = f"{speeds.get(how, next(iter(speeds.values()))) / speed:.2f} times" if speeds else ""
+        yield f"| {name} | {speed:,.0f} | {ratio} | {got['peak_gib']:.1f} |"
 
 
-def main(*, nanogpt: Path, only: Annotated[str | None, JOBS] = None) -> None:
-    for line in run_all(nanogpt, only):
+def main(
+    *,
+    nanogpt: Annotated[Path | None, "a checkout of nanoGPT"] = None,
+    peers: Annotated[str, "Unsloth and Liger beside it: a folder with their packages, or `pip`"] = "",
+    only: Annotated[tuple[str, ...], JOBS] = (),
+) -> None:
+    for line in run_all(nanogpt, peers, only):
         print(line, flush=True)
