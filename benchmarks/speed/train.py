@@ -5,9 +5,10 @@
 GPT-2 124M, new weights, 32 rows of 1,024 tokens a step: as transformers configures it, with its dropout; and as nanoGPT
 does, with 50,304 words and none. Qwen2-7B's shape with LoRA of rank 8 on all linear layers: rows of log-normal length
 (about 400 tokens on average), packed to 4,096 tokens, one or four packs a step, or padded, 16 rows a step; the same
-over weights in 4 bits; rows of 32,768 tokens. Qwen2-1.5B's shape with all weights trained; Qwen3-30B-A3B's with 16 of
-its 48 layers and LoRA. Padding does not count as a token. Every contestant runs in a process of its own, bf16, AdamW,
-on random tokens. `--peers` brings Unsloth and Liger: a folder with their packages, or `pip` if they are installed.
+over weights in 4 bits, recomputing; rows of 32,768 tokens. Qwen2-1.5B's shape with all weights trained; that of
+Qwen3-30B-A3B with 16 of its 48 layers and LoRA. Padding does not count as a token. Every contestant runs in a process
+of its own, bf16, AdamW, on random tokens; the median of its later steps counts. `--peers` brings Unsloth and Liger: a
+folder with their packages, or `pip` if they are installed.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def train_with_npukit(
 
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(shape))
-        training |= {"output": folder, "max_steps": steps, "batch_size": batch, "log_every": steps // 4, "epochs": 100}
+        training |= {"output": folder, "max_steps": steps, "batch_size": batch, "log_every": 2, "epochs": 100}
         config = Config.model_validate(
             {
                 "model": {"path": folder, "from_config": True, "quantize": quantize},
@@ -138,8 +139,8 @@ def train_with_npukit(
         )
         trainer.train()
         lines = [json.loads(line) for line in Path(folder, "log.jsonl").read_text().splitlines()]
-    speeds = [line["items_per_second"] for line in lines if "items_per_second" in line][-2:]
-    return result(float(np.mean(speeds)))
+    speeds = [line["items_per_second"] for line in lines if "items_per_second" in line]
+    return result(float(np.median(speeds[len(speeds) // 2 :])))
 
 
 def full_rows(number: int, length: int) -> list[np.ndarray[Any, Any]]:
@@ -161,12 +162,14 @@ def contestants(checkout: Path | None, site: str, folder: Path) -> dict[str, dic
     jobs: dict[str, dict[str, Callable[[], Result]]] = {
         "gpt2": {
             "npukit": functools.partial(ours, GPT2, short, 1024, 32),
-            "transformers' Trainer, compiled": functools.partial(peers.transformers_full, GPT2, short, 32, True),
+            "transformers' Trainer, compiled": functools.partial(
+                peers.transformers_full, GPT2, short, 32, 1, compiled=True
+            ),
         },
         "gpt2_as_nanogpt": {
             "npukit": functools.partial(ours, GPT2_AS_NANOGPT, short, 1024, 32),
             "transformers' Trainer, compiled": functools.partial(
-                peers.transformers_full, GPT2_AS_NANOGPT, short, 32, True
+                peers.transformers_full, GPT2_AS_NANOGPT, short, 32, 1, compiled=True
             ),
         },
         "lora": {
@@ -174,10 +177,12 @@ def contestants(checkout: Path | None, site: str, folder: Path) -> dict[str, dic
             "npukit, 4 packs": functools.partial(lora, QWEN2, many, PACK, 4),
             "transformers' Trainer, 4 rows x 4": functools.partial(trainer, QWEN2, some, 4, 4),
         },
-        "qlora": {"npukit, 1 pack": functools.partial(qlora, QWEN2, many, PACK, 1)},
+        "qlora": {"npukit, 1 pack": functools.partial(qlora, QWEN2, many, PACK, 1, activation_checkpointing=True)},
         "full": {
             "npukit, 4 packs": functools.partial(ours, QWEN2_SMALL, many, PACK, 4, steps=24),
-            "transformers' Trainer, 16 rows": functools.partial(peers.transformers_full, QWEN2_SMALL, some, 16, False),
+            "transformers' Trainer, 4 rows x 4": functools.partial(
+                peers.transformers_full, QWEN2_SMALL, some, 4, 4, compiled=False
+            ),
         },
         "long": {
             "npukit, 1 row": functools.partial(lora, QWEN2, long, LONG, 1, activation_checkpointing=True),
@@ -198,7 +203,7 @@ def contestants(checkout: Path | None, site: str, folder: Path) -> dict[str, dic
             "Unsloth, 4 packs": functools.partial(unsloth, many, 4, PACK),
             "Liger and transformers' Trainer, 4 rows x 4": functools.partial(peers.liger_lora, site, QWEN2, some, 4, 4),
         }
-        jobs["qlora"]["Unsloth, 1 pack"] = functools.partial(unsloth, many, 1, PACK, four_bit=True)
+        jobs["qlora"]["Unsloth, 1 pack"] = functools.partial(unsloth, many, 1, PACK, four_bit=True, checkpointing=True)
         jobs["long"]["Unsloth, 1 row"] = functools.partial(unsloth, long, 1, LONG, checkpointing=True)
     return jobs
 

@@ -51,14 +51,13 @@ def nanogpt(checkout: Path, bias: bool) -> Result:
     return result(32 * 1024 / timed(step, warm=10, runs=30))
 
 
-def transformers_full(shape: dict[str, Any], rows: Rows, batch: int, compiled: bool) -> Result:
+def transformers_full(shape: dict[str, Any], rows: Rows, batch: int, accumulation: int, compiled: bool) -> Result:
     """All weights are trained: fp32 weights, bf16 products."""
-    model = _new_model(shape, torch.float32)
-    return _train_padded(model, rows, batch, 1, warm=len(rows) // batch // 3, torch_compile=compiled)
+    return _train_padded(_new_model(shape, torch.float32), rows, batch, accumulation, torch_compile=compiled)
 
 
 def transformers_lora(shape: dict[str, Any], rows: Rows, batch: int, accumulation: int) -> Result:
-    return _train_padded(_with_lora(_new_model(shape, torch.bfloat16)), rows, batch, accumulation, warm=2)
+    return _train_padded(_with_lora(_new_model(shape, torch.bfloat16)), rows, batch, accumulation)
 
 
 def liger_lora(site: str, shape: dict[str, Any], rows: Rows, batch: int, accumulation: int) -> Result:
@@ -66,7 +65,7 @@ def liger_lora(site: str, shape: dict[str, Any], rows: Rows, batch: int, accumul
     _take_packages_from(site)
     liger: Any = importlib.import_module("liger_kernel.transformers")
     liger._apply_liger_kernel(shape["model_type"])
-    return _train_padded(_with_lora(_new_model(shape, torch.bfloat16)), rows, batch, accumulation, warm=2)
+    return _train_padded(_with_lora(_new_model(shape, torch.bfloat16)), rows, batch, accumulation)
 
 
 def unsloth_lora(
@@ -99,11 +98,10 @@ def unsloth_lora(
     torch.cuda.reset_peak_memory_stats()
     datasets: Any = importlib.import_module("datasets")
     trl: Any = importlib.import_module("trl")
-    steps, warm = 16, 5
     with tempfile.TemporaryDirectory() as output:
         arguments = trl.SFTConfig(
             output_dir=output,
-            max_steps=steps,
+            max_steps=16,
             per_device_train_batch_size=batch,
             bf16=True,
             logging_steps=10**6,
@@ -121,8 +119,7 @@ def unsloth_lora(
         )
         packs = [len(ids) for ids in trainer.train_dataset["input_ids"]]
         trainer.train()
-    tokens = sum(packs) / len(packs) * batch * (steps - warm)
-    return result(tokens / (times[-1] - times[warm - 1]))
+    return result(sum(packs) / len(packs) * batch / _seconds(times))
 
 
 def _take_packages_from(site: str) -> None:
@@ -171,8 +168,13 @@ def _clock() -> tuple[list[float], Any]:
     return times, Clock()
 
 
-def _train_padded(model: Any, rows: Rows, batch: int, accumulation: int, *, warm: int, **more: Any) -> Result:
-    """All rows once, in their order; the first steps do not count."""
+def _seconds(times: list[float]) -> float:
+    """The median of the later steps."""
+    return float(np.median(np.diff(times)[len(times) // 2 :]))
+
+
+def _train_padded(model: Any, rows: Rows, batch: int, accumulation: int, **more: Any) -> Result:
+    """All rows once, in their order."""
     from transformers import Trainer, TrainingArguments
 
     times, clock = _clock()
@@ -194,8 +196,7 @@ def _train_padded(model: Any, rows: Rows, batch: int, accumulation: int, *, warm
         )
         data: Any = [{"input_ids": row} for row in rows]
         Trainer(model=model, args=arguments, train_dataset=data, data_collator=_padded, callbacks=[clock]).train()
-    used = rows[warm * batch * accumulation : steps * batch * accumulation]
-    return result(sum(map(len, used)) / (times[-1] - times[warm - 1]))
+    return result(sum(map(len, rows)) / steps / _seconds(times))
 
 
 def _padded(examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
