@@ -125,6 +125,8 @@ def train_with_npukit(
             folder,
             torch.device("cuda" if torch.cuda.is_available() else "cpu"),
         )
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()  # new weights are drawn on the GPU; a checkpoint's are not read there
         trainer = Trainer(
             model,
             config.training,
