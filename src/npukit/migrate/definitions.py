@@ -46,11 +46,14 @@ _HOPS, _HOPS_OF_TESTS = 1, 2
 _TEST = re.compile(r"(?:test|bench|conftest)|\w*_(?:test|bench|benchmark)$")
 
 
-@per_file
-def strong_names(file: PythonFile, hops: int | None = None) -> dict[str, str]:
+def strong_names(file: PythonFile) -> dict[str, str]:
     """The names at the top of a file that only CUDA machines have, each with the library that it comes from: what is
     imported from one, from a file of the project that needs one, and the file's own kernels."""
-    hops = (_HOPS_OF_TESTS if is_of_tests(file) else _HOPS) if hops is None else hops
+    return _strong_names(file, _HOPS_OF_TESTS if is_of_tests(file) else _HOPS)
+
+
+@per_file
+def _strong_names(file: PythonFile, hops: int) -> dict[str, str]:
     library_of: dict[str, str] = {}
     for node in file.names.imports:
         for alias in node.names:
@@ -113,8 +116,9 @@ def exports(path: Path, root: Path | None, hops: int) -> dict[str, str]:
         return {}
     if file is None:
         return {}
-    names = strong_names(file, hops)
-    tops = ((definition, shown.library) for definition, shown in definitions(file, hops).items() if _flows(shown))
+    names = _strong_names(file, hops)
+    defined_here = _definitions(file, tuple(names.items()))
+    tops = ((definition, shown.library) for definition, shown in defined_here.items() if _flows(shown))
     defined = {definition.name: library for definition, library in tops if file.parent(definition) is file.tree}  # type: ignore[attr-defined]
     beside = (node for node in file.names.imports if isinstance(node, ast.ImportFrom) and node.level == 1)
     imported_beside = {alias.asname or alias.name for node in beside for alias in node.names}
@@ -124,9 +128,9 @@ def exports(path: Path, root: Path | None, hops: int) -> dict[str, str]:
     return exported | _aliases(exported, file)
 
 
-def definitions(file: PythonFile, hops: int | None = None) -> dict[ast.AST, Evidence]:
+def definitions(file: PythonFile) -> dict[ast.AST, Evidence]:
     """The functions, classes, methods and tests of a file that can run on CUDA only."""
-    return _definitions(file, tuple(strong_names(file, hops).items()))
+    return _definitions(file, tuple(strong_names(file).items()))
 
 
 @per_file

@@ -13,9 +13,9 @@ from npukit.facts import libraries
 from npukit.facts.libraries import named
 from npukit.migrate.definitions import strong_names
 from npukit.migrate.evidence import FOR_ANY, Evidence, of_attribute, of_call, speaks
-from npukit.migrate.kernels import Import, always_run, always_using, modules, top_imports
+from npukit.migrate.kernels import Import, always_run, always_using, modules
 from npukit.source import PythonFile, per_file
-from npukit.source.names import file_of, inside
+from npukit.source.names import inside
 
 _LONGEST = 60  # of a string that is a name
 
@@ -96,15 +96,12 @@ def _for_cuda(module: str) -> str:
 
 @per_file
 def imports_kernels(file: PythonFile) -> bool:
-    """Whether a file, or one of the project that it imports, has kernels for CUDA, which `is_cuda` then is about."""
+    """Whether a file imports kernels for CUDA, which `is_cuda` then is about."""
     kernel = re.compile(r"_cuda$|(?:^|[._])kernels$|_ext$")
     for node in file.names.imports:
         for module in modules(node):
             library = libraries.imported(module) or libraries.named(module)
             is_kernel = kernel.search(module) or (library and library.needs_cuda)
             if is_kernel and not module.startswith("apex") and not module.endswith("_to_cuda"):
-                return True
-            where = file_of(module, file.path, file.names.root) if isinstance(node, ast.ImportFrom) else None
-            if any(kernel.search(imported) or libraries.needs_cuda(imported) for imported, _ in top_imports(where)):
                 return True
     return False

@@ -18,14 +18,15 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from npukit.migrate.kernels import Definition
 from npukit.migrate.mentions import first, imports_kernels
+from npukit.migrate.patches import is_test
 from npukit.migrate.presence import SKIPS, leaves
 from npukit.migrate.questions import is_negated
 from npukit.source import PythonFile, per_file
 
 Condition = tuple[ast.AST, bool]  # an expression, an import or a case, and whether it holds
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-_Test = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _SETUPS = ("setUp", "setUpClass", "setup_method", "setup_class")
 _REFUSAL = re.compile(r"[Kk]ernel|CUDA tensor|NVML|[Tt]riton|TileLang|cuDNN|cuBLAS|TensorRT|[Ff][Pp]8|[Qq]uantiz")
 _STREAMS = re.compile(r"\btorch\.cuda\.(?:current_stream|stream)\(")  # what torch does on a device, not kernels
@@ -74,7 +75,7 @@ def _forward(
             _forward(statement.orelse, behind, by_statement)
             _forward(statement.finalbody, held, by_statement)
             held = behind if all(leaves(clause.body[-1]) for clause in statement.handlers) else held
-        elif isinstance(statement, _Test):
+        elif isinstance(statement, Definition):
             _forward(statement.body, (*held, *_marks(statement)), by_statement)
         elif isinstance(statement, ast.Match):
             for case in statement.cases:
@@ -87,7 +88,7 @@ def _forward(
     return held
 
 
-def _marks(test: _Test) -> Iterator[Condition]:
+def _marks(test: Definition) -> Iterator[Condition]:
     """not no_gpu, of @pytest.mark.skipif(no_gpu)"""
     for mark in test.decorator_list:
         kind = getattr(mark.func, "attr", "") if isinstance(mark, ast.Call) and mark.args else ""
@@ -243,8 +244,7 @@ def behind_an_exit(choice: ast.If, file: PythonFile) -> tuple[list[ast.AST], lis
 
 def _names_of_test(file: PythonFile) -> list[str]:
     """What a file of tests and its folder are called: test_fp8.py, triton/test_norm.py"""
-    stem = file.path.stem
-    return [stem, file.path.parent.name] if stem.startswith("test_") or stem.endswith("_test") else []
+    return [file.path.stem, file.path.parent.name] if is_test(file.path) else []
 
 
 def _required(exit_test: ast.AST) -> Iterator[ast.AST]:
@@ -276,27 +276,27 @@ def _skipped(call: ast.Call, file: PythonFile) -> list[Region]:
     return [region for test in _tests(call, file) for region in _methods(test, about, file)]
 
 
-def _tests(call: ast.Call, file: PythonFile) -> Iterator[_Test]:
+def _tests(call: ast.Call, file: PythonFile) -> Iterator[Definition]:
     """The tests that a mark decorates, directly or through a variable."""
     around = file.parent(call)
     if isinstance(around, ast.List):  # pytestmark = [pytest.mark.skipif(...)]
         around = file.parent(around)
-    if isinstance(around, _Test) and call in around.decorator_list:
+    if isinstance(around, Definition) and call in around.decorator_list:
         yield around
     target = around.targets[0] if isinstance(around, ast.Assign) else None
     if not isinstance(target, ast.Name):
         return
     if target.id == "pytestmark":
         scope = file.parent(around) if around else None
-        tests = (statement for statement in getattr(scope, "body", ()) if isinstance(statement, _Test))
+        tests = (statement for statement in getattr(scope, "body", ()) if isinstance(statement, Definition))
         yield from (definition for definition in tests if definition.name.lower().startswith("test"))
     for use in file.uses(target):
         test = file.parent(use)
-        if isinstance(test, _Test) and use in test.decorator_list:
+        if isinstance(test, Definition) and use in test.decorator_list:
             yield test
 
 
-def _methods(test: _Test, about: list[str], file: PythonFile) -> Iterator[Region]:
+def _methods(test: Definition, about: list[str], file: PythonFile) -> Iterator[Region]:
     owner = test if isinstance(test, ast.ClassDef) else file.parent(test)
     methods = [node for node in owner.body if isinstance(node, _Function)] if isinstance(owner, ast.ClassDef) else []
     setups = [part for node in methods if node.name in _SETUPS for part in node.body]

@@ -19,7 +19,6 @@ _BUILT_ON_TORCH = re.compile(
 _AT_START_OF_LINE = re.compile(r"^(?:from[ \t]+([.\w]+)|import[ \t]+([\w.]+))", re.MULTILINE)
 _FRAMEWORK = re.compile(r"(?:mmengine|mmcv|detectron2\.config)(?:\.|$)")
 _OTHER_FRAMEWORKS = frozenset(("jittor", "mindspore", "mxnet", "oneflow", "paddle"))
-_NEAR = 3  # cells of a notebook; above more of them are the imports that every section needs: the first
 _DEPTH = 3  # of modules of the project that import each other
 
 
@@ -109,7 +108,6 @@ def insertion(file: PythonFile) -> tuple[int, str]:
         if _uses_devices(node, file):
             if file.path.suffix == ".ipynb" and last is None:
                 return file.line_start(node), "import torch"
-            last = _first_import(file) if last and _are_far_apart(last, node, file) else last
             break
         for name in _modules(node):
             if name.split(".")[0] == "torch":
@@ -136,12 +134,6 @@ def _is_block_of_python(last: ast.stmt, file: PythonFile) -> bool:
     own = all(name.split(".")[0] in sys.stdlib_module_names for node in block for name in _modules(node))
     below = file.text[file.line_end(last) :]
     return own and below.startswith(("\n", "\r\n")) and file.path.suffix != ".ipynb"
-
-
-def _are_far_apart(first: ast.stmt, second: ast.stmt, file: PythonFile) -> bool:
-    """Whether many cells of a notebook are between two statements."""
-    cells = [file.place(node).cell or 0 for node in (first, second)]
-    return cells[1] - cells[0] > _NEAR
 
 
 def _among(last: ast.stmt, file: PythonFile) -> int:

@@ -77,14 +77,13 @@ def variables(document: Document, goal: Goal) -> Iterator[Finding]:
 
 
 def _read(document: Document) -> Iterator[Finding]:
-    """Where nothing above sets the variable in any case, and with it the NPU's."""
+    """Where a variable is read that the script does not make of its own."""
     text = document.text
     settings = list(_SHELL.finditer(text))
     for (start, end), old, edit in shell_reads.reads(text, _VARIABLES):
-        above = (m for m in settings if m[1] == old and m.end() <= start and _is_in_any_case(m, text))
         if shell_reads.is_within(start, [m.span() for m in settings]) or shell_reads.is_printed(start, end, text):
             continue
-        if any(above) or _is_from_nvidia_smi(old, text) or shell_reads.is_counted(old, text):
+        if _is_from_nvidia_smi(old, text) or shell_reads.is_counted(old, text):
             continue
         if _is_skipped(document, start, old):
             continue
@@ -97,13 +96,6 @@ def _read(document: Document) -> Iterator[Finding]:
             severity=Severity.warning,
             evidence=_line(document, start),
         )
-
-
-def _is_in_any_case(match: re.Match[str], text: str) -> bool:
-    """Whether a setting is a command of its own that is in no block, and for the shell itself."""
-    before = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
-    rest = text[match.end() :].split("\n", 1)[0].strip()
-    return before in ("", "export ") and (not rest or rest[0] in ";&#" or before != "")
 
 
 @rule.on_text("notebook")
