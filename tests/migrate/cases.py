@@ -31,6 +31,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'with torch.amp.autocast("npu" if hasattr(torch, "npu") else "cuda", enabled=True, dtype=torch.bfloat16): f()',
     ),
     ("torch.cuda.is_available()", "torch.npu.is_available()", "torch.accelerator.is_available()"),
+    ('available = {"cpu": True, "cuda": torch.cuda.is_available()}', SAME, SAME),
     ("th.cuda.is_available()", "th.npu.is_available()", "torch.accelerator.is_available()"),
     ("cuda.is_available()", "torch.npu.is_available()", "torch.accelerator.is_available()"),
     ("n = torch.cuda.device_count()", "n = torch.npu.device_count()", "n = torch.accelerator.device_count()"),

@@ -204,12 +204,12 @@ VISIBLE, ON_NPU = "CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"
         ("a.sh", "ssh node X=$X ./t\n", "ssh node X=$X Y=$Y ./t\n"),
         ("a.sh", "for X in 0 1; do\n  X=$X ./t $X\ndone\n", "for X in 0 1; do\n  X=$X Y=$X ./t $X\ndone\n"),
         ("a.sh", "export X=${X:-0}\n", "export X=${X:-0}\nexport Y=${Y:-0}\n"),
-        ("a.sh", "export X=${X:-0}\n./t $X\n", "export X=${X:-0}\n./t $X\n"),
+        ("a.sh", "export X=${X:-0}\n./t $X\n", "export X=${X:-0}\n./t ${Y:-$X}\n"),
         ("a.sh", 'g="${X:-0}"\nX=$g ./t\n', 'g="${Y:-${X:-0}}"\nX=$g Y=$g ./t\n'),
         ("a.sh", "n=$(echo $X | wc -w)\n", "n=$(echo ${Y:-$X} | wc -w)\n"),
         ("a.sh", 'read -ra G <<< "${X}"\n', 'read -ra G <<< "${Y:-$X}"\n'),
         ("a.sh", 'if [ -z "${X+x}" ]; then\n  X=0\nfi\n', 'if [ -z "${Y:-${X+x}}" ]; then\n  X=0 Y=0\nfi\n'),
-        ("a.sh", "export X=0\nn=$(echo $X | wc -w)\n", "export X=0\nexport Y=0\nn=$(echo $X | wc -w)\n"),
+        ("a.sh", "export X=0\nn=$(echo $X | wc -w)\n", "export X=0\nexport Y=0\nn=$(echo ${Y:-$X} | wc -w)\n"),
         ("a.sh", "echo GPUs: $X > log\necho $X\n", "echo GPUs: ${Y:-$X} > log\necho $X\n"),
         ("a.sh", 'X="${G:-0, 1}" ./t\n', 'X="${G:-0, 1}" Y="${G:-0, 1}" ./t\n'),
         ("a.sh", "X=`gpus 2`;./t\n", "X=`gpus 2` Y=`gpus 2`;./t\n"),
@@ -676,22 +676,6 @@ def test_torch_is_imported_where_the_imports_of_the_file_are_sorted_to(
     (tmp_path / "a.py").write_text(f"{imports}\n\ndef f(x):\n    return x.cuda().cuda()\n")
     after = next(each.after for each in migrate(tmp_path).changes if each.path.name == "a.py")
     assert after.startswith(f"{expected}\nDEVICE = ") and "\n\n\ndef f" in after
-
-
-def test_torch_is_imported_with_a_notebooks_first_imports_where_later_ones_are_far_above_its_use(
-    tmp_path: Path,
-) -> None:
-    sources = [
-        "from own import f\n",
-        "from PIL import Image\n",
-        *(f"x = {n}\n" for n in range(5)),
-        "f(device='cuda')\n",
-    ]
-    cells = [{"cell_type": "code", "metadata": {}, "outputs": [], "source": [source]} for source in sources]
-    (tmp_path / "own.py").write_text("import torch\n")
-    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
-    after = next(each.after for each in migrate(tmp_path).changes if each.path.suffix == ".ipynb")
-    assert "import torch" in "".join(json.loads(after)["cells"][0]["source"])
 
 
 def test_one_file_is_written_to_a_file(tmp_path: Path) -> None:

@@ -199,6 +199,8 @@ def _shown(file: PythonFile, condition: Condition) -> Evidence | None:
             known = (imported(module) for module in modules(asked))
             library = next((entry for entry in known if entry and entry.names and entry.is_missing), None)
         return Evidence("library", library.name, file.place(asked)) if library and library.name != "Triton" else None
+    if isinstance(asked, ast.Constant) and asked.value == "cuda":
+        return Evidence("name", "an entry called cuda", file.place(asked))
     if isinstance(asked, ast.UnaryOp) and isinstance(asked.op, ast.Not):
         return _shown(file, (asked.operand, not holds))
     if isinstance(asked, ast.BoolOp) and isinstance(asked.op, ast.And) == holds:

@@ -107,6 +107,10 @@ def held_at(node: ast.AST, file: PythonFile) -> Iterator[Condition]:
         elif isinstance(parent, ast.BoolOp) and child in parent.values:
             before = parent.values[: parent.values.index(child)]
             yield from ((operand, isinstance(parent.op, ast.And)) for operand in before)
+        elif isinstance(parent, ast.Dict) and child in parent.values and "is_available" in file.source(child)[-16:]:
+            key = parent.keys[parent.values.index(child)]
+            if isinstance(key, ast.Constant) and key.value == "cuda":  # {"cuda": torch.cuda.is_available()}
+                yield key, True
         child = parent
     if isinstance(child, ast.stmt):
         yield from reversed(conditions(file).get(child, ()))

@@ -192,18 +192,12 @@ def _loads(file: Path, root: Path | None, depth: int) -> bool:
     return any(_brings_torch(a or b, file, root, depth) for a, b in _AT_START_OF_LINE.findall(text))
 
 
-def visible(node: ast.AST, file: PythonFile) -> str | None:
-    """The name of torch at a node, where a function or a condition imports it.
+def nearest(node: ast.AST, file: PythonFile) -> tuple[str | None, ast.AST | None]:
+    """The name of torch at a node, where a function or a condition imports it, and the import that gives it.
 
-    >>> visible(call, file)  # def f(): import torch; torch.cuda.synchronize()
+    >>> nearest(call, file)[0]  # def f(): import torch; torch.cuda.synchronize()
     'torch'
     """
-    name, _ = nearest(node, file)
-    return name
-
-
-def nearest(node: ast.AST, file: PythonFile) -> tuple[str | None, ast.AST | None]:
-    """The name of torch at a node, and the import that gives it."""
     for scope in (*_scopes(node, file), file.tree):
         for name in ("torch", "th"):
             imports = [binding.node for binding in file.names.bindings_in(scope, name) if binding.target == "torch"]

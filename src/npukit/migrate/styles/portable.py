@@ -137,8 +137,6 @@ class Portable:
         if not rest and takes_device(node, file):
             name = self.device(node, file, goal)
             return replaced(name, node, file).edits if name else ()
-        if not rest and _is_numbered(call, node, file) and by_accelerator(file, goal) and _runs_with_a_card(node, file):
-            return (Edit(file.span(node)[0], file.span(call.args[1])[0], ""),)  # type: ignore[union-attr]
         of_card = not rest and (is_beside_cpu(node, file) or is_for_autocast(node, file))
         kind = self.device_type(node, file, goal, of_card)
         if kind is None:
@@ -270,14 +268,8 @@ def _torch(node: ast.AST, file: PythonFile) -> Text | None:
     """What torch is called where a node runs; None where nothing there loads it."""
     if torch_imports.written_at_top(node, file):
         return torch_name(file)
-    name = torch_imports.visible(node, file)
+    name, _ = torch_imports.nearest(node, file)
     return Text(name) if name else None
-
-
-def _is_numbered(call: ast.AST | None, node: ast.expr, file: PythonFile) -> bool:
-    """torch.device("cuda", rank)"""
-    is_device = isinstance(call, ast.Call) and file.resolve(call.func) == "torch.device"
-    return is_device and len(call.args) == 2 and call.args[0] is node  # type: ignore[union-attr]
 
 
 def _runs_with_a_card(node: ast.AST, file: PythonFile) -> bool:
@@ -349,8 +341,6 @@ def _is_annotation(node: ast.AST, file: PythonFile) -> bool:
     child = node
     for parent in file.ancestors(node):
         if child is getattr(parent, "annotation", None) or child is getattr(parent, "returns", None):
-            return True
-        if isinstance(parent, ast.Call) and parent.args[:1] == [child] and file.resolve(parent.func) == "typing.cast":
             return True
         if isinstance(parent, ast.Subscript) and (file.resolve(parent.value) or "").startswith("typing."):
             return True  # an alias: IndexType = Union[int, torch.cuda.LongTensor]
