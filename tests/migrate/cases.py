@@ -668,7 +668,11 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ('if backend == "nccl": o = dist.ProcessGroupNCCL.Options()', SAME, SAME),
     ('print("nccl")', SAME, SAME),
     # environment
-    ('n = os.environ["CUDA_VISIBLE_DEVICES"]', 'n = os.environ["ASCEND_RT_VISIBLE_DEVICES"]', SAME),
+    (
+        'n = os.environ["CUDA_VISIBLE_DEVICES"]',
+        'n = os.environ["ASCEND_RT_VISIBLE_DEVICES"]',
+        'n = os.environ.get("ASCEND_RT_VISIBLE_DEVICES") or os.environ["CUDA_VISIBLE_DEVICES"]',
+    ),
     (
         'n = os.getenv("CUDA_VISIBLE_DEVICES", "0")',
         'n = os.getenv("ASCEND_RT_VISIBLE_DEVICES", "0")',
@@ -679,7 +683,11 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'os.environ.setdefault("ASCEND_LAUNCH_BLOCKING", "1")',
         SAME,
     ),
-    ('f = "CUDA_VISIBLE_DEVICES" not in os.environ', 'f = "ASCEND_RT_VISIBLE_DEVICES" not in os.environ', SAME),
+    (
+        'f = "CUDA_VISIBLE_DEVICES" not in os.environ',
+        'f = "ASCEND_RT_VISIBLE_DEVICES" not in os.environ',
+        'f = "CUDA_VISIBLE_DEVICES" not in os.environ and "ASCEND_RT_VISIBLE_DEVICES" not in os.environ',
+    ),
     ('e = {**os.environ, "CUDA_VISIBLE_DEVICES": g}', 'e = {**os.environ, "ASCEND_RT_VISIBLE_DEVICES": g}', SAME),
     ('os.environ.update({"CUDA_VISIBLE_DEVICES": g})', 'os.environ.update({"ASCEND_RT_VISIBLE_DEVICES": g})', SAME),
     (
@@ -811,7 +819,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "n = os.environ['CUDA_VISIBLE_DEVICES'] if 'CUDA_VISIBLE_DEVICES' in os.environ.keys() else 'ALL'",
         "n = os.environ['ASCEND_RT_VISIBLE_DEVICES'] if 'ASCEND_RT_VISIBLE_DEVICES' in os.environ.keys() else 'ALL'",
-        SAME,
+        "n = (\n    (os.environ.get('ASCEND_RT_VISIBLE_DEVICES') or os.environ['CUDA_VISIBLE_DEVICES']) if ('CUDA_VISIBLE_DEVICES' in os.environ.keys() or 'ASCEND_RT_VISIBLE_DEVICES' in os.environ.keys())\n    else 'ALL'\n)",
     ),
     # a function whose forward is a compiled extension
     (
@@ -844,7 +852,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "os.environ.setdefault('CUDA_VISIBLE_DEVICES', '0')\nn = os.environ['CUDA_VISIBLE_DEVICES']",
         "os.environ.setdefault('ASCEND_RT_VISIBLE_DEVICES', '0')\nn = os.environ['ASCEND_RT_VISIBLE_DEVICES']",
-        SAME,
+        "os.environ.setdefault('CUDA_VISIBLE_DEVICES', '0')\nn = os.environ.get('ASCEND_RT_VISIBLE_DEVICES') or os.environ['CUDA_VISIBLE_DEVICES']",
     ),
     (
         "s = {'cpu': torch.get_rng_state(), 'cuda': torch.cuda.get_rng_state()}\ntorch.cuda.set_rng_state(s['cuda'])",

@@ -136,12 +136,21 @@ def _renamed(node: ast.Constant, new: str, file: PythonFile) -> Edit:
 
 def _portable(node: ast.Constant, access: _Access, new: str, file: PythonFile) -> tuple[Edit, ...]:
     start, end = file.span(access)
+    name, parent = file.source(node).replace(str(node.value), new), file.parent(access)
+    if isinstance(access, ast.Compare):
+        negated = isinstance(access.ops[0], ast.NotIn)
+        joined = f" {'and' if negated else 'or'} {name}{file.text[file.span(node)[1] : end]}"
+        is_whole = isinstance(parent, (ast.If, ast.While, ast.Assign, ast.Return))
+        return (file.insert(end, joined),) if is_whole else (file.insert(start, "("), file.insert(end, f"{joined})"))
     if isinstance(access, ast.Subscript) and isinstance(access.ctx, ast.Store):
         at = file.span(node)[0] + 1
         twin = file.text[start:at] + new + file.text[at + len(str(node.value)) : end]
-        return _set_too(file.parent(access), twin, end, file)
+        return _set_too(parent, twin, end, file)
+    if isinstance(access, ast.Subscript) and isinstance(access.ctx, ast.Load):
+        either = f"{file.source(access.value)}.get({name}) or "
+        is_whole = isinstance(parent, (ast.Assign, ast.Return, ast.keyword))
+        return (file.insert(start, either),) if is_whole else (file.insert(start, f"({either}"), file.insert(end, ")"))
     if isinstance(access, ast.Call) and file.resolve(access.func) in ("os.environ.get", "os.getenv"):
-        name = file.source(node).replace(str(node.value), new)
         return (file.insert(start, f"{file.source(access.func)}({name}, "), file.insert(end, ")"))
     return ()
 
