@@ -80,6 +80,17 @@ def test_the_sentence_beside_a_code_comes_before_the_code() -> None:
         assert explain(sentence)[0].code == code
 
 
+def test_an_exception_that_nobody_knows_is_read_by_its_class_and_by_who_raised_it() -> None:
+    log = """Traceback (most recent call last):
+  File "/vllm-workspace/vllm-ascend/vllm_ascend/worker/model_runner_v1.py", line 12, in run
+ZeroDivisionError: division by zero
+"""
+    (found,) = explain(log)
+    assert (found.code, found.kind) == ("framework-fault", "class") and "vllm_ascend" in found.meaning
+    assert [each.code for each in explain(f"{log}NPU out of memory")] == ["out-of-memory"]
+    assert explain("    assert x.is_npu\nAssertionError")[0].code == "assertion"
+
+
 def test_what_is_near_is_a_hint_and_no_explanation() -> None:
     message = "RuntimeError: the HCCL watchdog thread gave up"
     assert explain(message) == []

@@ -16,7 +16,8 @@ from npukit.explain.log_lines import LogLine, windows
 from npukit.explain.structure import named_errors_in
 from npukit.facts.errors import Kind, KnownError, known_errors
 
-ORDER = {"cause": 0, "general": 1, "reading": 1, "consequence": 2, "wrapper": 3, "warning": 4}
+ORDER = {"cause": 0, "general": 1, "reading": 1, "consequence": 2, "class": 3, "wrapper": 4, "warning": 5}
+SAY_LITTLE = ("class", "wrapper", "warning")
 LAST_OF_TRACEBACK = re.compile(
     r"^(?:\[rank\d+\]:\s*)?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::.*)?$", re.MULTILINE
 )
@@ -80,17 +81,22 @@ class Search:
         """The errors that are known, each once, the one to begin with first.
 
         Of a line that a particular message explains, general ones are left out, unlike codes; what its sentence says is
-        told only where nothing else explains it.
+        told only where nothing else explains it, and what the class of an exception says only where nothing else in the
+        logs does.
         """
         every = [explanation for _, explanation in sorted(self._found.values(), key=lambda pair: pair[0])]
         causes = {(error.source, error.number) for error in every if error.kind == "cause"}
         explained = {(error.source, error.number) for error in every if error.kind not in ("reading", "wrapper")}
-        hidden_by = {"general": causes, "reading": explained}
-        return [
+        said = {(error.source, error.number) for error in every if error.kind != "class"}
+        hidden_by = {"general": causes, "reading": explained, "class": said}
+        told = [
             error
             for error in every
             if is_code(error.code) or (error.source, error.number) not in hidden_by.get(error.kind, ())
         ]
+        if any(error.kind not in SAY_LITTLE for error in told):
+            return [error for error in told if error.kind != "class"]
+        return told
 
     @property
     def first_error_line(self) -> str | None:

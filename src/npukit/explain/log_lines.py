@@ -90,18 +90,17 @@ def _blocks(stream: BinaryIO) -> Iterator[list[bytes]]:
     if (encoding := _encoding(data)) != "utf-8":
         decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
     while data:
+        following = stream.read(WINDOW)
         if decoder:
             data = decoder.decode(data).encode(errors="replace")
         data = rest + data
-        cut = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1
+        cut = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1 if following else len(data)
         if not cut and len(data) > WINDOW:
             cut = len(data)
         if cut:
             yield _lines(data[:cut])
         rest = data[cut:]
-        data = stream.read(WINDOW)
-    if rest:
-        yield _lines(rest)
+        data = following
 
 
 def _encoding(data: bytes) -> str:

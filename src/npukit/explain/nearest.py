@@ -12,6 +12,8 @@ from npukit.facts.errors import KnownError, known_errors
 
 WORD = re.compile(r"[A-Za-z_]{3,}|[\u4e00-\u9fff]{2}")
 LEAST = 0.3  # of the words' weight; below that, what is shared says nothing
+FEWEST_WORDS = 3  # of a message; the class of an exception is none
+CLASS = re.compile(r"\b[\w.]*(?:Error|Exception)\b")
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,11 @@ def nearest(message: str, count: int = 3) -> list[Neighbour]:
     'watchdog-ended'
     """
     weights, documents = _vocabulary()
-    words = _words(message)
+    words = _words(CLASS.sub("", message))
+    if len(words) < FEWEST_WORDS:
+        return []
     unknown = max(weights.values())
     whole = sum(weights.get(word, unknown) for word in words)
-    if not whole:
-        return []
     likeness = ((sum(weights[word] for word in words & known) / whole, error) for error, known in documents)
     best = sorted((pair for pair in likeness if pair[0] >= LEAST), key=lambda pair: (-pair[0], pair[1].code))
     return [Neighbour(error.code, error.meaning, round(share, 2)) for share, error in best[:count]]

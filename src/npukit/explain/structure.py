@@ -1,7 +1,9 @@
 """Read a message by its structure: what kind of thing it says is wrong, and the name of that thing.
 
 There are endless modules, libraries, symbols and packages, but few ways to say that one is missing. The ways are the
-patterns here; what a name means is a row of facts/errors/named.yaml.
+patterns here; what a name means is a row of facts/errors/named.yaml. Of a message that names nothing, the sentence is
+read, and if that says nothing either, the class of the exception and the package whose code raised it
+(facts/errors/sentences.yaml).
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from npukit.facts.errors import KnownError, named_errors
+from npukit.facts.errors import KnownError, frameworks, named_errors
 
+RAISED = r"(?:Error|Exception|Unsupported|Failed)"  # how the classes of exceptions end
 # A pattern's group `name` is the name, or `owner` and `part` are its two halves.
 SUBJECTS = {
-    "module": r"No module named ['\"]?(?P<name>[A-Za-z_][\w.]*\w|[A-Za-z_])",
+    "module": r"No module named ['\"]?(?P<name>[A-Za-z_][\w.-]*\w|[A-Za-z_])"
+    r"|requires the following packages that were not found in your environment: (?P<name2>\w+)",
     "library": r"(?P<name>lib[\w+.-]+?\.so[\w.]*): (?:cannot open shared object|undefined reference)"
     r"|(?:[Uu]nable to load|[Cc]ould ?n[o']t (?:find|load)|[Ff]ailed to (?:load|open)) (?:library |dynamic library )?"
     r"['\"]?(?P<name2>lib[\w+.-]+?\.so[\w.]*)",
@@ -41,12 +45,18 @@ SUBJECTS = {
     "driver call": r"\[drv api\] ?(?P<name>hal\w+) failed",
     "hccl call": r"HCCL function error: (?P<name>\w+)",
     "working operator": r"current working operator name is (?P<name>\w+)",
-    "sentence": r"(?:^(?:[\[(][^\n]{1,80}[\])]:?\s*)?(?:[\w.]*(?:Error|Exception)|ERROR)(?:: |\([\"'])"
-    r"|^(?:\S+ )?E[A-Z]\d{4}[^\n]{0,60}?[):\]]\s+)(?P<name>[^\n]{8,400})",
+    "dtype": r"not (?:implemented|supported?) for (?P<name>DT_[A-Z0-9_]+)"
+    r"|not implemented for '(?P<name2>[A-Z]\w+)'|[Uu]nsupported (?:data type|ScalarType|dtype) (?P<name3>[\w:.]+)",
+    "assertion": r"^.*?\bassert (?P<name>[^\n]{3,160})\n(?:[^\n]*\^[^\n]*\n)?[^\n]*\bAssertionError\s*$",
+    "sentence": rf"(?:\b\w*{RAISED}(?::\s*|\([\"'])|\b(?:error|ERROR|Error|FATAL)\b[^\n:]{{0,60}}?[:\]]\s+"
+    r"|^(?:\S+ )?E[A-Z]\d{4}[^\n]{0,60}?[):\]]\s+|\A(?=[^\n]+\Z))(?P<name>[^\n]{8,400})",
     "warning": r"Warning: (?P<name>[^\n]{8,400})",
     "operator": r"operator (?P<name>\w+::\w+) does not exist"
     r"|['\"]_OpNamespace['\"] ['\"](?P<owner>\w+)['\"] object has no attribute ['\"](?P<part>\w+)",
+    "exception": rf"\b(?P<name>[A-Za-z]\w*{RAISED})(?=[:(\n]|$)",
 }
+LEAST_SPECIFIC = "exception"  # read only where no other subject says anything of the same line
+FRAME = re.compile(r"File \"[^\"\n]*?((?:(?:site|dist)-packages/)?[\w./-]+)\"")
 INSTALLED = re.compile(r"(?:site|dist)-packages/(\w+)")
 NOBODY = "the calling package"
 NEAR = 4000  # characters before a message in which its traceback is looked for
@@ -59,12 +69,20 @@ def named_errors_in(text: str) -> Iterator[tuple[KnownError, int]]:
     >>> error.code
     'cuda-module-missing'
     """
+    read: set[int] = set()  # the beginnings of lines that a subject has explained
     for subject, pattern in _patterns().items():
         for match in pattern.finditer(text):
+            line = text.rfind("\n", 0, match.start()) + 1
+            if subject == LEAST_SPECIFIC and line in read:
+                continue
+            asker = _asker(text, match.start())
             name = _name(subject, match)
+            if subject == LEAST_SPECIFIC:
+                name = f"{name}@{asker}"
             row = next((row for row in named_errors(subject) if _fits(name, row.names)), None)
             if row is not None:
-                yield _worded(row.error, name.partition("@")[0], _asker(text, match.start())), match.start()
+                read.add(line)
+                yield _worded(row.error, name.partition("@")[0], asker), match.start()
 
 
 def _name(subject: str, match: re.Match[str]) -> str:
@@ -83,9 +101,13 @@ def _fits(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _asker(text: str, place: int) -> str:
-    """The installed package whose code comes last in the traceback above a message."""
-    frames = INSTALLED.findall(text, max(0, place - NEAR), place)
-    return frames[-1] if frames else NOBODY
+    """The package whose code comes last in the traceback above a message: installed, or a framework's sources."""
+    for frame in reversed(FRAME.findall(text, max(0, place - NEAR), place)):
+        if installed := INSTALLED.search(frame):
+            return str(installed[1])
+        if folder := next((part for part in reversed(str(frame).split("/")) if part in frameworks()), None):
+            return folder
+    return NOBODY
 
 
 def _worded(error: KnownError, name: str, asker: str) -> KnownError:

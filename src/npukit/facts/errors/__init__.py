@@ -14,9 +14,10 @@ from typing import Any, Literal
 FAMILIES = ("python", "torch_npu", "acl", "aclnn", "hccl", "cann")
 
 # general: says less than what stands beside it; reading: only what the sentence itself says, where nobody knows more;
+# class: only what the class of an exception and the package that raised it say, where nothing else in a log says more;
 # consequence: mostly follows from another rank's error; wrapper: says only that something beneath failed;
 # warning: the program goes on.
-Kind = Literal["cause", "general", "reading", "consequence", "wrapper", "warning"]
+Kind = Literal["cause", "general", "reading", "class", "consequence", "wrapper", "warning"]
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,20 @@ def named_errors(subject: str) -> tuple[NamedError, ...]:
 @functools.cache
 def _named() -> dict[str, tuple[NamedError, ...]]:
     by_subject: dict[str, list[NamedError]] = {}
-    for row in _rows("named"):
+    for row in (*_rows("named"), *_load("sentences")["rows"]):
         subject, names = row.pop("subject"), tuple(row.pop("names"))
         by_subject.setdefault(subject, []).append(NamedError(names, _error(row)))
     return {subject: tuple(rows) for subject, rows in by_subject.items()}
+
+
+@functools.cache
+def frameworks() -> frozenset[str]:
+    """The folders of frameworks that are often run from their sources.
+
+    >>> "vllm_ascend" in frameworks()
+    True
+    """
+    return frozenset(_load("sentences")["frameworks"])
 
 
 @functools.cache
