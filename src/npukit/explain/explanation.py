@@ -22,6 +22,8 @@ LAST_OF_TRACEBACK = re.compile(
     r"^(?:\[rank\d+\]:\s*)?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::.*)?$", re.MULTILINE
 )
 TOLD_AS_ERROR = re.compile(r"^.*(?:\[(?:ERROR|FATAL)\]|\b(?:ERROR|FATAL|CRITICAL)\b|\berror:).*$", re.MULTILINE)
+COUNTS = re.compile(r"\{[\d,]+\}")  # how often something may come, in a pattern
+NUMBER = re.compile(r"\d")
 LOOKS_LIKE_AN_ERROR = (LAST_OF_TRACEBACK, TOLD_AS_ERROR)  # the surest first
 
 
@@ -107,15 +109,16 @@ class Search:
         """Look for errors in a log."""
         seen: set[str] = set()  # in this log, of which the first place counts
         for window in windows(source, log):
-            texts = [window.text(index) for index in window.worth]
-            starts = [0, *accumulate(len(text) + 1 for text in texts)]
-            text = "\n".join(texts)
-            for pattern in LOOKS_LIKE_AN_ERROR:
-                if pattern not in self._first_lines and (match := pattern.search(text)):
-                    self._first_lines[pattern] = match[0].strip()
-            for error, offset in _errors_in(text, seen):
-                line = window.line(window.worth[bisect.bisect_right(starts, offset) - 1])
-                self._note(error, line, source)
+            for indices, errors_in in ((window.worth, _errors_by_number), (window.new, _errors_by_words)):
+                texts = [window.text(index) for index in indices]
+                starts = [0, *accumulate(len(text) + 1 for text in texts)]
+                text = "\n".join(texts).replace("\uff1a", ":")  # a colon in Chinese text
+                for pattern in LOOKS_LIKE_AN_ERROR:
+                    if pattern not in self._first_lines and (match := pattern.search(text)):
+                        self._first_lines[pattern] = match[0].strip()
+                for error, offset in errors_in(text, seen):
+                    line = window.line(indices[bisect.bisect_right(starts, offset) - 1])
+                    self._note(error, line, source)
         self._logs += 1
 
     def _note(self, error: KnownError, line: LogLine, source: str) -> None:
@@ -140,23 +143,37 @@ def _depth(error: KnownError) -> int:
     return 2 if is_return_code(error.code) else 0
 
 
-def _errors_in(text: str, seen: set[str]) -> Iterator[tuple[KnownError, int]]:
-    """The errors of a text that were not seen before."""
+def _errors_by_number(text: str, seen: set[str]) -> Iterator[tuple[KnownError, int]]:
+    """The errors of a text that were not seen before and show in numbers: codes, exit codes, signals."""
     known = known_errors()
     for code, offset in codes_in(text):
         if code not in seen and (error := known.get(code) or composed(code)):
             seen.add(code)
             yield error, offset
+    yield from _phrases_in(text, seen, with_numbers=True)
+
+
+def _errors_by_words(text: str, seen: set[str]) -> Iterator[tuple[KnownError, int]]:
+    """The errors of a text that were not seen before and show in its words."""
     for error, offset in named_errors_in(text):
         if error.code not in seen:
             seen.add(error.code)
             yield error, offset
-    for pattern, error in _phrases():
+    yield from _phrases_in(text, seen, with_numbers=False)
+
+
+def _phrases_in(text: str, seen: set[str], with_numbers: bool) -> Iterator[tuple[KnownError, int]]:
+    for pattern, error in _phrases(with_numbers):
         if error.code not in seen and (match := pattern.search(text)):
             seen.add(error.code)
             yield error, match.start()
 
 
 @functools.cache
-def _phrases() -> list[tuple[re.Pattern[str], KnownError]]:
-    return [(re.compile(error.pattern, re.MULTILINE), error) for error in known_errors().values() if error.pattern]
+def _phrases(with_numbers: bool) -> list[tuple[re.Pattern[str], KnownError]]:
+    """The patterns of messages, those in which a number counts apart from the others."""
+    return [
+        (re.compile(error.pattern, re.MULTILINE), error)
+        for error in known_errors().values()
+        if error.pattern and bool(NUMBER.search(COUNTS.sub("", error.pattern))) == with_numbers
+    ]

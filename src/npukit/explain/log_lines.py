@@ -1,7 +1,7 @@
 """Read logs of any size, a window at a time: which lines are worth reading, and the rank and the time that they tell.
 
-Logs are long and repeat themselves: of lines that differ in their numbers only, the first is read, unless the numbers
-may be codes.
+Logs are long and repeat themselves: of lines that differ in their numbers only, the words of the first are read, and
+of the others only the numbers, if they may be codes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LogLine:
 
 @dataclass(frozen=True)
 class Window:
-    """Some lines of a log, of which those at `worth` are to be read; those near it are for the time."""
+    """Some lines of a log: `worth` are to be read for numbers, `new` for words; the rest is for times."""
 
     source: str
     first: int  # the number of the first line, from 1
@@ -50,6 +50,7 @@ class Window:
     lines: Sequence[bytes]
     after: Sequence[bytes]
     worth: Sequence[int]
+    new: Sequence[int]
 
     def text(self, index: int) -> str:
         return self.lines[index][:LONGEST_LINE].decode(errors="replace")
@@ -76,10 +77,10 @@ def windows(source: str, stream: BinaryIO) -> Iterator[Window]:
     first, before, lines = 1, list[bytes](), list[bytes]()
     for block in _blocks(stream):
         if lines:
-            yield Window(source, first, before, lines, block[:LINES_NEAR], list(_worth_reading(lines, seen)))
+            yield Window(source, first, before, lines, block[:LINES_NEAR], *_worth_reading(lines, seen))
         first, before, lines = first + len(lines), [*before, *lines][-LINES_NEAR:], block
     if lines:
-        yield Window(source, first, before, lines, (), list(_worth_reading(lines, seen)))
+        yield Window(source, first, before, lines, (), *_worth_reading(lines, seen))
 
 
 def _blocks(stream: BinaryIO) -> Iterator[list[bytes]]:
@@ -122,21 +123,23 @@ def _lines(data: bytes) -> list[bytes]:
     return lines if lines[-1] else lines[:-1]
 
 
-def _worth_reading(lines: Sequence[bytes], seen: dict[bytes, bool]) -> Iterator[int]:
-    """Lines of a shape that was not seen; of those whose numbers matter, lines that were not seen."""
+def _worth_reading(lines: Sequence[bytes], seen: dict[bytes, bool]) -> tuple[list[int], list[int]]:
+    """Lines that are worth reading, and those of them whose shape was not seen before."""
     shapes = b"\n".join(lines).translate(ZEROS).split(b"\n")
+    worth, new = list[int](), list[int]()
     for index, shape in enumerate(shapes):
         numbers_matter = seen.get(shape)
         if numbers_matter is None:
             if len(seen) > MOST_REMEMBERED:
                 seen.clear()
             numbers_matter = seen[shape] = bool(NUMBERS_MATTER.search(shape))
-            if numbers_matter:
-                seen[lines[index]] = False
-            yield index
-        elif numbers_matter and lines[index] not in seen:
+            new.append(index)
+        elif not numbers_matter or lines[index] in seen:
+            continue
+        if numbers_matter:
             seen[lines[index]] = False
-            yield index
+        worth.append(index)
+    return worth, new
 
 
 def _time(raw: bytes) -> str:
