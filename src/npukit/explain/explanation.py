@@ -89,16 +89,16 @@ class Search:
         every = [explanation for _, explanation in sorted(self._found.values(), key=lambda pair: pair[0])]
         causes = {(error.source, error.number) for error in every if error.kind == "cause"}
         explained = {(error.source, error.number) for error in every if error.kind not in ("reading", "wrapper")}
-        said = {(error.source, error.number) for error in every if error.kind != "class"}
-        hidden_by = {"general": causes, "reading": explained, "class": said}
-        told = [
+        recognised = {(error.source, error.number) for error in every if error.kind != "class"}
+        hidden_by = {"general": causes, "reading": explained, "class": recognised}
+        shown = [
             error
             for error in every
             if is_code(error.code) or (error.source, error.number) not in hidden_by.get(error.kind, ())
         ]
-        if any(error.kind not in SAY_LITTLE for error in told):
-            return [error for error in told if error.kind != "class"]
-        return told
+        if any(error.kind not in SAY_LITTLE for error in shown):
+            return [error for error in shown if error.kind != "class"]
+        return shown
 
     @property
     def first_error_line(self) -> str | None:
