@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Iterator
 
-from npukit.facts.errors import KnownError, cann_titles, code_kinds, known_errors
+from npukit.facts.errors import Kind, KnownError, cann_titles, code_kinds, known_errors
 
 TORCH_NPU = re.compile(r"\b(ERR(\d{2})(\d{3}))\b")
 CANN = re.compile(r"\b([EW][A-Z1-9]\d{4})\b")
@@ -77,7 +77,8 @@ def composed(code: str) -> KnownError | None:
 
 def _general(code: str, meaning: str, remedy: str) -> KnownError:
     cause = "npukit has no entry for this exact code; this is what its parts mean."
-    return KnownError(code, meaning, (cause,), (remedy,), example=code, kind="general")
+    kind: Kind = "wrapper" if code.endswith("9999") else "general"  # an inner error says that something below it failed
+    return KnownError(code, meaning, (cause,), (remedy,), example=code, kind=kind)
 
 
 def _says_little(pattern: re.Pattern[str], code: str) -> bool:

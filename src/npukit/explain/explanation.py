@@ -136,7 +136,7 @@ def _depth(error: KnownError) -> int:
     A return code says how a call ended, a message says why. Of wrappers the deepest says most: the library whose call
     failed, then the framework that noticed it, then torch_npu's ERR code, which names the API only.
     """
-    if error.kind == "reading":
+    if error.kind == "reading" or (error.kind == "general" and not is_code(error.code)):
         return 1
     if error.kind == "wrapper" and not error.code.startswith("ERR"):
         return 0 if is_return_code(error.code) else 1

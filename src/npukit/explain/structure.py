@@ -21,7 +21,7 @@ RAISED = r"(?:Error|Exception|Unsupported|Failed)"  # how the classes of excepti
 SUBJECTS = {
     "module": r"No module named ['\"]?(?P<name>[A-Za-z_][\w.-]*\w|[A-Za-z_])"
     r"|requires the following packages that were not found in your environment: (?P<name2>\w+)",
-    "library": r"(?P<name>lib[\w+.-]+?\.so[\w.]*): (?:cannot open shared object|undefined reference)"
+    "library": r"(?P<name>lib[\w+.-]+?\.so[\w.]*):? (?:cannot open shared object|undefined reference|(?:is )?not found)"
     r"|(?:[Uu]nable to load|[Cc]ould ?n[o']t (?:find|load)|[Ff]ailed to (?:load|open)) (?:library |dynamic library )?"
     r"['\"]?(?P<name2>lib[\w+.-]+?\.so[\w.]*)",
     "symbol": r"undefined symbol: (?P<name>\w+)",
@@ -33,9 +33,9 @@ SUBJECTS = {
     r" (?P<name>[A-Za-z][\w.-]*)",
     "conflict": r"(?P<owner>[\w.-]+ [\d.]\S*) requires (?P<part>[^\n]{3,80}?),?"
     r" (?:but you have [^\n]{3,60}? which|which is not installed)",
-    "command": r"(?:^|[\s/:'])(?P<name>[\w+.-]+): (?:command )?not found"
+    "command": r"(?:^|[\s/:'])(?P<name>[\w+.-]+)(?:: (?:command )?not found| not found in\b)"
     r"|No such file or directory: ['\"](?:/[\w./-]*/)?(?P<name2>[\w+-]+)['\"]",
-    "variable": r"(?P<name>[A-Z][A-Z0-9]*_[A-Z0-9_]+) (?:environment variable )?(?:is|was) not (?:set|defined|found)"
+    "variable": r"(?P<name>[A-Z][A-Z0-9]*_[A-Z0-9_]+) (?:environment variable )?(?:is |was )?not (?:set|defined|found)"
     r"|KeyError: ['\"](?P<name2>(?:ASCEND|CUDA|ATB|CANN|TOOLCHAIN)_\w+)['\"]",
     "cmake": r"No (?P<name>CMAKE_\w+_COMPILER) could be found|Could NOT find (?P<name2>\w+)"
     r"|configuration\s+file provided by\s+\"(?P<name3>[\w-]+)\"",
@@ -43,12 +43,13 @@ SUBJECTS = {
     r" (?:the )?(?:environment variable )?[`'\"]?(?P<name>[A-Z][A-Z0-9]*_[A-Za-z0-9_]+)\b",
     "failed command": r"Command ['\"]\[?['\"]?(?P<name>[\w./+-]+)[^\n]* returned non-zero exit status",
     "driver call": r"\[drv api\] ?(?P<name>hal\w+) failed",
-    "hccl call": r"HCCL function error: (?P<name>\w+)",
+    "hccl call": r"HCCL function error: (?P<name>\w+)|\bHCCL (?P<name2>initiali[sz]ation) failed",
     "working operator": r"current working operator name is (?P<name>\w+)",
     "dtype": r"not (?:implemented|supported?) for (?P<name>DT_[A-Z0-9_]+)"
     r"|not implemented for '(?P<name2>[A-Z]\w+)'|[Uu]nsupported (?:data type|ScalarType|dtype) (?P<name3>[\w:.]+)",
     "assertion": r"^.*?\bassert (?P<name>[^\n]{3,160})\n(?:[^\n]*\^[^\n]*\n)?[^\n]*\bAssertionError\s*$",
-    "sentence": rf"(?:\b\w*{RAISED}(?::\s*|\([\"'])|\b(?:error|ERROR|Error|FATAL)\b[^\n:]{{0,60}}?[:\]]\s+"
+    "sentence": rf"(?:\b\w*{RAISED}(?::\s*|\([\"']?)|\"(?:error|message|detail)\": ?\""
+    r"|\b(?:error|ERROR|Error|FATAL)\b[^\n:]{0,60}?[:\]]\s+"
     r"|^(?:\S+ )?E[A-Z]\d{4}[^\n]{0,60}?[):\]]\s+|\A(?=[^\n]+\Z))(?P<name>[^\n]{8,400})",
     "warning": r"Warning: (?P<name>[^\n]{8,400})",
     "operator": r"operator (?P<name>\w+::\w+) does not exist"
@@ -56,6 +57,7 @@ SUBJECTS = {
     "exception": rf"\b(?P<name>[A-Za-z]\w*{RAISED})(?=[:(\n]|$)",
 }
 LEAST_SPECIFIC = "exception"  # read only where no other subject says anything of the same line
+DATA = re.compile(r"/(?:datasets?|data|preprocess\w*|collat\w*|templates?)[/_.]")  # folders whose code reads rows
 FRAME = re.compile(r"File \"[^\"\n]*?((?:(?:site|dist)-packages/)?[\w./-]+)\"")
 INSTALLED = re.compile(r"(?:site|dist)-packages/(\w+)")
 NOBODY = "the calling package"
@@ -78,7 +80,7 @@ def named_errors_in(text: str) -> Iterator[tuple[KnownError, int]]:
             asker = _asker(text, match.start())
             name = _name(subject, match)
             if subject == LEAST_SPECIFIC:
-                name = f"{name}@{asker}"
+                name = f"{name}@{asker}{_part(text, match.start())}"
             row = next((row for row in named_errors(subject) if _fits(name, row.names)), None)
             if row is not None:
                 read.add(line)
@@ -108,6 +110,12 @@ def _asker(text: str, place: int) -> str:
         if folder := next((part for part in reversed(str(frame).split("/")) if part in frameworks()), None):
             return folder
     return NOBODY
+
+
+def _part(text: str, place: int) -> str:
+    """What the code does that raised an exception, where its path tells: it reads data."""
+    frames = FRAME.findall(text, max(0, place - NEAR), place)
+    return "#data" if frames and DATA.search(frames[-1]) else ""
 
 
 def _worded(error: KnownError, name: str, asker: str) -> KnownError:
