@@ -25,7 +25,7 @@ __all__ = ["pictures", "seeing_models", "seeing_tokenizer"]  # fixtures
 
 @pytest.fixture(scope="module")
 def seeing(fork: Start, seeing_models: Callable[[str], Path]) -> Server:
-    return fork(seeing_models("qwen2_5_vl"), "--max-images", "3")
+    return fork(seeing_models("qwen2_5_vl"), "--max-images", "3", "--max-video-seconds", "60")
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +106,37 @@ def test_hostile_pictures_end_their_own_request_alone(client: Any) -> None:
             assert isinstance(expected, str) and expected in error.body["message"], name
         else:
             assert not isinstance(expected, str), name
+
+
+def test_videos_are_frames_or_files(client: Any, pictures: Path, tmp_path: Path) -> None:
+    """Frames as JPEG need no decoder; both answer, and what is too long or no video gets a sentence."""
+    import io
+
+    import openai
+    from PIL import Image
+    from tests.llm.images.test_video import make_file
+
+    frames = []
+    for name in ("a", "a", "a"):
+        content = io.BytesIO()
+        Image.open(pictures / f"{name}.png").save(content, "JPEG")
+        frames.append(base64.b64encode(content.getvalue()).decode())
+
+    def ask(url: str) -> Any:
+        parts: Any = [{"type": "video_url", "video_url": {"url": url}}, {"type": "text", "text": "What?"}]
+        return client.chat.completions.create(
+            model="qwen2_5_vl", messages=[{"role": "user", "content": parts}], max_tokens=4, temperature=0
+        )
+
+    assert ask(f"data:video/jpeg;base64,{','.join(frames)}").usage.prompt_tokens > 10
+    file = base64.b64encode(make_file(tmp_path / "clip.mp4").read_bytes()).decode()
+    assert ask(f"data:video/mp4;base64,{file}").usage.completion_tokens == 4
+    long = base64.b64encode(make_file(tmp_path / "long.mp4", frames=70, fps=1, size=(32, 32)).read_bytes()).decode()
+    refused = {f"data:video/mp4;base64,{long}": "seconds", "data:video/mp4;base64,AAAA": "not a video"}
+    for url, code in {**refused, "https://example.com/cat.mp4": "--allowed-media-domains"}.items():
+        with pytest.raises(openai.BadRequestError) as error:
+            ask(url)
+        assert code in error.value.body["message"] and "\n" not in error.value.body["message"]
 
 
 SHOW = """const [event, colour] = arguments, canvas = document.createElement("canvas"), held = new DataTransfer();

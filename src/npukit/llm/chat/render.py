@@ -47,7 +47,7 @@ class Rendered:
         if [place[0] for place in places] != marks:
             names = " and ".join(dict.fromkeys(marks))
             raise NotRendered(
-                f"has {len(marks)} images or videos, and {names} {len(places)} times in its rendered text"
+                f"has {len(marks)} images or videos, and {names} {len(places)} times when rendered"
             )
         made, done, moved = "", 0, []
         for place, (_, text) in zip(places, written, strict=True):
