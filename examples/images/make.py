@@ -1,4 +1,4 @@
-"""Make what the guide on images trains: a tiny Qwen2.5-VL with random weights, pictures, and questions about them.
+"""Make what the guide on images trains: a tiny Qwen2.5-VL with random weights, pictures and clips, and questions.
 
     python examples/images/make.py demo
 
@@ -20,17 +20,20 @@ from transformers import PreTrainedTokenizerFast, Qwen2_5_VLConfig, Qwen2_5_VLFo
 COLOURS = ("red", "green", "blue", "black")
 SHAPES = ("circle", "square")
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>"]
+SPECIAL += ["<|video_pad|>"]
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
     "{% for part in m.content %}{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
+    "{% elif part.type == 'video' %}<|vision_start|><|video_pad|><|vision_end|>"
     "{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
 
 def make(folder: Path) -> None:
-    """Write model/, pictures/ and pictures/rows.jsonl."""
+    """Write model/, and pictures/ and clips/ with their rows.jsonl."""
     make_pictures(folder / "pictures")
+    make_clips(folder / "clips")
     make_model(folder / "model")
 
 
@@ -51,6 +54,25 @@ def make_pictures(folder: Path) -> None:
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+def make_clips(folder: Path) -> None:
+    """Videos as folders of frames: a circle of every colour that moves to the left or to the right."""
+    rows = []
+    for colour in COLOURS:
+        for way, places in (("left", (70, 50, 30, 10)), ("right", (10, 30, 50, 70))):
+            clip = folder / f"{colour}-{way}"
+            clip.mkdir(parents=True, exist_ok=True)
+            for number, place in enumerate(places):
+                frame = Image.new("RGB", (112, 56), "white")
+                ImageDraw.Draw(frame).ellipse((place, 10, place + 30, 40), fill=colour)
+                frame.save(clip / f"{number}.png")
+            turns = [
+                {"role": "user", "content": "<video>Where does it go?"},
+                {"role": "assistant", "content": f"To the {way}."},
+            ]
+            rows.append({"messages": turns, "videos": [clip.name]})
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 def make_tokenizer() -> Any:
     """A byte-level tokenizer with Qwen's special tokens."""
     tokenizer = Tokenizer(models.BPE())
@@ -58,7 +80,7 @@ def make_tokenizer() -> Any:
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+        vocab_size=401, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator([f"What is this? A {each}." for each in (*COLOURS, *SHAPES)], trainer)
     return PreTrainedTokenizerFast(
@@ -69,7 +91,7 @@ def make_tokenizer() -> Any:
 def make_model(folder: Path) -> None:
     """Two layers of text and two of vision."""
     tokenizer = make_tokenizer()
-    start, end, image = (tokenizer.convert_tokens_to_ids(token) for token in SPECIAL[3:])
+    start, end, image, video = (tokenizer.convert_tokens_to_ids(token) for token in SPECIAL[3:])
     text = {
         "vocab_size": len(tokenizer),
         "hidden_size": 64,
@@ -90,12 +112,15 @@ def make_model(folder: Path) -> None:
         vision_start_token_id=start,
         vision_end_token_id=end,
         image_token_id=image,
+        video_token_id=video,
     )
     torch.manual_seed(0)
     Qwen2_5_VLForConditionalGeneration(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     processor = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 14, "merge_size": 2}
     (folder / "preprocessor_config.json").write_text(json.dumps(processor | {"temporal_patch_size": 2}))
+    video_processor = {"size": {"shortest_edge": 3136, "longest_edge": 100352}, "fps": 2}
+    (folder / "video_preprocessor_config.json").write_text(json.dumps(video_processor))
 
 
 if __name__ == "__main__":
