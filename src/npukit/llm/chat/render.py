@@ -46,9 +46,7 @@ class Rendered:
         places = list(re.finditer("|".join(map(re.escape, dict.fromkeys(marks))), self.text))
         if [place[0] for place in places] != marks:
             names = " and ".join(dict.fromkeys(marks))
-            raise NotRendered(
-                f"has {len(marks)} images or videos, and {names} {len(places)} times when rendered"
-            )
+            raise NotRendered(f"has {len(marks)} images or videos, and {names} {len(places)} times when rendered")
         made, done, moved = "", 0, []
         for place, (_, text) in zip(places, written, strict=True):
             made += self.text[done : place.start()] + text
