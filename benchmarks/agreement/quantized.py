@@ -89,7 +89,7 @@ def losses(make_small: Callable[[Any], None] | None, steps: int, optimizer: str 
 def main(steps: int = 100) -> None:
     print(f"bitsandbytes {bitsandbytes.__version__}")
     compare_weights()
-    ours = losses(lambda base: quantize(base, "nf4"), steps)
+    ours = losses(lambda base: quantize(base, "nf4", torch.device("cpu")), steps)
     theirs = losses(by_bitsandbytes, steps)
     worst = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
     print(f"nf4 LoRA: loss {ours[0]:.4f} → {ours[-1]:.4f} here, {theirs[-1]:.4f} there, at most {worst:.1e} apart")

@@ -354,7 +354,7 @@ def test_quantised_weights_below_an_adapter(kind: Any, error: float) -> None:
     assert torch.allclose(found, torch.autograd.grad(wanted.square().sum(), hidden)[0], atol=1e-4)
     model = make(SHAPES["qwen2"])
     whole = sum(each.numel() * each.element_size() for each in model.model.layers.parameters())
-    quantize(model, kind)
+    quantize(model, kind, torch.device("cpu"))
     kept = sum(each.numel() * each.element_size() for each in model.model.layers.parameters())
     assert kept < whole * {"nf4": 0.2, "int8": 0.3, "hqq": 0.2}[kind]
     return_loss(model)
@@ -362,3 +362,20 @@ def test_quantised_weights_below_an_adapter(kind: Any, error: float) -> None:
     ids = torch.randint(0, 60, (2, 8))
     tuned(input_ids=ids, labels=ids).backward()
     assert any(each.grad is not None and float(each.grad.abs().sum()) for each in tuned.parameters())
+
+
+def test_a_compiled_layer_keeps_no_unpacked_weight() -> None:
+    """QLoRA saves memory also where layers are compiled: only the packed weights wait for the backward pass."""
+    layer = QuantizedLinear(torch.nn.Linear(64, 128, bias=False), "nf4")
+    hidden, sizes = torch.randn(4, 64, requires_grad=True), []
+
+    def keep(value: torch.Tensor) -> torch.Tensor:
+        sizes.append(value.nbytes)
+        return value
+
+    compiled = torch.compile(lambda value: layer(value).relu(), backend="aot_eager_decomp_partition")
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
+        compiled(hidden).sum().backward()
+    assert max(sizes) <= layer.weight.nbytes
+    wanted = torch.autograd.grad(layer(hidden).relu().sum(), hidden)[0]
+    assert torch.allclose(hidden.grad, wanted)

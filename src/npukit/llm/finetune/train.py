@@ -227,7 +227,7 @@ def adapt(
     if compiles is None and tasks.of(config).compiles:
         compiles = abilities(device).compiles and config.training.sequence_parallel == 1
     if config.model.quantize:
-        quantize(model, config.model.quantize)
+        quantize(model, config.model.quantize, device)
     if abilities(device).torch_npu:
         use_fused_operators(model)
         use_grouped_experts(model)

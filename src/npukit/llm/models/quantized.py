@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 BLOCK = 64
 # The quantiles of a normal distribution that QLoRA's paper chose.
@@ -21,16 +22,16 @@ NF4 = (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.
 Kind = Literal["nf4", "int8", "hqq"]
 
 
-def quantize(model: Any, kind: Kind) -> None:
-    """Replace every linear layer but the output layer, one after the other.
+def quantize(model: Any, kind: Kind, device: torch.device) -> None:
+    """Replace every linear layer but the output layer, one after the other; the small weights are made on the device.
 
-    >>> quantize(model, "nf4")
+    >>> quantize(model, "nf4", torch.device("npu"))
     """
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     for parent in list(model.modules()):
         for name, layer in parent.named_children():
             if type(layer) is nn.Linear and layer is not head:
-                setattr(parent, name, QuantizedLinear(layer, kind))
+                setattr(parent, name, QuantizedLinear(layer.to(device), kind))
 
 
 class QuantizedLinear(nn.Linear):
@@ -52,7 +53,11 @@ class QuantizedLinear(nn.Linear):
     def forward(self, hidden: Tensor) -> Tensor:
         kind = hidden.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
-        product: Tensor = _Product.apply(hidden.to(dtype), self)  # type: ignore[no-untyped-call]
+        product: Tensor
+        if torch.compiler.is_compiling():  # which would merge both unpackings, and keep the weight in between
+            product = F.linear(hidden.to(dtype), checkpoint(self.unpacked, dtype, use_reentrant=False))
+        else:
+            product = _Product.apply(hidden.to(dtype), self)  # type: ignore[no-untyped-call]
         return product if self.bias is None else product + self.bias.to(dtype)
 
 
