@@ -1,11 +1,12 @@
-"""What prompt lookup saves: passes over the weights and time, for answers that repeat their prompt and for others.
+"""What speculative decoding saves: passes over the weights and time, by prompt lookup and by a draft model.
 
-    python -m benchmarks prompt_lookup [--lookup 8] [--layers 4] [--width 768] [--tokens 60]
+    python -m benchmarks speculative [--guesses 8] [--layers 4] [--width 768] [--tokens 60]
 
 The model has the shape of GPT-2 and computes all of it, but its weights are made so that it says a given answer: a
-summary that quotes, a function with a name changed, and an answer that has nothing of its prompt. It answers with
-prompt lookup and without, one request and four at a time, greedy and drawn; the answers must be the same. On a GPU in
-bf16 and seconds by the clock; else on one thread of the CPU, in fp32 and CPU seconds.
+summary that quotes, a function with a name changed, and an answer that has nothing of its prompt. The draft model has
+one layer, and is wrong at one token of `--wrong`. The model answers with their guesses and without, one request and
+four at a time, greedy and drawn; the answers must be the same. On a GPU in bf16 and seconds by the clock; else on one
+thread of the CPU, in fp32 and CPU seconds.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import inspect
 import re
 import textwrap
 import time
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import nn
@@ -50,6 +51,8 @@ def model_that_says(prompt: list[int], answer: list[int], layers: int, width: in
         vocab_size=width,
         n_positions=1024,
         tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=None,
     )
     with torch.device("meta"):
         model = GPT2LMHeadModel(config).to(torch.bfloat16 if CUDA else torch.float32)
@@ -66,14 +69,13 @@ def model_that_says(prompt: list[int], answer: list[int], layers: int, width: in
     return model
 
 
-def answered(model: Any, requests: list[Request], lookup: int) -> tuple[list[list[int]], int, float]:
-    """Answers, passes over the weights, seconds."""
-    engine = Engine(
-        model,
-        EngineOptions(
-            max_num_seqs=8, max_model_len=1024, num_blocks=300, prompt_lookup=lookup, enable_prefix_caching=False
-        ),
-    )
+def answered(
+    model: Any, requests: list[Request], draft: Any = None, **guessing: int
+) -> tuple[list[list[int]], int, float, float]:
+    """Answers, passes over the weights, the share of guesses that were right, seconds."""
+    sizes: dict[str, Any] = {"max_num_seqs": 8, "max_model_len": 1024, "num_blocks": 300}
+    small = Engine(draft, EngineOptions(**sizes)) if draft else None
+    engine = Engine(model, EngineOptions(**sizes, **guessing, enable_prefix_caching=False), draft=small)
     engine.warm_up()
     launch, passes = engine._runner.launch, 0
 
@@ -86,25 +88,42 @@ def answered(model: Any, requests: list[Request], lookup: int) -> tuple[list[lis
     clock = time.perf_counter if CUDA else time.process_time
     began = clock()
     ids = [answer.ids for answer in engine.generate(requests)]
-    return ids, passes, clock() - began
+    seconds, stats = clock() - began, engine.stats()
+    return ids, passes, stats.confirmed_tokens / max(1, stats.guessed_tokens), seconds
 
 
-def main(lookup: int = 8, layers: int = 4, width: int = 768, tokens: int = 60) -> None:
+def main(
+    guesses: Annotated[int, "tokens that are guessed for a pass"] = 8,
+    layers: int = 4,
+    width: int = 768,
+    tokens: Annotated[int, "of an answer"] = 60,
+    wrong: Annotated[int, "the draft model is wrong at one token of so many"] = 6,
+) -> None:
+    """Print a line for each answer and way."""
     torch.set_num_threads(1)
-    print(f"{'answer':<13}{'how':<21}{'tokens':>7}{'passes':>12}{'seconds':>16}{'faster':>8}  equal")
+    print(
+        f"{'answer':<13}{'how':<18}{'by':<8}{'tokens':>7}{'passes':>12}{'right':>7}{'seconds':>16}{'faster':>8}  equal"
+    )
     for kind, (asked, wanted) in texts().items():
         ids = {word: number for number, word in enumerate(dict.fromkeys(WORD.findall(asked + wanted)))}
         prompt, answer = ([ids[word] for word in WORD.findall(text)] for text in (asked, wanted))
-        model = model_that_says(prompt, answer[:tokens], layers, width)
+        said = answer[:tokens]
+        almost = [(token + 1) % len(ids) if place % wrong == wrong - 1 else token for place, token in enumerate(said)]
+        model, draft = model_that_says(prompt, said, layers, width), model_that_says(prompt, almost, 1, width)
+        ways: dict[str, dict[str, Any]] = {
+            "lookup": {"prompt_lookup": guesses},
+            "draft": {"num_speculative_tokens": guesses, "draft": draft},
+        }
         for name, temperature, clients in (("greedy, 1 client", 0, 1), ("drawn, 1 client", 1, 1), ("drawn, 4", 1, 4)):
             requests = [
                 Request(tuple(prompt), SamplingParams(temperature=temperature, seed=seed, max_tokens=tokens))
                 for seed in range(clients)
             ]
-            plain, passes, seconds = answered(model, requests, 0)
-            said, fewer, less = answered(model, requests, lookup)
-            print(
-                f"{kind:<13}{name:<21}{sum(map(len, said)):>7}{f'{passes} to {fewer}':>12}"
-                f"{f'{seconds:.2f} to {less:.2f}':>16}{seconds / less:>8.2f}  {said == plain}",
-                flush=True,
-            )
+            plain, passes, _, seconds = answered(model, requests)
+            for way, guessing in ways.items():
+                said_so, fewer, right, less = answered(model, requests, **guessing)
+                print(
+                    f"{kind:<13}{name:<18}{way:<8}{sum(map(len, said_so)):>7}{f'{passes} to {fewer}':>12}{right:>7.0%}"
+                    f"{f'{seconds:.2f} to {less:.2f}':>16}{seconds / less:>8.2f}  {said_so == plain}",
+                    flush=True,
+                )
