@@ -6,6 +6,7 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
+from npukit.facts.data import load_yaml
 from npukit.report import Finding, Severity
 
 
@@ -32,10 +33,7 @@ class Trouble:
 @functools.cache
 def problems() -> dict[str, Problem]:
     """Every problem that is known, by its code."""
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    rows = yaml.load(Path(__file__).with_name("problems.yaml").read_text(encoding="utf-8"), Loader=loader)
+    rows = load_yaml(Path(__file__).with_name("problems.yaml"))
     return {row["code"]: Problem(**{**row, "severity": Severity(row["severity"])}) for row in rows}
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from pathlib import Path
 
+from npukit.facts.data import load_rows
 from npukit.facts.target import Target
 from npukit.facts.torch_npu.support import has_own_op
 
@@ -29,11 +29,7 @@ class Fused:
 
 @functools.cache
 def _fused() -> dict[str, Fused]:
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    rows = yaml.load(Path(__file__).with_name("affinity.yaml").read_text(encoding="utf-8"), Loader=loader)
-    return {row["pattern"]: Fused(**row) for row in rows}
+    return {fused.pattern: fused for fused in load_rows("affinity.yaml", Fused)}
 
 
 def operators() -> list[Fused]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from npukit.errors import NpukitError
+from npukit.facts.data import load_rows
 
 DEFAULT_CARD = "910B3"
 
@@ -38,11 +38,7 @@ class Card:
 @functools.cache
 def cards() -> dict[str, Card]:
     """Every known card by name, in the data's order."""
-    import yaml
-
-    text = Path(__file__).with_name("cards.yaml").read_text(encoding="utf-8")
-    rows = yaml.safe_load(text)
-    return {row["name"]: Card(**{**row, "also": tuple(row.get("also", ()))}) for row in rows}
+    return {card.name: card for card in load_rows("cards.yaml", Card)}
 
 
 def card(name: str) -> Card:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
+from npukit.facts.data import load_rows
 from npukit.facts.target import Target
 from npukit.facts.torch_npu.names import names_of
 
@@ -29,11 +29,7 @@ class CudaApi:
 
 @functools.cache
 def _by_name() -> dict[str, CudaApi]:
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    rows = yaml.load(Path(__file__).with_name("cuda_apis.yaml").read_text(encoding="utf-8"), Loader=loader)
-    return {row["name"]: CudaApi(**{**row, "needs": tuple(row.get("needs", ()))}) for row in rows}
+    return {api.name: api for api in load_rows("cuda_apis.yaml", CudaApi)}
 
 
 def cuda_apis() -> list[CudaApi]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
-from pathlib import Path
+
+from npukit.facts.data import load_rows
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,4 @@ def cuda_settings() -> dict[str, CudaSetting]:
     >>> cuda_settings()["tf32"].requests_cuda("True")
     True
     """
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    rows = yaml.load(Path(__file__).with_name("cuda_settings.yaml").read_text(encoding="utf-8"), Loader=loader)
-    lists = ("calls", "imports")
-    return {row["name"]: CudaSetting(**row | {key: tuple(row.get(key, ())) for key in lists}) for row in rows}
+    return {setting.name: setting for setting in load_rows("cuda_settings.yaml", CudaSetting)}

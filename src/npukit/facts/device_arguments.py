@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+from npukit.facts.data import load_yaml
 
 
 @functools.cache
@@ -14,9 +15,4 @@ def positions(kind: Literal["device", "backend"]) -> dict[str, int]:
     >>> positions("device")["torch.load"], positions("backend")["torch.distributed.init_process_group"]
     (1, 0)
     """
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    text = Path(__file__).with_name("device_arguments.yaml").read_text(encoding="utf-8")
-    data: dict[str, Any] = yaml.load(text, Loader=loader)
-    return dict(data[kind])
+    return dict(load_yaml("device_arguments.yaml")[kind])

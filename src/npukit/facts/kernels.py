@@ -6,8 +6,8 @@ import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
+from npukit.facts.data import load_rows
 from npukit.facts.target import Target
 from npukit.facts.torch_npu.support import has_own_op
 
@@ -38,11 +38,7 @@ class KernelKind:
 
 @functools.cache
 def _kernels() -> tuple[KernelKind, ...]:
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    rows = yaml.load(Path(__file__).with_name("kernels.yaml").read_text(encoding="utf-8"), Loader=loader)
-    return tuple(KernelKind(**row) for row in rows)
+    return tuple(load_rows("kernels.yaml", KernelKind))
 
 
 def kernel_named(names: Iterable[str]) -> KernelKind | None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-FACTS = Path(__file__).with_name("launch_settings.yaml")
+from npukit.facts.data import load_yaml
 
 
 @dataclass(frozen=True)
@@ -20,21 +17,13 @@ class Setting:
     reason: str
 
 
-@functools.cache
-def _rows() -> list[dict[str, Any]]:
-    import yaml
-
-    rows: list[dict[str, Any]] = yaml.safe_load(FACTS.read_text(encoding="utf-8"))
-    return rows
-
-
 def launch_settings(environ: Mapping[str, str], npu: bool, nodes: int, known: Mapping[str, str]) -> list[Setting]:
     """What to set beside `environ`, in which the user has the last word; `known` fills the braces.
 
     A value that cannot be filled in is left out.
     """
     wanted = []
-    for row in _rows():
+    for row in load_yaml("launch_settings.yaml"):
         if row["name"] in environ or row.get("unless", "") in environ:
             continue
         if (row["for"] == "npu" and not npu) or (row.get("nodes") == "several" and nodes == 1):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+from npukit.facts.data import load_yaml, make_row
 
 Verdict = Literal["works", "adapter", "partial", "replace", "blocks"]
 
@@ -33,7 +34,6 @@ class Library:
         return self.needs_cuda or self.verdict in ("replace", "blocks")
 
 
-_LISTS = ("imports", "packages", "names")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _BETWEEN = re.compile(r"[\W_]+")
 
@@ -41,8 +41,8 @@ _BETWEEN = re.compile(r"[\W_]+")
 @functools.cache
 def libraries() -> tuple[Library, ...]:
     """Every known library."""
-    rows = ({"packages": row["imports"], **row} for row in _rows("libraries.yaml"))
-    return tuple(Library(**row | {key: tuple(row.get(key, ())) for key in _LISTS}) for row in rows)
+    rows = ({"packages": row["imports"], **row} for row in load_yaml("libraries.yaml"))
+    return tuple(make_row(Library, row) for row in rows)
 
 
 @functools.cache
@@ -94,13 +94,6 @@ def called(name: str) -> Library | None:
     ('cupy', 'cupyx')
     """
     return next((library for library in libraries() if library.name == name), None)
-
-
-def _rows(name: str) -> Any:
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load(Path(__file__).with_name(name).read_text(encoding="utf-8"), Loader=loader)
 
 
 @functools.cache

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-from pathlib import Path
 from typing import Any
+
+from npukit.facts.data import load_yaml
 
 KEYS = {
     "type": "model_type",
@@ -24,17 +25,10 @@ KEYS = {
 }
 
 
-@functools.cache
-def _rows() -> list[dict[str, Any]]:
-    import yaml
-
-    rows: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("models.yaml").read_text(encoding="utf-8"))
-    return rows
-
-
 def known_models() -> list[dict[str, Any]]:
     """Every row of the data: sizes under the short names of its head."""
-    return _rows()
+    rows: list[dict[str, Any]] = load_yaml("models.yaml")
+    return rows
 
 
 def known_model(name: str) -> dict[str, Any] | None:
@@ -44,7 +38,7 @@ def known_model(name: str) -> dict[str, Any] | None:
     3584
     """
     wanted = re.sub(r"[-_ ]", "", name.rpartition("/")[2].lower().removeprefix("meta-"))
-    row = next((row for row in _rows() if re.match(_pattern(row["name"]), wanted)), None)
+    row = next((row for row in known_models() if re.match(_pattern(row["name"]), wanted)), None)
     return {KEYS[key]: value for key, value in row.items() if key in KEYS} if row else None
 
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from pathlib import Path
 from typing import Any
 
 from npukit.facts.cards import cards
+from npukit.facts.data import load_yaml
 
 
-@functools.cache
 def gpus() -> list[dict[str, Any]]:
     """The rows of gpus.yaml."""
-    import yaml
-
-    rows: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("gpus.yaml").read_text(encoding="utf-8"))
+    rows: list[dict[str, Any]] = load_yaml("gpus.yaml")
     return rows
 
 

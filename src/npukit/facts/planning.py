@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.facts.cards import card
+from npukit.facts.data import load_yaml, make_row
 from npukit.facts.peak_flops import gpus
 
 Range = tuple[float, float]
@@ -39,11 +39,7 @@ def planning() -> Planning:
     >>> planning().idle_mib
     3200
     """
-    import yaml
-
-    row: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("planning.yaml").read_text(encoding="utf-8"))
-    made: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
-    return Planning(**made)
+    return make_row(Planning, load_yaml("planning.yaml"))
 
 
 @dataclass(frozen=True)

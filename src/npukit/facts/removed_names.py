@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from pathlib import Path
 
+from npukit.facts.data import load_rows
 from npukit.facts.versions import key
 
 
@@ -21,11 +21,7 @@ class RemovedName:
 @functools.cache
 def removed_names() -> dict[str, RemovedName]:
     """Every name that is known to be gone, by itself."""
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    rows = yaml.load(Path(__file__).with_name("removed_names.yaml").read_text(encoding="utf-8"), Loader=loader)
-    return {row["name"]: RemovedName(**row) for row in rows}
+    return {removed.name: removed for removed in load_rows("removed_names.yaml", RemovedName)}
 
 
 def removed_name(name: str, torch: str) -> RemovedName | None:

@@ -7,8 +7,9 @@ import functools
 import itertools
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from npukit.facts.data import load_yaml
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,8 @@ class Conflict:
     error: bool = False  # it will not run; else one of the two is not heeded
 
 
-@functools.cache
 def _data() -> dict[str, Any]:
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    text = Path(__file__).with_name("variables.yaml").read_text(encoding="utf-8")
-    data: dict[str, Any] = yaml.load(text, Loader=loader)
+    data: dict[str, Any] = load_yaml("variables.yaml")
     return data
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from npukit.cli.help import COMMON, aligned, argument_name, choices, default, panel, parted, shown_names
 from npukit.cli.verbs import VERBS, Verb, load
+from npukit.facts.data import load_yaml
 
 
 def commands_page() -> str:
@@ -93,9 +94,7 @@ def _cell(text: str | None) -> str:
 
 def exit_codes_page() -> str:
     """What the codes mean, and what 0 and 1 mean for each verb."""
-    import yaml
-
-    data = yaml.safe_load(Path(__file__).with_name("exit_codes.yaml").read_text(encoding="utf-8"))
+    data = load_yaml(Path(__file__).with_name("exit_codes.yaml"))
     lines = ["# Exit codes", "", data["intro"], "", "| code | meaning |", "|---:|---|"]
     lines += [f"| {row['code']} | {row['meaning']} |" for row in data["codes"]]
     lines += ["", "| command | 0 | 1 | `--json` |", "|---|---|---|---|"]

@@ -7,6 +7,7 @@ from typing import Any
 
 from npukit.facts.cards import DEFAULT_CARD, cards
 from npukit.facts.compatibility import pythons_by_torch, releases
+from npukit.facts.data import load_yaml
 from npukit.facts.errors import KnownError, errors_of
 from npukit.facts.models import known_models
 from npukit.facts.variables import conflicts, variables
@@ -141,10 +142,7 @@ def variables_page() -> str:
 
 def own_variables() -> list[dict[str, Any]]:
     """The variables of npukit that users may set."""
-    import yaml
-
-    text = Path(__file__).with_name("variables.yaml").read_text(encoding="utf-8")
-    rows: list[dict[str, Any]] = yaml.safe_load(text)
+    rows: list[dict[str, Any]] = load_yaml(Path(__file__).with_name("variables.yaml"))
     return rows
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+from npukit.facts.data import load_rows, load_yaml, make_row
 
 FAMILIES = ("python", "torch_npu", "acl", "aclnn", "hccl", "cann")
 
@@ -59,7 +61,7 @@ def errors_of(family: str) -> tuple[KnownError, ...]:
     >>> errors_of("acl")[0].code
     '100000'
     """
-    return tuple(_error(row) for row in _rows(family))
+    return tuple(load_rows(f"errors/{family}.yaml", KnownError))
 
 
 def named_errors(subject: str) -> tuple[NamedError, ...]:
@@ -74,9 +76,10 @@ def named_errors(subject: str) -> tuple[NamedError, ...]:
 @functools.cache
 def _named() -> dict[str, tuple[NamedError, ...]]:
     by_subject: dict[str, list[NamedError]] = {}
-    for row in (*_rows("named"), *_load("sentences")["rows"]):
-        subject, names = row.pop("subject"), tuple(row.pop("names"))
-        by_subject.setdefault(subject, []).append(NamedError(names, _error(row)))
+    for row in (*load_yaml("errors/named.yaml"), *load_yaml("errors/sentences.yaml")["rows"]):
+        error = {name: value for name, value in row.items() if name not in ("subject", "names")}
+        names = tuple(row["names"])
+        by_subject.setdefault(row["subject"], []).append(NamedError(names, make_row(KnownError, error)))
     return {subject: tuple(rows) for subject, rows in by_subject.items()}
 
 
@@ -87,7 +90,7 @@ def frameworks() -> frozenset[str]:
     >>> "vllm_ascend" in frameworks()
     True
     """
-    return frozenset(_load("sentences")["frameworks"])
+    return frozenset(load_yaml("errors/sentences.yaml")["frameworks"])
 
 
 @functools.cache
@@ -108,21 +111,5 @@ def code_kinds(family: str) -> tuple[dict[str, str], dict[str, tuple[str, str]]]
     >>> code_kinds("cann")[0]["EI"]
     'HCCL'
     """
-    tables = _load("kinds")[family]
+    tables = load_yaml("errors/kinds.yaml")[family]
     return tables["parts"], {kind: tuple(texts) for kind, texts in tables["kinds"].items()}
-
-
-def _error(row: dict[str, Any]) -> KnownError:
-    return KnownError(**{**row, "causes": tuple(row["causes"]), "remedies": tuple(row["remedies"])})
-
-
-def _rows(family: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = _load(family)
-    return rows
-
-
-def _load(name: str) -> Any:
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # five times as fast, where it was built
-    return yaml.load(Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8"), Loader=loader)

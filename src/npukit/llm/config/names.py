@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
+from npukit.facts.data import load_yaml
 from npukit.llm.config.dialects.table import DialectRow, row_of
 from npukit.llm.config.nearest import nearest
 
@@ -54,7 +53,7 @@ class OptionNames:
 @functools.cache
 def usual_names() -> dict[str, tuple[str, ...]]:
     """Names that are usual elsewhere, and the options that they may stand for."""
-    rows = yaml.safe_load(Path(__file__).with_name("names.yaml").read_text(encoding="utf-8"))
+    rows = load_yaml(Path(__file__).with_name("names.yaml"))
     options: dict[str, tuple[str, ...]] = {}
     for option, names in rows.items():
         for name in names:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
+from npukit.facts.data import load_yaml
 
 IGNORED = -100
 Tool = Literal["llama_factory", "ms_swift"]
@@ -18,15 +17,13 @@ class BadTurns(Exception):
     """Why a template cannot write a conversation, in words that follow "this row"."""
 
 
-@functools.cache
-def table(tool: Tool | Literal["tools"]) -> Mapping[str, Any]:
+def table(tool: str) -> Mapping[str, Any]:
     """The facts about a tool's templates, or how both write tools.
 
     >>> table("llama_factory")["templates"]["qwen3"]["stop_words"]
     ['<|im_end|>']
     """
-    text = (Path(__file__).parent / f"{tool}.yaml").read_text(encoding="utf-8")
-    content: Mapping[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    content: Mapping[str, Any] = load_yaml(Path(__file__).with_name(f"{tool}.yaml"))
     return content
 
 

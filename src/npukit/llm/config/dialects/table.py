@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, field_validator
 
+from npukit.facts.data import load_yaml
 from npukit.llm.config.dialects.values import Values
 from npukit.llm.config.options import Config
 from npukit.llm.config.schema import options
 from npukit.llm.config.use import Use
 from npukit.train.options import Called
 
+FOLDER = Path(__file__).parent
 SCHEMAS: dict[str, type[BaseModel]] = {"training": Config, "use": Use}
 Function = Callable[[Values], Mapping[str, Any]]
 
@@ -106,8 +107,7 @@ def named_values(section: str) -> dict[str, str | tuple[str, ...] | None]:
     ('qwen/Qwen2-7B-Instruct', 'Qwen/Qwen2-7B-Instruct')
     """
     file, _, name = section.partition(":")
-    text = (Path(__file__).parent / f"{file}.yaml").read_text(encoding="utf-8")
-    rows = yaml.load(text, _loader())[name]
+    rows = load_yaml(FOLDER / f"{file}.yaml")[name]
     return {key: tuple(value) if isinstance(value, list) else value for key, value in rows.items()}
 
 
@@ -121,8 +121,7 @@ def load(*names: str) -> dict[str, DialectRow]:
     rows: dict[str, DialectRow] = {}
     for name in names:
         rows |= _declared(name)
-        text = (Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8")
-        rows |= {key: DialectRow(**row) for key, row in yaml.load(text, _loader()).items()}
+        rows |= {key: DialectRow(**row) for key, row in load_yaml(FOLDER / f"{name}.yaml").items()}
     return rows
 
 
@@ -137,8 +136,3 @@ def _declared(table: str) -> dict[str, DialectRow]:
         if option.called and not is_of_training:
             rows |= {name: DialectRow(to=(key,)) for name in option.called.by(tool)}
     return rows
-
-
-def _loader() -> Any:
-    """The tables are ours: the C parser may read them, and is ten times as fast."""
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from npukit.llm.config.dialects.table import named_values
+from npukit.facts.data import load_yaml
+from npukit.llm.config.dialects.table import FOLDER, named_values
 from npukit.llm.config.dialects.training.transformers import Translated
 from npukit.llm.config.dialects.values import RefusedValue, Values
 
@@ -106,15 +103,9 @@ def uses_hugging_face(values: Values) -> bool:
 
 def _named(path: str, subset: str | None) -> Translated:
     """The subset on the hub; or how ms-swift reads one that no hub has."""
-    known = _read_by_name().get(path.lower(), {})
+    known = load_yaml(FOLDER / "training/swift_datasets.yaml").get(path.lower(), {})
     options: Translated = known.get(subset or "default", {"subset": subset} if subset else {})
     return options
-
-
-@functools.cache
-def _read_by_name() -> dict[str, Any]:
-    text = (Path(__file__).parent / "swift_datasets.yaml").read_text(encoding="utf-8")
-    return yaml.safe_load(text)  # type: ignore[no-any-return]
 
 
 def validation(values: Values) -> Translated:
