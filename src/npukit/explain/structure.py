@@ -20,20 +20,23 @@ RAISED = r"(?:Error|Exception|Unsupported|Failed)"  # how the classes of excepti
 # A pattern's group `name` is the name, or `owner` and `part` are its two halves.
 SUBJECTS = {
     "module": r"No module named ['\"]?(?P<name>[A-Za-z_][\w.-]*\w|[A-Za-z_])"
-    r"|requires the following packages that were not found in your environment: (?P<name2>\w+)",
-    "library": r"(?P<name>lib[\w+.-]+?\.so[\w.]*):? (?:cannot open shared object|undefined reference|(?:is )?not found)"
+    r"|requires the following packages that were not found in your environment: (?P<name2>\w+)"
+    r"|ModuleNotFoundError: (?P<name3>[A-Za-z_]\w*)$",
+    "library": r"(?P<name>lib[\w+.-]+?\.so[\w.]*)[:,]? "
+    r"(?:cannot open shared object|undefined reference|(?:is )?not found)"
     r"|(?:[Uu]nable to load|[Cc]ould ?n[o']t (?:find|load)|[Ff]ailed to (?:load|open)) (?:library |dynamic library )?"
     r"['\"]?(?P<name2>lib[\w+.-]+?\.so[\w.]*)",
     "symbol": r"undefined symbol: (?P<name>\w+)",
     "attribute": r"(?:partially initialized )?module ['\"](?P<owner>[\w.]+)['\"] has no attribute ['\"](?P<part>\w+)",
     "import": r"cannot import name ['\"](?P<part>\w+)['\"](?: from (?P<early>partially initialized module )?"
     r"['\"](?P<owner>[\w.]+)['\"](?: \((?P<place>[^)\n]*)\))?)?",
-    "argument": r"(?P<owner>[\w.<>]+)\(\) got an unexpected keyword argument ['\"](?P<part>\w+)",
+    "argument": r"(?P<owner>[\w.<>]+)\(\) got (?:an unexpected|unexpected|multiple values for) (?:keyword )?argument"
+    r" ['\"](?P<part>\w+)",
     "package": r"(?:No matching distribution found for|satisfies the requirement|No package metadata was found for)"
     r" (?P<name>[A-Za-z][\w.-]*)",
     "conflict": r"(?P<owner>[\w.-]+ [\d.]\S*) requires (?P<part>[^\n]{3,80}?),?"
     r" (?:but you have [^\n]{3,60}? which|which is not installed)",
-    "command": r"(?:^|[\s/:'])(?P<name>[\w+.-]+)(?:: (?:command )?not found| not found in\b)"
+    "command": r"(?:^|[\s/:'])(?P<name>[\w+.-]+)(?:: (?:command )?not found| not found in\s+[\[/$])"
     r"|No such file or directory: ['\"](?:/[\w./-]*/)?(?P<name2>[\w+-]+)['\"]",
     "variable": r"(?P<name>[A-Z][A-Z0-9]*_[A-Z0-9_]+) (?:environment variable )?(?:is |was )?not (?:set|defined|found)"
     r"|KeyError: ['\"](?P<name2>(?:ASCEND|CUDA|ATB|CANN|TOOLCHAIN)_\w+)['\"]",
