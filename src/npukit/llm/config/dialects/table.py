@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
@@ -38,6 +38,7 @@ class DialectRow(BaseModel):
     values: Mapping[Any, Any] = {}
     values_in: str = ""
     adds: bool = False
+    takes: Literal["", "words", "positive"] = ""
 
     @field_validator("to", mode="before")
     @classmethod
@@ -45,7 +46,7 @@ class DialectRow(BaseModel):
         return (value,) if isinstance(value, str) else value
 
     def value_now(self, value: Any) -> Any:
-        """What the value of a key of earlier releases is called now; None if it asked for nothing."""
+        """What a value is called here, or in the release that renamed its key; None if it asks for nothing."""
         known: Mapping[Any, Any] = named_values(self.values_in) if self.values_in else self.values
         now = known[value] if isinstance(value, str | int) and value in known else value
         return now[0] if isinstance(now, tuple) else now

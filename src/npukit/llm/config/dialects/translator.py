@@ -108,9 +108,22 @@ class Translator:
                     key, f"{self._written(before)} and {self._written(key)} say different things: remove one."
                 )
             if is_given or not before:
-                self._set(row.to[0], self.values.get(key), [key])
+                self._set(row.to[0], self._value(key, row), [key])
             if is_given:
                 copied[row.to[0]] = key
+
+    def _value(self, key: str, row: DialectRow) -> Any:
+        """The value of a key that is copied, in our words."""
+        try:
+            if row.takes == "words":
+                return self.values.words(key)
+            if row.takes == "positive":
+                number = self.values.number(key, 0)
+                return number if number > 0 else None
+        except RefusedValue as refused:
+            self._mistake(refused.key, refused.text)
+            return MISSING
+        return row.value_now(self.values.get(key))
 
     def _look_at(self, key: str, value: Any) -> None:
         row = self.dialect.row(key)

@@ -66,11 +66,6 @@ def shuffle(values: Values) -> Translated:
     return {"training.shuffle": sampling and not values.flag("disable_shuffling")}
 
 
-def revision(values: Values) -> Translated:
-    name = values.get("model_revision", "main")
-    return {"model.revision": None if name == "main" else name}
-
-
 def adapter(values: Values) -> Translated:
     paths = values.words("adapter_name_or_path")
     if len(paths) > 1:
@@ -101,10 +96,6 @@ def rope(values: Values) -> Translated:
     kinds = ("linear", "dynamic", "yarn", "llama3")
     kind = values.choice("rope_scaling", {word: {"rope_type": word} for word in kinds}, otherwise="")
     return {"model.rope": kind, "model.length": values.get("cutoff_len", 2048)}
-
-
-def new_tokens(values: Values) -> Translated:
-    return {"model.new_tokens": values.words("add_special_tokens")}
 
 
 def datasets(values: Values) -> Translated:
@@ -192,10 +183,6 @@ def targets(values: Values) -> Translated:
     return {"tuning.targets": "all-linear" if "all" in names else names}
 
 
-def modules_to_save(values: Values) -> Translated:
-    return {"tuning.modules_to_save": values.words("additional_target")}
-
-
 def lora_init(values: Values) -> Translated:
     if not values.flag("pissa_init"):
         return {}
@@ -203,7 +190,7 @@ def lora_init(values: Values) -> Translated:
     return {"tuning.init": "pissa" if rounds == -1 else f"pissa_niter_{rounds}"}
 
 
-OWN = (task, preference, resume, precision, shuffle, revision, adapter, datasets, validation, folder, template, packing)
-ALSO = (new_tokens, rope, badam, optimizer, targets, modules_to_save, lora_init, quantization, oft, layer_modules)
+OWN = (task, preference, resume, precision, shuffle, adapter, datasets, validation, folder, template, packing)
+ALSO = (rope, badam, optimizer, targets, lora_init, quantization, oft, layer_modules)
 FUNCTIONS = {function.__name__: function for function in (*OWN, *ALSO)}
 LLAMA_FACTORY = Dialect("LLaMA-Factory", load(TABLE, "training/llama_factory"), {**transformers.FUNCTIONS, **FUNCTIONS})

@@ -94,10 +94,6 @@ def accumulation(values: Values) -> Translated:
     return {"training.accumulation": int(whole // batch)}
 
 
-def precision(values: Values) -> Translated:
-    return {"training.precision": "bf16" if values.flag("bf16", True) else "fp32"}
-
-
 def schedule(values: Values) -> Translated:
     return {"training.schedule": "constant"}
 
@@ -109,10 +105,6 @@ def saving(values: Values) -> Translated:
     return {"training.save_every": "epoch" if epochs else values.get("save_steps")}
 
 
-def resume(values: Values) -> Translated:
-    return {"training.resume": values.get("resume_from_checkpoint", "never")}
-
-
 def method(values: Values) -> Translated:
     return {"tuning.method": values.choice("peft_config.name", ("lora", "freeze", "full"), otherwise="full")}
 
@@ -120,10 +112,6 @@ def method(values: Values) -> Translated:
 def targets(values: Values) -> Translated:
     names = values.words("peft_config.target_modules") or ["all"]
     return {"tuning.targets": "all-linear" if "all" in names else names}
-
-
-def modules_to_save(values: Values) -> Translated:
-    return {"tuning.modules_to_save": values.words("peft_config.modules_to_save")}
 
 
 def layer_modules(values: Values) -> Translated:
@@ -175,8 +163,7 @@ def preference(values: Values) -> Translated:
     return {"preference.loss": loss, "preference.sft_mean": "rows"} if task(values)["task"] == "dpo" else {}
 
 
-OF_MODEL = (task, method, targets, modules_to_save, layer_modules, adapter, quantization)
-OF_TRAINING = (datasets, validation, batching, accumulation, precision, schedule, saving, resume, parallel, optimizer)
-SHARED = (transformers.max_steps, transformers.save_limit, preference)
-FUNCTIONS = {function.__name__: function for function in (*OF_MODEL, *OF_TRAINING, *SHARED)}
+OF_MODEL = (task, method, targets, layer_modules, adapter, quantization, preference)
+OF_TRAINING = (datasets, validation, batching, accumulation, schedule, saving, parallel, optimizer)
+FUNCTIONS = {function.__name__: function for function in (*OF_MODEL, *OF_TRAINING)}
 LLAMA_FACTORY_V1 = Dialect("LLaMA-Factory v1", load("training/llama_factory_v1"), FUNCTIONS)

@@ -30,11 +30,6 @@ ZERO = re.compile(r"(?:ds_z|zero|ds_zero_?|stage_?)([0-3])([_-]offload)?(?:_conf
 PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 
 
-def max_steps(values: Values) -> Translated:
-    steps = values.number("max_steps", -1)
-    return {"training.max_steps": steps if steps > 0 else None}
-
-
 def schedule(values: Values) -> Translated:
     name = values.choice("lr_scheduler_type", SCHEDULES, otherwise="linear")
     options = values.get("lr_scheduler_kwargs", {})
@@ -137,11 +132,6 @@ def loggers(values: Values) -> Translated:
     return {"training.loggers": list(dict.fromkeys(wanted))}
 
 
-def save_limit(values: Values) -> Translated:
-    limit = values.number("save_total_limit", 0)
-    return {"training.save_total_limit": limit if limit > 0 else None}
-
-
 def checkpointing(values: Values) -> Translated:
     """On where nothing is said, in LLaMA-Factory as in ms-swift."""
     on = values.flag("gradient_checkpointing", not values.flag("disable_gradient_checkpointing"))
@@ -222,6 +212,6 @@ def quantized(values: Values, bits: str, method: str, kind: str) -> Translated:
 
 
 TOKEN_LOSSES = {"use_dft_loss": "dft", "enable_dft_loss": "dft", "use_eaft_loss": "eaft", "use_asft_loss": "asft"}
-OF_STEPS = (max_steps, schedule, warmup, betas, checkpointing, parallel, token_loss)
-OF_WATCHING = (evaluation, saving, save_limit, logging, loggers, best_metric)
+OF_STEPS = (schedule, warmup, betas, checkpointing, parallel, token_loss)
+OF_WATCHING = (evaluation, saving, logging, loggers, best_metric)
 FUNCTIONS = {function.__name__: function for function in (*OF_STEPS, *OF_WATCHING)}

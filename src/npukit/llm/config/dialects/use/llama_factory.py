@@ -18,11 +18,6 @@ def adapters(values: Values) -> Translated:
     return {"adapters": [{"path": path} for path in values.words("adapter_name_or_path")]}
 
 
-def revision(values: Values) -> Translated:
-    name = values.get("model_revision", "main")
-    return {"model.revision": None if name == "main" else name}
-
-
 def dtype(values: Values) -> Translated:
     """LLaMA-Factory writes fp32 weights as bf16 if nothing is said."""
     name = values.choice("infer_dtype", ("auto", "float16", "bfloat16", "float32"), "auto")
@@ -68,7 +63,7 @@ def server(values: Values) -> Translated:
     return translated
 
 
-OWN = (adapters, revision, dtype, engine, template, temperature, input, output, shard_size, server)
+OWN = (adapters, dtype, engine, template, temperature, input, output, shard_size, server)
 FUNCTIONS = {function.__name__: function for function in OWN}
 TABLE = "use/llama_factory"
 ROWS = {**for_training(TRAINING.rows), **load(TABLE)}

@@ -6,8 +6,7 @@ from typing import Any
 
 from npukit.llm.config.dialects.table import Dialect, load
 from npukit.llm.config.dialects.training.swift import SWIFT as TRAINING
-from npukit.llm.config.dialects.training.swift import folder as training_folder
-from npukit.llm.config.dialects.training.swift import hub
+from npukit.llm.config.dialects.training.swift import folder, hub
 from npukit.llm.config.dialects.training.swift import system as training_system
 from npukit.llm.config.dialects.training.swift_data import sources
 from npukit.llm.config.dialects.use.common import backend, for_training
@@ -44,14 +43,6 @@ def max_requests(values: Values) -> Translated:
     return {"engine.max_num_seqs": wanted} if wanted else {}
 
 
-def stop(values: Values) -> Translated:
-    return {"sampling.stop": values.words("stop_words")}
-
-
-def top_logprobs(values: Values) -> Translated:
-    return {"sampling.top_logprobs": values.get("top_logprobs", 0)}
-
-
 def input(values: Values) -> Translated:
     """Rows to answer: the validation data, or all of it where a share of 1 is set apart."""
     if rows := sources("val_dataset", values):
@@ -65,10 +56,6 @@ def input(values: Values) -> Translated:
     return {"data.input": rows} if rows else {}
 
 
-def folder(values: Values) -> Translated:
-    return training_folder(values)
-
-
 def metrics(values: Values) -> Translated:
     return {"data.metrics": values.choice("metric", METRICS, "acc")} if values.get("metric") else {}
 
@@ -80,7 +67,7 @@ def names(values: Values) -> Translated:
     return {"serve.served_model_name": [str(name)]} if name else {}
 
 
-OWN = (dtype, hub, system, engine, merge_lora, max_requests, stop, top_logprobs)
+OWN = (dtype, hub, system, engine, merge_lora, max_requests)
 ALSO = (input, folder, metrics, names)
 FUNCTIONS = {function.__name__: function for function in (*OWN, *ALSO)}
 TABLE = "use/swift"
