@@ -240,3 +240,20 @@ def test_a_module_that_reads_a_copy_gets_its_own_gradient_alone(tmp_path: Path) 
     module = torch.nn.Conv2d(4, 4, 1)
     dumps = [step(tmp_path / str(n), lambda x, n=n: x + module(x.clone() if n else x)) for n in range(2)]
     assert compare(*dumps).same
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0])
+def test_a_batch_in_two_parts_is_compared_by_its_gradients(tmp_path: Path, scale: float) -> None:
+    def run(name: str, parts: int, scale: float) -> Path:
+        torch.manual_seed(0)
+        model, batch = torch.nn.Linear(4, 3), torch.randn(4, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with capture(tmp_path / name, level="ops"):
+            for part in batch.chunk(parts):
+                (model(part).square().mean() * scale).backward()
+            optimizer.step()
+        return tmp_path / name
+
+    found = compare(run("whole", 1, 1.0), run("parts", 2, scale))
+    assert found.same == (scale == 0.5)
+    assert (found.losses[0].left == pytest.approx(found.losses[0].right)) == found.same

@@ -152,7 +152,7 @@ FAULTS = [
     Fault("marian", "embeddings not tied", patch=untied, expected=r"lm_head|shared|embed_tokens"),
     Fault("marian", "gradients of the step before", patch=gradients_of_the_step_before, expected=r"gradients of|add_? .*\(backward\)"),
     Fault("conditioned", "bilinear for nearest", patch=bilinear, expected=r"upsample_(nearest|bilinear)2d in unet\.up_blocks\.0"),
-    Fault("dit", "classes dropped at random", patch=classes_dropped, expected=r"(rand|where|lt) in dit\.transformer_blocks\.0\.norm1\.emb\.class_embedder"),
+    Fault("dit", "classes dropped at random", patch=classes_dropped, expected=r"(rand|where|lt) in dit\.transformer_blocks\.[01]\.norm1\.emb\.class_embedder"),
     Fault("dit", "two tiles of a product swapped", "addmm", 6, tiles_swapped),
     Fault("patchtst", "clipped by value", patch=clipped_by_value, expected=r"clamp|clip|gradients of|_foreach_(norm|mul|clamp)"),
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from npukit.precision.explaining import Reason, explain, inserted, place_of
 from npukit.precision.judge import Judged, draws, errors, judge, optimizer_settings
 from npukit.precision.losses import losses_of
 from npukit.precision.one_sided import OneSidedGradients
+from npukit.precision.parts import is_of_all_parts, parts_of
 from npukit.precision.provenance import SIDES, Provenance
 from npukit.precision.reading.find import find_dumps, read
 from npukit.precision.replay import replay
@@ -79,6 +80,11 @@ def compare_dumps(
     >>> compare_dumps(read(a), read(b)).coverage
     1.0
     """
+    parts, losses = parts_of(left, right), losses_of(left, right, step, rank)
+    if parts:
+        left, right = (
+            dataclasses.replace(dump, calls=tuple(filter(is_of_all_parts, dump.calls))) for dump in (left, right)
+        )
     aligned = align(left.calls, right.calls, rename)
     largest = max(
         (value.norm or 0.0 for call in left.calls if call.kind == "gradients" for value in call.outputs.values()),
@@ -88,10 +94,13 @@ def compare_dumps(
     rows = walk.settled([walk.row(one, other) for one, other in aligned.pairs])
     counts = Counter(row.outcome.value for row in rows)
     first = walk.end()
-    return Comparison(
-        str(left.file), str(right.file), first, dict(counts), aligned.renames, tuple(walk.notes(first)), rows,
-        losses_of(left, right, step, rank),
-    )  # fmt: skip
+    notes = walk.notes(first)
+    if parts:
+        notes.append(
+            f"the left run computes the batch in {parts[0]} parts, the right run in {parts[1]}: gradients and the "
+            "optimizer are compared, not the passes"
+        )
+    return Comparison(str(left.file), str(right.file), first, dict(counts), aligned.renames, tuple(notes), rows, losses)
 
 
 def _list(dumps: Mapping[tuple[int, int], Path]) -> str:

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from npukit.precision.dump import Call, Dump, Value
+from npukit.precision.parts import parts_of
 from npukit.precision.result import Loss
 
 
 def losses_of(left: Dump, right: Dump, step: int, rank: int) -> tuple[Loss, ...]:
-    """The losses of one step, where both runs have as many.
+    """The losses of one step; where one run has more, which are then of parts of the batch, their sums.
 
     >>> losses_of(read(a), read(b), 0, 0)[0].left
     4.57
     """
     ours, theirs = (list(_losses(dump)) for dump in (left, right))
     if len(ours) != len(theirs):
-        return ()
+        return (Loss(step, rank, sum(ours), sum(theirs)),) if ours and theirs and parts_of(left, right) else ()
     return tuple(Loss(step, rank, one, other) for one, other in zip(ours, theirs, strict=True))
 
 

@@ -48,6 +48,7 @@ _UPDATES = {"lerp", "addcmul", "addcdiv"}
 # fmt: on
 _MULTIPLIES = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "convolution", "convolution_backward")
 _NORMALIZES = ("norm", "var", "std")
+_KEEP_MEANS = ("native_layer_norm", "native_group_norm", "native_batch_norm", "var_mean")
 
 
 @dataclass(frozen=True)
@@ -147,11 +148,18 @@ def allowance(left: Call, right: Call, inherited: float, output: Value | None = 
     """What a pair of calls may differ by in one output, where their inputs differ by `inherited`."""
     values = [*left.inputs.values(), *left.outputs.values(), *right.outputs.values()]
     coarse = unit(values)
-    own = ROUNDINGS * (coarse + math.sqrt(reduction(left)) * min(coarse, 2**-24)) * cancellation(left, output)
+    cancelled = cancellation(left, output)
+    own = ROUNDINGS * (coarse + math.sqrt(reduction(left)) * min(coarse, 2**-24)) * cancelled
     grown = min(_GROWTH * inherited, ceiling(values)) if math.isfinite(inherited) else ceiling(values)
+    grown += min(inherited, ceiling(values)) * (cancelled - 1)  # what cancels out leaves the errors of what it was
     if left.phase == "optimizer" and inherited:
         grown = OPTIMIZER_GROWTH * ceiling(values)
     return Allowance(own, inherited, own + grown)
+
+
+def _is_mean(call: Call, output: Value | None) -> bool:
+    """Whether an output is the mean that a normalisation keeps for its backward pass."""
+    return call.op in _KEEP_MEANS and output is not None and call.outputs.get("1") is output
 
 
 def reduction(call: Call) -> int:
@@ -181,6 +189,8 @@ def cancellation(call: Call, output: Value | None) -> float:
         expected = math.prod(sorted(norms)[-2:]) / math.sqrt(max(inputs[-1].shape, default=1))
     elif any(word in op.lower() for word in _NORMALIZES):
         first = inputs[0]
+        if _is_mean(call, output):
+            return min(1e6, max(1.0, (first.norm or 0.0) * math.sqrt(output.count / first.count) / output.norm))
         rms, mean = (first.norm or 0.0) / math.sqrt(first.count), abs(first.mean or 0.0)
         deviation = math.sqrt(max(rms * rms - mean * mean, 0.0))
         return min(1e6, max(1.0, rms / deviation if deviation else 1e6))

@@ -71,6 +71,26 @@ def test_varying_shapes_are_counted(tmp_path: Path) -> None:
     assert "NPK815" in codes(advise([kineto_trace(tmp_path / "a.pt.trace.json", varying=True)]))
 
 
+def events_file(file: Path, *events: tuple[str, str, int, int]) -> Path:
+    """A trace of torch's profiler with events of a category, a name, a start and a length in microseconds."""
+    rows = [{"ph": "X", "pid": 1, "tid": 1, "cat": c, "name": n, "ts": at, "dur": long} for c, n, at, long in events]
+    file.write_text(json.dumps({"traceEvents": rows}))
+    return file
+
+
+def test_a_step_in_which_nothing_was_launched_is_none(tmp_path: Path) -> None:
+    steps = [("user_annotation", "ProfilerStep#1", 0, 900), ("user_annotation", "ProfilerStep#2", 950, 5)]
+    kernels = [("kernel", "gemm", 100, 200), ("kernel", "gemm", 500, 200)]
+    advised = advise([events_file(tmp_path / "rank0.pt.trace.json", *steps, *kernels)])
+    assert isinstance(advised, Advised)
+    assert advised.ranks[0].steps == 1 and advised.ranks[0].split.compute == pytest.approx(0.4)
+
+
+def test_other_devices_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(NpukitError):
+        advise([events_file(tmp_path / "rank0.pt.trace.json", ("cpu_op", "aten::mm", 0, 9), ("hpu_op", "gemm", 2, 5))])
+
+
 def test_kernels_are_compared_with_themselves_beside_collectives(tmp_path: Path) -> None:
     events = []
     for number in range(8):

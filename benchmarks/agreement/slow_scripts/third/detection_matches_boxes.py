@@ -17,7 +17,7 @@ def iou(anchor_boxes, gt):
 
 def assign(anchor_boxes, boxes):
     matched = []
-    for gt in boxes:
+    for gt in boxes:  # slow: NPK809
         overlaps = iou(anchor_boxes, gt)  # slow: NPK809
         matched.append((overlaps > IOU_THRESH).float() * overlaps)  # slow: NPK809
     return torch.stack(matched).amax(0)

@@ -211,7 +211,13 @@ FIRST_CALL = 3.0  # times as long as the others: a step that pays for what is do
 
 
 def steady(trace: Trace) -> Trace:
-    """The trace without first steps that are far longer than the others: they load, compile and allocate once."""
+    """The trace without first steps that are far longer than the others: they load, compile and allocate once.
+
+    Nor is a last one counted in which nothing was launched: there the profiler was about to stop.
+    """
+    last = max((kernel.launched or kernel.start for kernel in trace.kernels), default=0)
+    if len(trace.steps) > 1 and 0 < last < trace.steps[-1].start:
+        trace = dataclasses.replace(trace, steps=trace.steps[:-1])
     lengths = [step.end - step.start for step in trace.steps]
     first = 0
     while first + 1 < len(lengths) and lengths[first] > FIRST_CALL * sorted(lengths[first + 1 :])[-1]:

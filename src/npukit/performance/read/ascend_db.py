@@ -178,10 +178,8 @@ class _Database:
                 continue
             size = (whole(count) or 0) * SIZES.get(dtype_of(types.get(dtype, "")), 4)
             title = self.text(name)
-            kind = (
-                self.text(op).removeprefix("hcom_").strip("_").lower()
-                or title.removeprefix("hcom_").partition("__")[0].lower()
-            )
+            op = self.text(op)  # N/A at Level0
+            kind = (title.partition("__")[0] if op in ("", "N/A") else op).removeprefix("hcom_").strip("_").lower()
             self.trace.collectives.append(Collective(title, kind, *span, self.text(group), bytes=size or None))
             self.trace.kernels.append(Kernel(title, kind, Work.communication, *span, card=whole(card)))
             self.trace.has |= {"sizes", "collectives"}

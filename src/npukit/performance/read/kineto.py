@@ -19,6 +19,7 @@ STEP = re.compile(r"ProfilerStep#(\d+)$")
 _COLLECTIVE = re.compile(
     r"nccl\w*?_?(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|SendRecv|AllToAll)", re.IGNORECASE
 )
+_OTHER_DEVICES = {"mtia_ccp_events": "an MTIA", "hpu_op": "a Gaudi", "glow_runtime": "a Glow device"}
 _ON_CPU = re.compile(r"^(?:gloo|mpi|ucc):(\w+)$")
 
 
@@ -93,6 +94,11 @@ class _Reader:
             self._take_mark(name, start, end, thread, args)
         elif category == "python_function":
             self._frames.add(name, start, end, thread)
+        elif category in _OTHER_DEVICES:
+            raise UnreadableProfile(
+                f"{self.trace.source} was recorded on {_OTHER_DEVICES[category]}, whose work npukit cannot judge: "
+                "profile on an NPU, a GPU or the CPU."
+            )
 
     def _call(self, name: str, start: int, end: int, thread: str, args: dict[str, Any]) -> HostCall:
         stack = args.get("Call stack")

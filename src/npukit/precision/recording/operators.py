@@ -87,11 +87,11 @@ class OperatorCall:
         """How many elements of a tensor that it writes to certainly have a new value."""
         if self.operator.overwrites:
             return tensor.numel()
-        if self.operator.name == "Aten.index_put_" and not any(self.arguments[3:4]):
-            rows = [index for index in self.arguments[1] if index is not None]
-            if len(rows) == 1 == len(self.arguments[1]) and not rows[0].dtype.is_floating_point:
-                index = rows[0].nonzero() if rows[0].dtype is torch.bool else rows[0]
-                return int(index.unique().numel()) * (tensor.numel() // max(1, len(tensor)))
+        if self.operator.name == "Aten.index_put_" and not any(self.arguments[3:4]) and len(self.arguments[1]) == 1:
+            index = self.arguments[1][0]
+            if index.dtype is torch.bool:
+                return int(index.sum()) * (tensor.numel() // max(1, index.numel()))
+            return int(index.unique().numel()) * (tensor.numel() // max(1, len(tensor)))
         return 0
 
     def written(self) -> Iterator[Tensor]:

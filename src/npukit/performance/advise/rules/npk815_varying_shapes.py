@@ -35,11 +35,12 @@ def check(rank: Rank) -> Iterator[Advice]:
     if len(steps) < 2:
         return
     seen = Counter(signature for signatures in steps.values() for signature in set(signatures))
+    called = Counter(name for signatures in steps.values() for name in {name for name, _ in signatures})
     total = sum(sum(signatures.values()) for signatures in steps.values())
     alone = Counter[str]()
     for signatures in steps.values():
         for (name, shapes), count in signatures.items():
-            if seen[name, shapes] == 1:
+            if seen[name, shapes] == 1 < called[name]:
                 alone[name] += count
     if sum(alone.values()) < MANY * total:
         return

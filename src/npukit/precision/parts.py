@@ -1,0 +1,30 @@
+"""Runs of which one computes a batch in more parts than the other: gradients are accumulated over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from npukit.precision.dump import Call, Dump
+
+
+def parts_of(left: Dump, right: Dump) -> tuple[int, int] | None:
+    """In how many parts each run computes its batch, where that is not the same and the parts add up to the same.
+
+    >>> parts_of(whole, halves)
+    (1, 2)
+    """
+    sizes = [list(_batch_sizes(dump)) for dump in (left, right)]
+    counts = len(sizes[0]), len(sizes[1])
+    return counts if counts[0] != counts[1] and all(counts) and sum(sizes[0]) == sum(sizes[1]) else None
+
+
+def is_of_all_parts(call: Call) -> bool:
+    """Whether a row is about the whole batch, in however many parts it was computed."""
+    return call.kind in ("gradients", "optimizer") or call.phase == "optimizer"
+
+
+def _batch_sizes(dump: Dump) -> Iterator[int]:
+    """The rows of the batch in each call of the root module."""
+    for call in dump.calls:
+        if call.kind == "module" and not call.path and call.phase == "forward":
+            yield next((value.shape[0] for value in call.inputs.values() if value.is_tensor and value.shape), 0)
