@@ -88,9 +88,9 @@ class OperatorCall:
         if self.operator.overwrites:
             return tensor.numel()
         if self.operator.name == "Aten.index_put_" and not any(self.arguments[3:4]) and len(self.arguments[1]) == 1:
-            index: Tensor = self.arguments[1][0]
+            index = self.arguments[1][0]
             if index.dtype is torch.bool:
-                return int(index.sum()) * (tensor.numel() // max(1, index.numel()))
+                return int(index.sum()) * (tensor.numel() // max(1, int(index.numel())))
             return int(index.unique().numel()) * (tensor.numel() // max(1, len(tensor)))
         return 0
 
