@@ -16,7 +16,7 @@ def draw(seed):
     torch.cuda.manual_seed(seed)
     return torch.rand(1).item(), torch.rand(1, device="cuda").item()
 
-half = torch.ones(2).type(torch.cuda.HalfTensor)
+half = torch.ones(2).cuda().half()
 is_half = half.type() == "torch.cuda.HalfTensor"
 is_known = isinstance(torch.ones(1).cuda(), (torch.FloatTensor, torch.cuda.FloatTensor))
 capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
