@@ -204,6 +204,9 @@ def _value(node: ast.AST, table: ast.Dict, sink: Sink, file: PythonFile, depth: 
 def _target(target: ast.expr, sink: Sink, file: PythonFile, depth: int) -> bool:
     """Whether what is assigned to this target is used as such a thing."""
     if isinstance(target, ast.Name):
+        scope = file.names.scope_of(target)
+        if isinstance(scope, ast.ClassDef) and any("Enum" in file.source(base) for base in scope.bases):
+            return False
         return sink.named(target.id) or any(reaches(use, sink, file, depth - 1) for use in file.uses(target))
     if isinstance(target, ast.Attribute):
         return sink.named(target.attr)
