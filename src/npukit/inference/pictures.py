@@ -92,7 +92,7 @@ class Pictures:
     @property
     def written(self) -> WrittenMedia:
         """How they are written into the conversation."""
-        return WrittenMedia(self._images.markers, tuple(self._images.written(image) for image in self._measured))
+        return WrittenMedia(self._images.markers, self._images.written(self._measured))
 
     def read(self, ids: Sequence[int]) -> Multimodal:
         """Decode them for a prompt of these tokens; raises NpukitError."""

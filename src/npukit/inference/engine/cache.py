@@ -10,6 +10,7 @@ from torch import nn
 
 from npukit.inference.engine.paged import to_device
 from npukit.inference.engine.pool import NOWHERE
+from npukit.llm.models.vision import language_model
 
 
 @dataclass(frozen=True)
@@ -73,5 +74,6 @@ def release_cache(model: nn.Module) -> None:
 
 
 def attention_modules(model: nn.Module) -> list[Any]:
-    """The self-attention of each layer, first layer first."""
-    return [module for module in model.modules() if hasattr(module, "layer_idx") and hasattr(module, "is_causal")]
+    """The self-attention of each layer of what reads tokens, first layer first."""
+    modules = language_model(model).modules()
+    return [module for module in modules if hasattr(module, "layer_idx") and hasattr(module, "is_causal")]

@@ -9,7 +9,7 @@ from npukit.llm.chat.peers.data import table
 def is_media_model(name: str) -> bool:
     """Whether a model on a hub needs images, audio or video in a way that npukit does not know.
 
-    >>> is_media_model("Qwen/Qwen2-Audio-7B-Instruct"), is_media_model("Qwen/Qwen2.5-VL-7B-Instruct")
+    >>> is_media_model("Qwen/Qwen2.5-Omni-7B"), is_media_model("Qwen/Qwen2.5-VL-7B-Instruct")
     (True, False)
     """
     kind = media_type(name)

@@ -56,7 +56,7 @@ class Encoder:
         stops = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
         self._writer = _writer(template, tokenizer, data)
         self._renderer = None if self._writer else Renderer(template, tokenizer.special_tokens_map, stops)
-        self._writes_text = images is None or self._renderer is None or self._renderer.keeps(images.markers["image"])
+        self._writes_text = not images or not self._renderer or self._renderer.keeps(images.markers[images.vision.kind])
 
     @property
     def end_id(self) -> int:
@@ -143,7 +143,11 @@ class Encoder:
 
     def _with_texts(self, turns: Conversation, images: Sequence[RowImage]) -> Conversation:
         """The turns with the tokens of images in them as text, which is how the peers' rows are cut, too."""
-        return filled(turns, [(image.kind, self.images.text(image)) for image in images]) if self.images else turns
+        if self.images is None:
+            return turns
+        markers, written = self.images.markers, self.images.written(images)
+        pairs = zip(images, written, strict=True)
+        return filled(turns, [(image.kind, markers[image.kind].replace(mark, text)) for image, (mark, text) in pairs])
 
     def _rendered(self, turns: Conversation, images: Sequence[RowImage]) -> list[Encoded] | BadRow:
         assert self.images and self._renderer
@@ -152,7 +156,7 @@ class Encoder:
         if self._writes_text:
             marked = filled(turns, [(image.kind, markers[image.kind]) for image in images])
         try:
-            row = self._renderer.render(marked).expanded([self.images.written(image) for image in images])
+            row = self._renderer.render(marked).expanded(self.images.written(images))
         except NotRendered as error:
             return BadRow(str(error))
         ids, spans = next(iter(self._ids_and_answers([row])))

@@ -30,13 +30,14 @@ def of(config: Any) -> Family:
 
 
 def vision_of(config: Any) -> Vision | None:
-    """How a model sees images; None for a model of text, or one whose images npukit does not know.
+    """How a model sees images or hears; None for a model of text, or one whose images npukit does not know.
 
     >>> vision_of({"model_type": "qwen2_vl"}).token
     '<|image_pad|>'
     """
     values = config if isinstance(config, Mapping) else config.to_dict()
-    return visions().get(values.get("model_type", "")) if values.get("vision_config") else None
+    has_tower = values.get("vision_config") or values.get("audio_config")
+    return visions().get(values.get("model_type", "")) if has_tower else None
 
 
 def as_mapping(config: Any) -> Mapping[str, Any]:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from npukit.llm.medium import Kind
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -158,6 +160,8 @@ class Vision:
     """Modules that `freeze_language_model` means."""
     video: VideoRule | None = None
     """How it sees videos, if it does."""
+    kind: Kind = "image"
+    """What it takes: images, or audio."""
 
     def part_of(self, name: str) -> str | None:
         """Which part of the model a module or parameter belongs to: vision_tower, projector or language_model.
@@ -192,6 +196,10 @@ class Vision:
 
         `config` is that of the model, as transformers has it, `call` what the processor is called with.
         """
+        raise NotImplementedError
+
+    def audio_size(self, processor: Any, samples: int) -> ImageSize:
+        """What so many samples of audio become; raises ValueError with a reason where they cannot be used."""
         raise NotImplementedError
 
     def tower_sizes(self, config: Mapping[str, Any]) -> TowerSizes:

@@ -78,7 +78,10 @@ def _table(rows: dict[str, str]) -> str:
 
 
 def _load(config: Config, base: str, folder: Path) -> str:
-    kind = "AutoModelForImageTextToText" if (folder / "preprocessor_config.json").exists() else "AutoModelForCausalLM"
+    processor = folder / "preprocessor_config.json"
+    kind = "AutoModelForImageTextToText" if processor.exists() else "AutoModelForCausalLM"
+    if processor.exists() and "feature_extractor_type" in processor.read_text(encoding="utf-8"):
+        kind = "AutoModelForMultimodalLM"  # it hears
     model = f'{kind}.from_pretrained("{base if config.tuning.method == "lora" else folder}")'
     lines = [f"from transformers import {kind}, AutoTokenizer", f"model = {model}"]
     if config.tuning.method == "lora":

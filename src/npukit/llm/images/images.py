@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from npukit.errors import NpukitError
 from npukit.llm.config.options import DataOptions
 from npukit.llm.families.vision import Grid, ImageSize, Vision
+from npukit.llm.images.audio import read_length, read_samples
 from npukit.llm.images.files import BadImage, locate, read_image, read_size
 from npukit.llm.images.resize import resized, resizes
 from npukit.llm.images.sampling import Sampled, Sampling
@@ -23,6 +24,7 @@ from npukit.llm.images.video import MAX_SECONDS, Source, frame_files, is_frame, 
 from npukit.llm.medium import Kind, Medium
 
 Inputs = dict[str, Any]
+NUMBER = "{number}"  # in a marker: which of its kind it is, from 1 on
 BLANK = 56  # the side of the image that a batch without one is given
 
 
@@ -122,23 +124,27 @@ class Images:
     @property
     def markers(self) -> dict[Kind, str]:
         """What stands for an image or a video in a prompt."""
-        markers: dict[Kind, str] = {"image": self.vision.markers.get(self._data.tokens, self.vision.marker)}
+        markers: dict[Kind, str] = {self.vision.kind: self.vision.markers.get(self._data.tokens, self.vision.marker)}
         return markers | ({"video": self.vision.video.marker} if self.vision.video else {})
 
-    def written(self, image: RowImage | RequestImage) -> tuple[str, str]:
-        """What of its marker is replaced, and by which text."""
-        if image.kind == "video":
-            assert self.vision.video
-            return self.vision.video.marker, self.vision.video.text(image.size)
-        return self.vision.token, self.vision.text(image.size)
-
-    def text(self, image: RowImage | RequestImage) -> str:
-        """The whole text of an image or a video, marker and tokens."""
-        return self.markers[image.kind].replace(*self.written(image))
+    def written(self, images: Sequence[RowImage | RequestImage]) -> tuple[tuple[str, str], ...]:
+        """What is replaced of the marker of each of these, and by which text; where markers are numbered, all of it."""
+        made: list[tuple[str, str]] = []
+        for image in images:
+            marker, text = self.markers[image.kind], self.vision.text(image.size)
+            if image.kind == "video":
+                assert self.vision.video
+                made.append((marker, self.vision.video.text(image.size)))
+            elif NUMBER in marker:
+                number = 1 + sum(mark == marker for mark, _ in made)
+                made.append((marker, marker.replace(NUMBER, str(number)).replace(self.vision.token, text)))
+            else:
+                made.append((self.vision.token, text))
+        return tuple(made)
 
     def is_image(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
         """Which tokens are those of images and videos."""
-        is_image: NDArray[np.bool_] = ids == self._shape.image_token_id
+        is_image: NDArray[np.bool_] = ids == getattr(self._shape, f"{self.vision.kind}_token_id")
         return is_image | (ids == self._shape.video_token_id) if self.vision.video else is_image
 
     @property
@@ -155,10 +161,12 @@ class Images:
 
     def measure(self, medium: Medium) -> RowImage:
         """An image or a video of a row by its header; raises BadImage."""
-        if medium.kind == "image":
+        self._check(medium.kind)
+        if medium.kind != "video":
             file = self._located(medium.source)
-            return RowImage((str(file.absolute()),), self._size(read_size(file, self._turns), str(file)))
-        files = self._video_files(medium)
+            size = self._measured(medium.kind, file, str(file))
+            return RowImage((str(file.absolute()),), size, kind=medium.kind)
+        files = self._video_files(medium.source)
         names = tuple(str(file.absolute()) for file in files)
         row = RowImage(names, ImageSize(0), kind="video")
         return RowImage(names, self._video(row.source, row.name).size, kind="video")
@@ -166,22 +174,34 @@ class Images:
     def _located(self, source: Any) -> Path:
         return locate(source, self._data.folder, self._data.media_dir, self._beside)
 
-    def _video_files(self, medium: Medium) -> list[Path]:
+    def _check(self, kind: Kind) -> None:
+        if kind not in self.markers:
+            raise BadImage(f"{self._shape.model_type} takes no {kind}")
+
+    def _measured(self, kind: Kind, source: Path | bytes, name: str) -> ImageSize:
+        """What an image or audio becomes, by its header."""
+        if kind == "image":
+            return self._size(read_size(source, self._turns, name), name)
+        return self._audio_size(read_length(source, self.processor.sampling_rate, name), name)
+
+    def _audio_size(self, samples: int, name: str) -> ImageSize:
+        try:
+            return self.vision.audio_size(self.processor, samples)
+        except ValueError as error:
+            raise BadImage(f"{name} {error}") from None
+
+    def _video_files(self, source: Any) -> list[Path]:
         """The file of a video, or those of its frames."""
-        if medium.kind == "audio" or not self.vision.video:
-            raise BadImage(f"{self._shape.model_type} takes no {medium.kind}")
-        if isinstance(medium.source, (list, tuple)):
-            return [self._located(frame) for frame in medium.source]
-        place = locate(medium.source, self._data.folder, self._data.media_dir, self._beside, folders=True)
+        if isinstance(source, (list, tuple)):
+            return [self._located(frame) for frame in source]
+        place = locate(source, self._data.folder, self._data.media_dir, self._beside, folders=True)
         return frame_files(place) if place.is_dir() else [place]
 
     def measure_content(self, kind: Kind, content: Any, name: str) -> RequestImage:
         """An image or a video of a request by its header; raises BadImage with `name`."""
-        if kind == "image":
-            return RequestImage(content, self._size(read_size(content, self._turns, name), name), name)
-        if kind == "audio" or not self.vision.video:
-            raise BadImage(f"{self._shape.model_type} takes no {kind}")
-        return RequestImage(content, self._video(content, name).size, name, kind=kind)
+        self._check(kind)
+        size = self._video(content, name).size if kind == "video" else self._measured(kind, content, name)
+        return RequestImage(content, size, name, kind=kind)
 
     def positions(self, ids: NDArray[np.int64], images: Iterable[RequestImage | RowImage]) -> NDArray[np.int64] | None:
         """Positions [3, tokens] of a prompt with these images; None where they are those of plain text."""
@@ -232,6 +252,8 @@ class Images:
         try:
             if image.kind == "video":
                 return self._read_video(image)
+            if image.kind == "audio":
+                return self._read_audio(image)
             read = read_image(image.source, self._turns, image.name)
             changed = self._size(read.size, image.name) != image.size
         except (BadImage, FileNotFoundError) as error:
@@ -258,11 +280,24 @@ class Images:
                 steps.append(made)
         return np.concatenate(steps).reshape(sum(map(len, steps)), -1)
 
+    def _read_audio(self, audio: RowImage | RequestImage) -> Any:
+        samples = read_samples(audio.source, self.processor.sampling_rate, audio.name)
+        if self._audio_size(len(samples), audio.name) != audio.size:
+            raise _changed(audio)
+        return self._heard(samples)
+
+    def _heard(self, samples: NDArray[np.float32]) -> Any:
+        rate = self.processor.sampling_rate
+        return self.processor(samples, sampling_rate=rate, padding="max_length", return_tensors="np")["input_features"]
+
     def _processed(self, image: Any) -> Any:
         ready = resized(image, self._data, self.vision, self.processor)
         return self.vision.pixels(self.processor(images=[ready], return_tensors="np", **self._call)["pixel_values"])
 
     def _blank(self) -> tuple[Any, list[Grid]]:
+        if self.vision.kind == "audio":
+            silence = np.zeros(self.processor.sampling_rate, np.float32)
+            return self._heard(silence), [self.vision.audio_size(self.processor, len(silence)).grid]
         from PIL import Image
 
         blank = Image.new("RGB", (BLANK, BLANK), "white")

@@ -140,15 +140,19 @@ def from_pretrained(kind: Any, place: str, config: Any, weights: WeightFiles | N
 
 def auto_class(shape: Any) -> Any:
     """Which of transformers' classes makes a model of this shape."""
-    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoModelForMultimodalLM
 
-    return AutoModelForImageTextToText if families.vision_of(shape) else AutoModelForCausalLM
+    vision = families.vision_of(shape)
+    if vision is None:
+        return AutoModelForCausalLM
+    return AutoModelForImageTextToText if vision.kind == "image" else AutoModelForMultimodalLM
 
 
 def attention_of(shape: Any, name: str | None) -> Any:
     """An attention as transformers wants it named: of a model that sees, that of its language model."""
-    seeing = {"": name, "text_config": name, "vision_config": "sdpa"}
-    return seeing if name and families.vision_of(shape) else name
+    vision = families.vision_of(shape)
+    tower = "vision_config" if vision and vision.kind == "image" else "audio_config"
+    return {"": name, "text_config": name, tower: "sdpa"} if name and vision else name
 
 
 def load_images(options: ModelOptions, place: str, shape: Any, data: DataOptions) -> Images | None:
@@ -158,12 +162,11 @@ def load_images(options: ModelOptions, place: str, shape: Any, data: DataOptions
         return None
     if find_spec("transformers.vision_utils") is None:
         raise NpukitError("Images need a newer transformers: install the latest release 5.")
-    from transformers import AutoImageProcessor
+    from transformers import AutoFeatureExtractor, AutoImageProcessor
 
+    kind = AutoImageProcessor if vision.kind == "image" else AutoFeatureExtractor
     with _told(options), _quiet():
-        processor = AutoImageProcessor.from_pretrained(
-            place, revision=options.revision, trust_remote_code=options.trust_remote_code
-        )
+        processor = kind.from_pretrained(place, revision=options.revision, trust_remote_code=options.trust_remote_code)
     return Images(vision, processor, shape, data, _video_settings(Path(place), data.tokens))
 
 

@@ -248,7 +248,7 @@ def _media(config: Config, given: Given) -> Iterator[ConfigProblem]:
     for name, sources in (("train", config.data.train), ("validation", validation)):
         for index, source in enumerate(sources):
             if "images" in source.columns and not _may_see(config.model.path):
-                known = ", ".join(sorted(families.visions()))
+                known = ", ".join(sorted(name for name, vision in families.visions().items() if vision.kind == "image"))
                 text = (
                     f"{source.path} has images, and {config.model.path} is not known to see: use a model whose "
                     f"model_type is one of {known}."

@@ -1,0 +1,61 @@
+"""Qwen2-Audio: Qwen2 that hears: a Whisper tower makes 25 tokens of a second, of 30 seconds at most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from npukit.llm.families import qwen2_vl
+from npukit.llm.families.vision import Grid, ImageSize, TowerSizes, Vision
+from npukit.llm.medium import Kind
+
+
+@dataclass(frozen=True)
+class AudioTower(Vision):
+    """The grid of audio is its number of mel frames; the tower takes 30 seconds, and does not attend to the silence
+    that fills them up.
+    """
+
+    kind: Kind = "audio"
+    tower: tuple[str, ...] = ("model.audio_tower",)
+
+    def tower_sizes(self, config: Mapping[str, Any]) -> TowerSizes:
+        audio = config["audio_config"]
+        sizes = {"hidden": "d_model", "intermediate": "encoder_ffn_dim", "heads": "encoder_attention_heads"}
+        given = {ours: int(audio[theirs]) for ours, theirs in sizes.items()}
+        return TowerSizes(layers=int(audio["encoder_layers"]), patch=128, patches_per_token=4.0, **given)
+
+    def audio_size(self, processor: Any, samples: int) -> ImageSize:
+        """What so many samples become; those behind the thirtieth second are left out, as the processor does it."""
+        frames = -(-min(samples, processor.n_samples) // processor.hop_length)
+        tokens = ((frames - 1) // 2 - 1) // 2 + 1
+        if tokens < 1:
+            raise ValueError("is shorter than a token, which takes 40 milliseconds")
+        return ImageSize(tokens, (1, 1, frames))
+
+    def tower_inputs(self, config: Any, grids: Sequence[Grid]) -> dict[str, Any]:
+        """Which positions of the tower are sound, and which of its features are tokens."""
+        import torch
+
+        positions = config.audio_config.max_source_positions
+        frames = torch.tensor([grid[2] for grid in grids])
+        heard = (frames - 1) // 2 + 1
+        tokens = (heard - 2) // 2 + 1
+        mask = torch.arange(positions)[None] < heard[:, None]
+        kept = torch.arange(positions // 2)[None] < tokens[:, None]
+        return {"attention_mask": mask[:, None, None], "feature_at": kept.flatten().nonzero().flatten()}
+
+    def features(self, body: Any, pixel_values: Any, tower: Mapping[str, Any]) -> tuple[Any, Sequence[Any]]:
+        length = pixel_values.shape[-1] // 2
+        mask = tower["attention_mask"].expand(-1, -1, length, -1)
+        heard = body.audio_tower(pixel_values, attention_mask=mask).last_hidden_state
+        return body.multi_modal_projector(heard).flatten(0, 1)[tower["feature_at"]], ()
+
+
+FAMILY = qwen2_vl.FAMILY
+VISION = AudioTower(
+    marker="Audio {number}: <|audio_bos|><|AUDIO|><|audio_eos|>\n",
+    token="<|AUDIO|>",
+    markers={"llama_factory": "<|audio_bos|><|AUDIO|><|audio_eos|>"},
+)

@@ -1,0 +1,223 @@
+"""Audio of rows: its tokens by the header, what the tower hears, and training and answers beside transformers."""
+
+from __future__ import annotations
+
+import io
+import json
+import wave
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.llm.images.test_losses import config, counted, logged
+from tests.llm.images.test_media import ANSWERED, encoder, of
+from tests.seeing import TEXT, make_tokenizer
+
+from npukit.inference.engine import Engine
+from npukit.inference.engine.request import SamplingParams
+from npukit.inference.loading import load
+from npukit.inference.pictures import from_disk
+from npukit.llm.config.use import EngineOptions, Use
+from npukit.llm.data.encode import Encoder
+from npukit.llm.data.layout import lay_out
+from npukit.llm.data.row import BadRow, Illustrated, Layout
+from npukit.llm.finetune.train import train
+from npukit.llm.images.audio import read_length, read_samples, resampled
+from npukit.llm.images.files import BadImage
+from npukit.llm.medium import Medium
+
+RATE = 16_000
+ASKED = {"role": "user", "content": "<audio>What is said?"}
+AUDIO = {"d_model": 32, "encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 48, "num_mel_bins": 16}
+
+
+def sound(seconds: float, rate: int = RATE, channels: int = 1) -> bytes:
+    """A WAV file of a tone that rises."""
+    times = np.arange(int(seconds * rate)) / rate
+    samples = (np.sin(2 * np.pi * (200 + 300 * times) * times) * 20_000).astype("<i2")
+    content = io.BytesIO()
+    with wave.open(content, "wb") as file:
+        file.setnchannels(channels)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(np.repeat(samples[:, None], channels, 1).tobytes())
+    return content.getvalue()
+
+
+@pytest.fixture(scope="session")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recordings")
+    for name, content in {"a": sound(0.8), "b": sound(1.37, 44_100, 2), "long": sound(3.0, 8_000)}.items():
+        (folder / f"{name}.wav").write_bytes(content)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def hearing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Qwen2-Audio whose tower takes two seconds."""
+    from transformers import Qwen2AudioConfig, Qwen2AudioForConditionalGeneration
+
+    folder, tokenizer = tmp_path_factory.mktemp("hearing"), make_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>"]})
+    common = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "pad_token_id": 0}
+    shape = Qwen2AudioConfig(
+        text_config=TEXT | common | {"model_type": "qwen2"},
+        audio_config={**AUDIO, "max_source_positions": 100, "model_type": "qwen2_audio_encoder"},
+        audio_token_index=tokenizer.convert_tokens_to_ids("<|AUDIO|>"),
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Qwen2AudioForConditionalGeneration(shape)
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.05) if parameter.dim() > 1 else None
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    settings = {"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 16, "chunk_length": 2}
+    (folder / "preprocessor_config.json").write_text(json.dumps({**settings, "sampling_rate": RATE}))
+    return folder
+
+
+def test_rows_have_audio_as_they_have_images() -> None:
+    part = {"type": "input_audio", "input_audio": {"data": "QUJD", "format": "wav"}}
+    content = [part, {"type": "text", "text": "What is said?"}]
+    found = lay_out({"messages": [{"role": "user", "content": content}, ANSWERED]}, Layout("messages"))
+    assert found == Illustrated([ASKED, ANSWERED], (Medium("audio", "data:audio/wav;base64,QUJD"),))
+    found = lay_out({"query": "<audio>What is said?", "response": "A cat.", "audios": ["a.wav"]}, Layout("messages"))
+    assert found == Illustrated([ASKED, ANSWERED], (Medium("audio", "a.wav"),))
+
+
+@pytest.mark.parametrize("name", ["a", "b", "long"])
+def test_tokens_by_the_header_are_those_that_the_tower_makes(name: str, hearing: Path, recordings: Path) -> None:
+    made = encoder(hearing, media_dir=recordings).images
+    assert made
+    samples = read_samples(recordings / f"{name}.wav", RATE, name)
+    assert len(samples) == read_length(recordings / f"{name}.wav", RATE, name)
+    heard = made.processor(
+        samples, sampling_rate=RATE, return_attention_mask=True, padding="max_length", return_tensors="np"
+    )
+    frames = int(heard["attention_mask"].sum())
+    size = made.measure(Medium("audio", f"{name}.wav")).size
+    assert size.grid == (1, 1, frames) and size.tokens == ((frames - 1) // 2 + 1 - 2) // 2 + 1
+
+
+def test_another_rate_keeps_the_tone() -> None:
+    tone = np.sin(2 * np.pi * 440 * np.arange(44_100) / 44_100).astype(np.float32)
+    wanted = np.sin(2 * np.pi * 440 * np.arange(RATE) / RATE)
+    made = resampled(tone, 44_100, RATE)
+    assert len(made) == RATE and np.abs(made - wanted)[100:-100].max() < 2e-3
+
+
+def rows_of(folder: Path) -> Path:
+    file = folder / "rows.jsonl"
+    asked = [("<audio>Who?", ["a.wav"]), ("One <audio> or <audio>?", ["b.wav", "a.wav"]), ("nothing", [])]
+    lines = [
+        {"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": "cat " * 3}], "audios": names}
+        for text, names in asked
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def batches(made: Encoder, rows: Path, folder: Path) -> list[dict[str, Any]]:
+    """Each row for transformers' own forward, with what its feature extractor makes of it."""
+    assert made.images
+    found = []
+    for line in rows.read_text().splitlines():
+        row = json.loads(line)
+        (encoded,) = made.encode([lay_out(row, Layout("messages"))])
+        assert isinstance(encoded, list)
+        tokens = encoded[0].tokens
+        batch: dict[str, Any] = {"input_ids": torch.tensor([of(encoded)])}
+        batch["labels"] = torch.from_numpy(np.where(tokens >= 0, tokens, -100)).long()[None]
+        batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+        if row["audios"]:
+            samples = [read_samples(folder / name, RATE, name) for name in row["audios"]]
+            heard = made.images.processor(
+                samples, sampling_rate=RATE, return_attention_mask=True, padding="max_length", return_tensors="pt"
+            )
+            batch |= {"input_features": heard["input_features"], "feature_attention_mask": heard["attention_mask"]}
+        found.append(batch)
+    return found
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_losses_are_those_of_transformers_row_by_row(
+    packing: bool, hearing: Path, recordings: Path, tmp_path: Path
+) -> None:
+    from transformers import Qwen2AudioForConditionalGeneration
+
+    rows = rows_of(recordings)
+    wanted = config(hearing, rows, tmp_path, batch_size=8, data={"packing": packing, "cache": False})
+    train(wanted)
+    model = Qwen2AudioForConditionalGeneration.from_pretrained(hearing)
+    with torch.no_grad():
+        sums = [
+            (float(model(**batch).loss) * counted(batch), counted(batch))
+            for batch in batches(encoder(hearing, media_dir=recordings, cutoff=512), rows, recordings)
+        ]
+    mean = sum(loss for loss, _ in sums) / sum(count for _, count in sums)
+    assert logged(tmp_path)[0] == pytest.approx(mean, abs=1e-5)
+
+
+def test_answers_are_those_of_transformers(hearing: Path, recordings: Path) -> None:
+    from transformers import Qwen2AudioForConditionalGeneration
+
+    model = load(Use.model_validate({"model": {"path": str(hearing)}}))
+    talks: list[Any] = [
+        [{"role": "user", "content": [{"type": "audio", "audio": name}, {"type": "text", "text": "Who?"}]}]
+        for name in ("a.wav", "b.wav")
+    ]
+    greedy = SamplingParams(temperature=0, max_tokens=8)
+    requests = [model.request(talk, greedy, fetch=from_disk(recordings, recordings))[1] for talk in talks]
+    engine = Engine(
+        model.model, EngineOptions(max_model_len=512, block_size=8, num_blocks=200, max_num_batched_tokens=7)
+    )
+    found = [answer.ids for answer in engine.generate(requests)]
+    own = Qwen2AudioForConditionalGeneration.from_pretrained(hearing)
+    for request, name, ids in zip(requests, ("a.wav", "b.wav"), found, strict=True):
+        assert model.images
+        heard = model.images.processor(
+            read_samples(recordings / name, RATE, name),
+            sampling_rate=RATE,
+            return_attention_mask=True,
+            padding="max_length",
+            return_tensors="pt",
+        )
+        prompt = torch.tensor([request.prompt])
+        wanted = own.generate(
+            input_ids=prompt,
+            attention_mask=torch.ones_like(prompt),
+            input_features=heard["input_features"],
+            feature_attention_mask=heard["attention_mask"],
+            max_new_tokens=8,
+            do_sample=False,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
+        assert ids == wanted[0, prompt.shape[1] :].tolist()
+    text = model.tokenizer.decode(requests[0].prompt)
+    assert "user\nAudio 1: <|audio_bos|><|AUDIO|>" in text and "<|audio_eos|>\nWho?" in text
+
+
+@pytest.mark.parametrize("case", ["missing", "text", "cut", "short", "image", "none"])
+def test_what_is_no_audio_gets_one_sentence(case: str, hearing: Path, tmp_path: Path) -> None:
+    file = tmp_path / "a.wav"
+    contents = {"text": b"no audio", "cut": sound(1.0)[:30], "short": sound(0.01), "none": b""}
+    if case in contents:
+        file.write_bytes(contents[case])
+    media: Any = (Medium("image" if case == "image" else "audio", "a.wav"),)
+    turns = [{**ASKED, "content": "<image>?"} if case == "image" else ASKED, ANSWERED]
+    (found,) = encoder(hearing, media_dir=tmp_path).encode([Illustrated(turns, media)])
+    assert isinstance(found, BadRow) and "\n" not in str(found)
+    assert case == "image" or "a.wav" in str(found)
+
+
+def test_other_formats_are_read_by_soundfile(tmp_path: Path) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    samples = read_samples(sound(0.5), RATE, "it")
+    soundfile.write(tmp_path / "a.flac", samples, RATE, subtype="PCM_16")
+    assert np.allclose(read_samples(tmp_path / "a.flac", RATE, "it"), samples, atol=1e-4)
+    with pytest.raises(BadImage):
+        read_samples(sound(0.5)[:2000], RATE, "it")
