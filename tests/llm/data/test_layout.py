@@ -85,7 +85,6 @@ def test_text() -> None:
         ({"instruction": "Hi", "output": "x", "history": "no"}, "not a list of"),
         ({"instruction": "Hi", "output": "x", "history": [["q", None]]}, "empty answer of the history"),
         ({"prompt": "Hi", "completion": "x"}, "has no instruction and output (alpaca format); its columns are prompt"),
-        ({"instruction": "Look: <video>", "output": "x", "videos": ["a.mp4"]}, "has videos; only text and images"),
     ],
 )
 def test_why_a_row_is_bad(row: dict[str, Any], reason: str) -> None:
