@@ -55,6 +55,13 @@ def by_code(code: str) -> Rule:
         # The value is read only now and then, or on the way out.
         ("NPK708", "for x in data:\n    loss.backward()\n    if i % 10 == 0:\n        print(loss.item())\n"),
         ("NPK708", "for x in data:\n    total += loss.item()\n"),
+        # Clipping without a scaler in this branch.
+        (
+            "NPK706",
+            "if scaler is None:\n    loss.backward()\n    clip_grad_norm_(p, 1)\n"
+            "else:\n    scaler.scale(loss).backward()\n    scaler.unscale_(o)\n    clip_grad_norm_(p, 1)\n",
+        ),
+        ("NPK705", "for e in range(3):\n    train(optimizer)\n    optimizer.step()\n    scheduler.step()\n"),
         ("NPK504", "import torch\nfor block in blocks:\n    h = torch.cat([h, skips.pop()], 1)\n    h = block(h)\n"),
         ("NPK709", "import torch\nif x.dtype == torch.float64:\n    pass\n"),
         ("NPK709", "import numpy as np\nx = np.float64(3)\ny = np.zeros(3).astype(float)\n"),

@@ -666,6 +666,16 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'dist.init_process_group("hccl" if hasattr(torch, "npu") else "nccl", device_id=d)',
     ),
     ('if backend == "nccl": o = dist.ProcessGroupNCCL.Options()', SAME, SAME),
+    (
+        "ok = dist.is_nccl_available()",
+        'ok = dist.is_backend_available("hccl")',
+        'ok = dist.is_backend_available("hccl" if hasattr(torch, "npu") else "nccl")',
+    ),
+    (
+        'def main(device: str = typer.Option("cuda")): pass',
+        'def main(device: str = typer.Option("npu")): pass',
+        'def main(device: str = typer.Option("npu" if hasattr(torch, "npu") else "cuda")): pass',
+    ),
     ('print("nccl")', SAME, SAME),
     # environment
     (

@@ -21,7 +21,7 @@ class Selection:
     The command line wins: rules that it selects are applied even where the project ignores them.
 
     >>> [rule.code for rule in Selection(select=("NPK12",)).rules()]
-    ['NPK120', 'NPK123']
+    ['NPK120', 'NPK121', 'NPK123']
     """
 
     select: tuple[str, ...] = ()

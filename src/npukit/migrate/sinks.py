@@ -138,7 +138,14 @@ def is_choice(node: ast.AST, file: PythonFile) -> bool:
     if isinstance(outside, ast.Assign) and isinstance(outside.targets[0], ast.Name):  # assert device in SUPPORTED
         uses = (file.parent(use) for use in file.uses(outside.targets[0]))
         return any(isinstance(use, ast.Compare) and isinstance(use.ops[0], (ast.In, ast.NotIn)) for use in uses)
+    if isinstance(outside, ast.Call):
+        return _is_choice_of_click(outside)
     return isinstance(outside, ast.keyword) and outside.arg == "choices"
+
+
+def _is_choice_of_click(call: ast.Call) -> bool:
+    """type=click.Choice(["cuda", "cpu"])"""
+    return getattr(call.func, "attr", getattr(call.func, "id", "")) == "Choice"
 
 
 def chosen_by_device(test: ast.AST | None, file: PythonFile) -> ast.IfExp | None:
@@ -249,6 +256,8 @@ def _option(call: ast.Call, sink: Sink, file: PythonFile) -> bool:
 def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth: int) -> bool:
     if node not in call.args:
         return False
+    if _is_choice_of_click(call):
+        return reaches(call, sink, file, depth)
     position = call.args.index(node)
     func = call.func
     name = file.resolve(func)
@@ -267,6 +276,8 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
         return isinstance(key, ast.Constant) and isinstance(key.value, str) and sink.named(key.value)
     if method in ("append", "add") and isinstance(func, ast.Attribute):  # devices.append("cuda")
         return sink.named((getattr(func.value, "attr", "") or getattr(func.value, "id", "")).removesuffix("s"))
+    if method in ("Option", "Argument", "Field"):  # of typer and pydantic: device: str = Field("cuda")
+        return position == 0 and reaches(call, sink, file, depth)
     parameter = parameter_of(func, position, file)
     return parameter is not None and _parameter_used(parameter, sink, file, depth) and not looks_up_module(func, file)
 

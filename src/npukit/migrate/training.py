@@ -77,6 +77,19 @@ def runs_every_turn(node: ast.AST, loop: Loop, file: PythonFile) -> bool:
     return False
 
 
+def blocks_around(node: ast.AST, file: PythonFile) -> set[ast.AST]:
+    """The statements that stand beside the node or beside what it is in: other branches of an `if` do not."""
+    beside: set[ast.AST] = set()
+    child: ast.AST = node
+    for ancestor in file.ancestors(node):
+        for block in ("body", "orelse", "finalbody"):
+            statements = getattr(ancestor, block, None)
+            if isinstance(statements, list) and child in statements:
+                beside.update(statements)
+        child = ancestor
+    return beside
+
+
 def assigned_from(file: PythonFile, callees: Iterable[str]) -> dict[str, ast.Call]:
     """The variables (as written, `self.scaler` too) that hold the result of calling one of these dotted names."""
     wanted = tuple(callees)

@@ -24,7 +24,7 @@ from npukit.source import PythonFile
 rule = Rule(
     "NPK202",
     "cuda-api-differs",
-    words=("cuda", "cudnn", "is_nccl_available", "collective_group"),
+    words=("cuda", "cudnn", "collective_group"),
     severity=Severity.warning,
     why="The NPU's function returns something else.",
     remedy="Use the alternative that fits what the code needs to know (`npukit explain NPK202` lists them).",
