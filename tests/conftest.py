@@ -49,6 +49,12 @@ from npukit.launch.imports import quicken_imports; quicken_imports()
 """
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest test, so that no worker is left alone with it at the end."""
+    items.sort(key=lambda item: item.name != "test_on_npu")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def nothing_is_left_in_the_checkout() -> Iterator[None]:
     """Tests write into tmp_path."""

@@ -28,7 +28,7 @@ def test_a_model_learns_what_is_rewarded(tiny_qwen2: Path, tmp_path: Path, keep:
         "data": {"train": [str(tmp_path / "rows.jsonl")], "cutoff": 64, "cache": False, "preprocessing_workers": 1},
         "grpo": {"num_generations": 8, "max_completion_length": 8, "keep_cache": keep, "beta": 0.0 if keep else 0.001},
         "rewards": {"plugins": [str(tmp_path / "rewards.py")]},
-        "training": {"batch_size": 32, "max_steps": 20 if keep else 3, "learning_rate": 1e-2, "schedule": "constant"}
+        "training": {"batch_size": 32, "max_steps": 10 if keep else 3, "learning_rate": 1e-2, "schedule": "constant"}
         | {
             "output": str(tmp_path / "run"),
             "save_every": None,
@@ -42,4 +42,4 @@ def test_a_model_learns_what_is_rewarded(tiny_qwen2: Path, tmp_path: Path, keep:
     lines = map(json.loads, (tmp_path / "run" / "log.jsonl").read_text().splitlines())
     log = [entry for entry in lines if "reward" in entry]
     assert all(entry["sampling/logp_difference"] < 0.05 for entry in log)  # in half precision, and never NaN
-    assert log[0]["reward"] < 0.4 and (not keep or log[-1]["reward"] > 0.9)
+    assert log[0]["reward"] < 0.4 and (not keep or log[-1]["reward"] > 0.5)

@@ -31,12 +31,12 @@ def completions(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_a_model_learns_what_is_rewarded(counting: Counting, tmp_path: Path) -> None:
-    train(counting(training={"max_steps": 30}))
+    train(counting(training={"max_steps": 20}))
     log = log_of(tmp_path / "run")
     assert log[0]["reward"] < 0.4 and log[-1]["reward"] > 0.9
     assert max(entry["sampling/logp_difference"] for entry in log) < 1e-5  # sampler and learner are one model
     kept = completions(tmp_path / "run")
-    assert len(kept) == 30 * 32 and kept[-1]["messages"][-1]["role"] == "assistant"
+    assert len(kept) == 20 * 32 and kept[-1]["messages"][-1]["role"] == "assistant"
     assert kept[-1]["rewards"]["low"] == kept[-1]["reward"]
 
 

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from npukit.simulate import environment
-
 COLLECTIVES = """
 import os, torch, torch_npu, torch.distributed as dist
 rank = int(os.environ["RANK"])
@@ -39,8 +37,8 @@ dist.destroy_process_group()
 def test_collectives_in_a_graph(tmp_path: Path) -> None:
     script = tmp_path / "collectives.py"
     script.write_text(COLLECTIVES)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
-    result = subprocess.run(command, env=environment(devices=2), capture_output=True, text=True)
+    command = [sys.executable, "-m", "npukit", "run", "--device", "sim", "--devices", "2", str(script)]
+    result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
 
 

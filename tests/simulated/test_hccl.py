@@ -46,7 +46,7 @@ def launch(
     job = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
     return [
         subprocess.Popen(
-            [sys.executable, str(HERE / script), *arguments],
+            [sys.executable, "-m", "npukit.launch.script", str(HERE / script), *arguments],
             env={**machine(ranks, card), **job, "RANK": str(rank), "LOCAL_RANK": str(rank), **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

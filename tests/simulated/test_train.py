@@ -51,11 +51,9 @@ def test_the_same_weights_however_the_work_is_shared(
         assert (weights[way][name] - value).abs().max() < bound, name
 
 
-@pytest.mark.parametrize("device", ["cpu", "sim"])
-def test_killed_and_resumed_runs_end_bit_identical(device: str) -> None:
-    said = run(
-        "-m", "benchmarks", "resume", "kills", "--kills", 2, "--ranks", 1 if device == "cpu" else 2, "--device", device
-    )
+@pytest.mark.parametrize(("device", "ranks", "kills"), [("cpu", 1, 2), ("sim", 2, 1)])
+def test_killed_and_resumed_runs_end_bit_identical(device: str, ranks: int, kills: int) -> None:
+    said = run("-m", "benchmarks", "resume", "kills", "--kills", kills, "--ranks", ranks, "--device", device)
     assert "bit-identical" in said
 
 

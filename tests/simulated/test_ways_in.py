@@ -145,25 +145,21 @@ def pytest_there(project: Path, *arguments: str) -> str:
 
 
 def test_pytest_option_gives_the_tests_devices_in_xdist_workers_too(project: Path) -> None:
-    assert "2 passed" in pytest_there(project, "--npu-sim=2", "-n", "1")
+    said = pytest_there(project, "--npu-sim=2", "-n", "1")
+    assert "2 passed" in said and "npukit migrate" not in said
 
 
 def test_pytest_option_reaches_tests_whose_plugin_imports_torch_before_it(project: Path) -> None:
     (project / "early.py").write_text("import torch\n")
-    assert "2 passed" in pytest_there(project, "--npu-sim=2", "-p", "early")
     assert "2 passed" in pytest_there(project, "--npu-sim=2", "-p", "early", "-n", "1")
 
 
 def test_pytest_option_without_a_number_is_one_device_and_leaves_the_path_alone(project: Path) -> None:
+    (project / "tests" / "test_cuda.py").write_text("import torch\ndef test_it(): torch.cuda.set_device(0)\n")
     said = pytest_there(project, "--npu-sim", "tests")
-    assert "1 failed, 1 passed" in said
+    assert "2 failed, 1 passed" in said
     assert "assert 1 == 2" in said
-    assert "npukit migrate" not in said
-
-
-def test_tests_that_ask_for_cuda_are_told_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "test_cuda.py").write_text("import torch\ndef test_it(): torch.cuda.set_device(0)\n")
-    assert "npukit migrate" in pytest_there(tmp_path, "--npu-sim")
+    assert "npukit migrate" in said, "what to do about tests that ask for CUDA"
 
 
 def test_pytest_without_the_option_is_left_alone(project: Path) -> None:

@@ -26,6 +26,7 @@ from npukit import quiet
 from npukit.children import die_with
 from npukit.launch.imports import quicken_imports
 from npukit.report.terminal import say
+from npukit.shim.children import run_first_in_spawned
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 GIVEN = "NPUKIT_DEVICE"  # the kind of device that a process was given
@@ -52,6 +53,7 @@ def main() -> None:
         quiet.hide_native()
     begin(arguments)
     quicken_imports()
+    run_first_in_spawned("from npukit.launch.imports import quicken_imports; quicken_imports()")
     hide_torch_npu()
     if auto:
         from npukit.shim.to_npu import apply
@@ -142,8 +144,6 @@ def hide_torch_npu() -> None:
     if os.environ.get(GIVEN, "npu") == "npu":
         return
     from importlib.util import find_spec
-
-    from npukit.shim.children import run_first_in_spawned
 
     if find_spec("torch_npu"):
         hide = "import sys; sys.modules['torch_npu'] = None"
