@@ -121,6 +121,13 @@ SimulatedKernel::SimulatedKernel(const c10::OperatorHandle& op, Traits traits, B
       arguments_(op.schema().arguments().size()), returns_(op.schema().returns().size()), random_(false),
       launches_(name_.rfind("aten::empty", 0) != 0) {
     const auto& arguments = op.schema().arguments();
+    for (size_t i = 0; i < arguments.size(); i++) {
+        is_written_.push_back(arguments[i].alias_info() && arguments[i].alias_info()->isWrite());
+        writes_ = writes_ || is_written_.back();
+        if (arguments[i].name() == "generator") {
+            generator_ = static_cast<int>(i);
+        }
+    }
     for (const auto& returned : op.schema().returns()) {
         int which = -1;
         for (size_t i = 0; i < arguments.size() && which < 0; i++) {
@@ -131,11 +138,7 @@ SimulatedKernel::SimulatedKernel(const c10::OperatorHandle& op, Traits traits, B
         aliased_argument_.push_back(which);
         launches_ = launches_ && (!returned.alias_info() || returned.alias_info()->isWrite());
     }
-    if (op.hasTag(at::Tag::nondeterministic_seeded) && !body_) {
-        random_ = std::none_of(arguments.begin(), arguments.end(), [](const c10::Argument& argument) {
-            return argument.name() == "generator";
-        });
-    }
+    random_ = op.hasTag(at::Tag::nondeterministic_seeded) && !body_ && generator_ < 0;
 }
 
 void SimulatedKernel::run(const c10::OperatorHandle& op, Stack* stack, c10::DeviceIndex device) const {
@@ -151,10 +154,16 @@ void SimulatedKernel::run(const c10::OperatorHandle& op, Stack* stack, c10::Devi
 }
 
 void SimulatedKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
-    const at::DisableRecordFunctionGuard inside; // what it calls here is not the user's
+    std::optional<at::DisableRecordFunctionGuard> inside; // what it calls here is not the user's
+    if (C10_UNLIKELY(at::hasCallbacks())) {               // setting it takes longer than a small op on a CPU
+        inside.emplace();
+    }
     const auto first = stack->size() - arguments_;
     const auto device = device_of(c10::ArrayRef<c10::IValue>(*stack).slice(first), traits_, name_);
-    const c10::DeviceGuard guard(device);
+    c10::OptionalDeviceGuard guard;
+    if (device != c10::impl::VirtualGuardImpl(kNPU).getDevice()) {
+        guard.reset_device(device);
+    }
     check_safe(c10::ArrayRef<c10::IValue>(*stack).slice(first));
     auto* const stream = runtime_stream(device.index());
     if (C10_UNLIKELY(npusim_stream_keeps(stream)) && !traits_.values) {
@@ -162,7 +171,7 @@ void SimulatedKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKey
         return;
     }
     ProfiledKernel profiled(name_, traits_.product, c10::ArrayRef<c10::IValue>(*stack).slice(first));
-    wait_for_stream(device.index());
+    wait_for_stream(device.index(), stream);
     profiled.start();
     const bool shapes_only = npusim_shapes_only() && !traits_.values;
     if (const int code = shapes_only ? foresee(op, stack, device) : compute(op, stack, device, Way::compute)) {
@@ -182,9 +191,8 @@ int SimulatedKernel::foresee(const c10::OperatorHandle& op, Stack* stack, c10::D
     const Stack given(stack->begin() + first, stack->end());
     bool said = launches_;
     for (size_t i = 0; i < arguments_; i++) {
-        const auto* alias = op.schema().arguments()[i].alias_info();
         visit_tensors(given[i], [&](const at::Tensor& tensor) {
-            said = said && (!is_npu(tensor) || (alias && alias->isWrite() && !is_left_out(tensor)));
+            said = said && (!is_npu(tensor) || (is_written_[i] && !is_left_out(tensor)));
         });
     }
     const int code = compute(op, stack, device, Way::foresee);
@@ -197,8 +205,7 @@ int SimulatedKernel::foresee(const c10::OperatorHandle& op, Stack* stack, c10::D
         return compute(op, stack, device, Way::compute);
     }
     for (size_t i = 0; i < arguments_; i++) {
-        const auto& argument = op.schema().arguments()[i];
-        if (argument.kwarg_only() && argument.alias_info() && argument.alias_info()->isWrite()) { // out=
+        if (op.schema().arguments()[i].kwarg_only() && is_written_[i]) { // out=
             visit_tensors(given[i], [](const at::Tensor& tensor) { tensor.zero_(); });
         }
     }
@@ -220,10 +227,8 @@ void SimulatedKernel::give_to_graph(const c10::OperatorHandle& op, Stack* stack,
             compute(op, stack, device, Way::foresee_on_zeros);
         }
         if (draws.empty()) { // foreseen without a draw
-            for (size_t i = 0; i < arguments_; i++) {
-                if (op.schema().arguments()[i].name() == "generator") {
-                    draw_generator(given[i].toOptional<at::Generator>(), device.index());
-                }
+            if (generator_ >= 0) {
+                draw_generator(given[generator_].toOptional<at::Generator>(), device.index());
             }
         }
     }
@@ -275,12 +280,15 @@ int SimulatedKernel::compute(
             argument = at::kFloat;
         } else if (argument.isDevice() && argument.toDevice().type() == kNPU) {
             argument = c10::Device(on_meta ? c10::kMeta : c10::kCPU);
-        } else if (op.schema().arguments()[i].name() == "generator" && !body_) {
+        } else if (static_cast<int>(i) == generator_ && !body_) {
             const auto drawn = draw_generator(argument.toOptional<at::Generator>(), device.index());
             argument = on_meta ? c10::IValue() : c10::IValue(drawn); // some meta kernels want none
         }
     }
-    const c10::SmallVector<c10::IValue, 12> views(stack->begin() + static_cast<int64_t>(first), stack->end());
+    c10::SmallVector<c10::IValue, 12> views;
+    if (writes_) {
+        views.append(stack->begin() + static_cast<int64_t>(first), stack->end());
+    }
     {
         const OutputsOnDevice outputs_on_device(!body_ && !half && way != Way::repeat);
         try {
@@ -296,8 +304,7 @@ int SimulatedKernel::compute(
         }
     }
     for (size_t i = 0; i < arguments_; i++) {
-        const auto* alias = op.schema().arguments()[i].alias_info();
-        if (alias && alias->isWrite() && way != Way::foresee_on_zeros) {
+        if (is_written_[i] && way != Way::foresee_on_zeros) {
             visit_pairs(views[i], given[i], [&](const at::Tensor& view, const at::Tensor& npu) {
                 if (is_npu(npu)) {
                     half ? round_into(npu, view) : write_back(view, npu);

@@ -56,6 +56,9 @@ private:
     Body body_;
     size_t arguments_;
     size_t returns_;
+    std::vector<bool> is_written_;                 // for each argument
+    bool writes_ = false;                          // any of its arguments
+    int generator_ = -1;                           // the argument that is one
     std::vector<int> aliased_argument_;            // for each return: the argument it is, or -1
     bool random_;                                  // draws random numbers without being given a generator
     bool launches_;                                // does something on the device: views and empty tensors do not

@@ -13,7 +13,11 @@ void* runtime_stream(c10::DeviceIndex device) {
 }
 
 void wait_for_stream(c10::DeviceIndex device) {
-    if (npusim_stream_drain(runtime_stream(device)) != 0) {
+    wait_for_stream(device, runtime_stream(device));
+}
+
+void wait_for_stream(c10::DeviceIndex device, void* stream) {
+    if (npusim_stream_drain(stream) != 0) {
         c10_npu::getCurrentNPUStream(device).synchronize();
     }
 }

@@ -9,6 +9,9 @@ namespace npusim {
 // Throws torch_npu's own error if the stream has failed.
 void wait_for_stream(c10::DeviceIndex device);
 
+// The same for who has asked for the stream already, which takes a while.
+void wait_for_stream(c10::DeviceIndex device, void* stream);
+
 // The device's current stream, as the runtime knows it.
 void* runtime_stream(c10::DeviceIndex device);
 
