@@ -38,5 +38,5 @@ def _removed(node: ast.Import | ast.ImportFrom, unused: frozenset[str], file: Py
         for alias in node.names
         if f"{prefix}{alias.name}".startswith("torch.cuda") and (alias.asname or alias.name) in unused
     ]
-    if len(gone) == len(node.names) and not isinstance(around, ast.If):
+    if len(gone) == len(node.names) and len(getattr(around, "body", ())) > 1:
         yield Edit(file.line_start(node), file.line_end(node), "")
