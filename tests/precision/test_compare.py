@@ -230,6 +230,12 @@ def test_another_k_is_an_argument_although_the_result_has_another_shape(tmp_path
     assert found and found.kind == "argument" and "topk" in found.what
 
 
+def test_another_part_of_a_result_is_called_what_it_is(tmp_path: Path) -> None:
+    parts: list[Callable[[Tensor], Tensor]] = [lambda x: x.exp()[:, ::2].sin(), lambda x: x.exp()[:, :2].sin()]
+    found = compare(*(step(tmp_path / str(n), part) for n, part in enumerate(parts))).first
+    assert found and found.kind == "layout" and "sin" in found.what
+
+
 def test_statistics_that_a_batch_norm_keeps_are_a_result(tmp_path: Path) -> None:
     norms = [torch.nn.BatchNorm2d(4, momentum=momentum) for momentum in (0.1, 0.2)]
     found = compare(*(step(tmp_path / str(norm.momentum), norm) for norm in norms)).first

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from npukit.precision.dump import Call, Value
 from npukit.precision.judge import Judged, draws
-from npukit.precision.provenance import SIDES, Provenance, other_layout, same_values, was_changed
-from npukit.precision.result import Kind
+from npukit.precision.provenance import SIDES, Provenance, is_part, other_layout, same_values, was_changed
+from npukit.precision.result import Kind, Outcome
 
 _FRAME = re.compile(r"File (?P<file>.+), line (?P<line>\d+), in (?P<name>[^,]+)")
 
@@ -107,6 +107,14 @@ def _input(left: Call, right: Call, place: str, origins: Provenance) -> Reason:
         return Reason("between", (
             f"{title} differs although {maker.call.title}, which made it, agreed: its values were changed by nothing "
             "that was recorded."
+        ), path)  # fmt: skip
+    if all(
+        made and made.outcome is Outcome.same and is_part(value, made.call)
+        for made, value in zip(makers, values, strict=True)
+    ):
+        return Reason("layout", (
+            f"{title} differs although {maker.call.title}, which made it, agreed: each run reads another part of its "
+            "result."
         ), path)  # fmt: skip
     return Reason("drift", (
         f"{title} differs by more than rounding explains; {maker.call.title}, which made it, differed by less."

@@ -97,6 +97,11 @@ def was_changed(value: Value, maker: Call) -> bool:
     return bool(made) and not any(output.hash == value.hash or same_values(output, value) for output in made)
 
 
+def is_part(value: Value, maker: Call) -> bool:
+    """Whether a tensor is smaller than all that its maker returned."""
+    return all(value.count < output.count for output in maker.outputs.values())
+
+
 def same_values(left: Value, right: Value) -> bool:
     """Whether two tensors hold the same values, perhaps in another order, by all that is known of them."""
     figures = [(left.minimum, right.minimum), (left.maximum, right.maximum)]

@@ -30,7 +30,7 @@ Kind = Literal[
     "dtype",  # computed in another type
     "nonfinite",  # NaN or Inf on one side
     "shape",
-    "layout",  # the same values, with their dimensions in another order
+    "layout",  # the same values, with their dimensions in another order, or another part of them
     "random",  # random numbers
     "source",  # weights or data that nobody computed differ
     "outside",  # code between modules, at level modules
