@@ -667,6 +667,16 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ),
     ('if backend == "nccl": o = dist.ProcessGroupNCCL.Options()', SAME, SAME),
     (
+        'dist.init_process_group(backend="NCCL" if has_gpu else "GLOO")',
+        'dist.init_process_group(backend="hccl" if has_gpu else "GLOO")',
+        'dist.init_process_group(backend=("hccl" if hasattr(torch, "npu") else "nccl") if has_gpu else "GLOO")',
+    ),
+    (
+        'devices = ["cpu", "cuda:0"]\nassert d in devices\nfor device in devices: model.to(device)',
+        'devices = ["cpu", "npu:0"]\nassert d in devices\nfor device in devices: model.to(device)',
+        'devices = ["cpu", "npu:0" if hasattr(torch, "npu") else "cuda:0"]\nassert d in devices\nfor device in devices: model.to(device)',
+    ),
+    (
         "ok = dist.is_nccl_available()",
         'ok = dist.is_backend_available("hccl")',
         'ok = dist.is_backend_available("hccl" if hasattr(torch, "npu") else "nccl")',

@@ -136,7 +136,9 @@ def is_choice(node: ast.AST, file: PythonFile) -> bool:
     if _OTHER_DEVICES.search(file.source(around)) or (isinstance(outside, ast.Subscript) and _is_literal(outside)):
         return True
     if isinstance(outside, ast.Assign) and isinstance(outside.targets[0], ast.Name):  # assert device in SUPPORTED
-        uses = (file.parent(use) for use in file.uses(outside.targets[0]))
+        uses = [file.parent(use) for use in file.uses(outside.targets[0])]
+        if any(isinstance(use, (ast.For, ast.comprehension, ast.Attribute)) for use in uses):
+            return False  # for device in devices: each of them is used
         return any(isinstance(use, ast.Compare) and isinstance(use.ops[0], (ast.In, ast.NotIn)) for use in uses)
     if isinstance(outside, ast.Call):
         return _is_choice_of_click(outside)

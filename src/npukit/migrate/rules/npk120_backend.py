@@ -25,7 +25,7 @@ from npukit.source import Edit, PythonFile
 rule = Rule(
     "NPK120",
     "nccl-backend",
-    words=("nccl",),
+    words=("nccl", "NCCL"),
     fixes=True,
     why="NCCL runs on CUDA devices only. NPUs communicate through HCCL.",
     remedy='Use "hccl" on NPUs, or torch.distributed.get_default_backend_for_device(device), which fits every device.',
@@ -33,11 +33,12 @@ rule = Rule(
 )
 
 _LITERAL = re.compile(
-    r"""[rRuU]*("{3}|'{3}|"|')(?P<before>(?:\w+:\w+,)*)(?P<pair>(?:cuda:)?nccl)(?P<after>(?:,[\w:,]*)?)\1"""
+    r"""[rRuU]*("{3}|'{3}|"|')(?P<before>(?:\w+:\w+,)*)(?P<pair>(?:cuda:)?nccl)(?P<after>(?:,[\w:,]*)?)\1""",
+    re.IGNORECASE,  # torch takes "NCCL", too
 )
 
 
-@rule.on(ast.Constant, says=("nccl",))
+@rule.on(ast.Constant, says=("nccl", "NCCL"))
 def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if isinstance(file.parent(node), ast.JoinedStr):
         return
@@ -67,7 +68,7 @@ def member(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Findin
 
 
 def _edits(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal) -> Edits:
-    if match["before"] or match["after"] or match["pair"] != "nccl":
+    if match["before"] or match["after"] or match["pair"].lower() != "nccl":
         backend = style_of(goal).backends(node, file.source(node), file, goal)
         return (*backend.edits, file.replace(node, in_place(backend.text, node, file))) if backend else ()
     choice = file.parent(node)
