@@ -67,9 +67,7 @@ def migrate(
     from npukit.migrate import journal, show
     from npukit.migrate.goal import Goal
     from npukit.migrate.migration import migrate as work_out
-    from npukit.report.json import to_json
     from npukit.report.report import counted
-    from npukit.report.result import envelope
 
     if in_place + (output is not None) + diff + undo > 1:
         raise NpukitError("Choose one of --in-place, --output, --diff and --undo.")
@@ -88,13 +86,8 @@ def migrate(
         journal.write_in_place(result, allow_dirty)
     elif output is not None:
         journal.write_copy(result, path, output)
-    if report is not None and report.suffix == ".html":
-        from npukit.report.migration_html import write_report
-
-        write_report(result, report)
-    elif report is not None:
-        data = to_json(envelope("npukit migrate", show.as_data(result)))
-        write_text(report, f"{data}\n" if report.suffix == ".json" else show.as_markdown(result))
+    if report is not None:
+        _write_report(result, report)
     if json:
         show_result(show.as_data(result), "", json)
         return
@@ -102,6 +95,21 @@ def migrate(
         text = "".join(change.diff(result.root) for change in result.changes)
         print(printable(text) if sys.stdout.isatty() else text, end="")  # a program gets it as it is, to apply it
     print(show.as_text(result), file=sys.stderr if diff else sys.stdout)
+
+
+def _write_report(migration: Migration, file: Path) -> None:
+    """Write the page, the JSON or the Markdown that the name of the file asks for."""
+    from npukit.migrate import show
+    from npukit.report.json import to_json
+    from npukit.report.migration_html import write_report
+    from npukit.report.result import envelope
+
+    if file.suffix == ".html":
+        write_report(migration, file)
+    elif file.suffix == ".json":
+        write_text(file, to_json(envelope("npukit migrate", show.as_data(migration))) + "\n")
+    else:
+        write_text(file, show.as_markdown(migration))
 
 
 def _checked(migration: Migration, path: Path, command: str) -> Migration:
