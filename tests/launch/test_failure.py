@@ -56,3 +56,4 @@ def test_a_known_error_is_explained() -> None:
 
 def test_an_unknown_error_is_not_explained() -> None:
     assert explained("ValueError: no such colour") == ""
+    assert explained("KeyError: 'colour'") == "", "a program's own error needs no reading of its class"

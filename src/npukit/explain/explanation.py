@@ -42,6 +42,15 @@ class Explanation:
     source: str = ""  # the log that it is in, where there are several
     rank: int | None = None  # where the line or the log's name tells
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the error itself is known, and not only what its sentence or its exception's class says.
+
+        >>> explain("KeyError: 'colour'")[0].is_known
+        False
+        """
+        return self.kind not in ("reading", "class")
+
 
 def explain(text: str) -> list[Explanation]:
     """The errors known in `text`, each once, the one to begin with first; empty when none is known.

@@ -143,5 +143,5 @@ def explained(text: str) -> str:
     from npukit.explain import explain
     from npukit.explain.text import as_text
 
-    known = explain(text)
+    known = [explanation for explanation in explain(text) if explanation.is_known]
     return f"\n{as_text(known)}\n" if known else ""
