@@ -37,11 +37,12 @@ def check(rank: Rank) -> Iterator[Advice]:
     seen = Counter(signature for signatures in steps.values() for signature in set(signatures))
     called = Counter(name for signatures in steps.values() for name in {name for name, _ in signatures})
     total = sum(sum(signatures.values()) for signatures in steps.values())
-    alone = Counter[str]()
+    alone, lonely = Counter[str](), set()
     for signatures in steps.values():
         for (name, shapes), count in signatures.items():
             if seen[name, shapes] == 1 < called[name]:
                 alone[name] += count
+                lonely.add((name, shapes))
     if sum(alone.values()) < MANY * total:
         return
     name = alone.most_common(1)[0][0]
@@ -50,8 +51,14 @@ def check(rank: Rank) -> Iterator[Advice]:
     distinct = {shapes[0] for signatures in steps.values() for op, shapes in signatures if op == name and shapes}
     evidence = f"{name} had {len(distinct)} shapes in {len(steps)} steps: {', '.join(map(str, sorted(distinct)[:3]))}"
     what = f"{100 * sum(alone.values()) / total:.0f}% of the operators have shapes that no other step has"
-    line = next((op.stack for op in rank.trace.ops if op.stack and op.name in alone and op.start >= rank.window[0]), "")
-    yield rule.advice(rank, what, ms, evidence, Confidence.medium, line=line)
+    yield rule.advice(rank, what, ms, evidence, Confidence.medium, line=_first_line(rank, lonely))
+
+
+def _first_line(rank: Rank, lonely: set[tuple[str, tuple[Shape, ...]]]) -> str:
+    """The line that first asked for a shape that no other step has."""
+    kernels = [(kernel.start, kernel.stack) for kernel in rank.kernels if (kernel.type, kernel.shapes) in lonely]
+    calls = [(call.start, call.stack) for call in rank.trace.ops if (call.name, call.shapes) in lonely]
+    return next((line for start, line in sorted(kernels or calls) if line and start >= rank.window[0]), "")
 
 
 def _shapes_by_step(rank: Rank) -> dict[int, Counter[tuple[str, tuple[Shape, ...]]]]:
