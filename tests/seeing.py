@@ -14,6 +14,7 @@ import pytest
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>"]
 SPECIAL += ["<image>", "<img>", "</img>", "<IMG_CONTEXT>", "<|begin_of_image|>", "<|image|>", "<|end_of_image|>"]
 SPECIAL += ["<|video_pad|>"]
+SPECIAL += ["<start_of_image>", "<image_soft_token>", "<end_of_image>"]
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
     "{% for part in m.content %}{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
@@ -57,6 +58,19 @@ LLAVA_VISION = {
     "intermediate_size": 48,
     "num_hidden_layers": 3,
     "num_attention_heads": 2,
+    "image_size": 42,
+    "patch_size": 14,
+}
+SIGLIP_VISION = LLAVA_VISION | {"model_type": "siglip_vision_model"}
+PLAIN_ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
+MLLAMA_VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_global_layers": 1,
+    "attention_heads": 2,
+    "intermediate_layers_indices": [0, 1],
+    "vision_output_dim": 96,
     "image_size": 42,
     "patch_size": 14,
 }
@@ -108,6 +122,17 @@ FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "llava_next": ({"model_type": "llama"}, LLAVA_VISION),
     "llava_onevision": ({"model_type": "qwen2"}, LLAVA_VISION | {"model_type": "siglip_vision_model"}),
     "internvl": ({"model_type": "qwen2"}, INTERN_VISION),
+    "gemma3": (
+        {
+            "head_dim": 16,
+            "query_pre_attn_scalar": 16,
+            "sliding_window": 24,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+        SIGLIP_VISION | {"image_size": 56},
+    ),
+    "paligemma": ({"model_type": "gemma", "head_dim": 16}, SIGLIP_VISION | {"projection_dim": 64}),
+    "mllama": ({"num_hidden_layers": 3, "cross_attention_layers": [1], "bos_token_id": 1, **PLAIN_ROPE}, MLLAMA_VISION),
 }
 PINPOINTS = [[42, 84], [84, 42], [84, 84]]
 
@@ -174,13 +199,22 @@ def make_model(family: str, tokenizer: Any, folder: Path) -> None:
         ids["image_grid_pinpoints"] = PINPOINTS
     if family == "llava_onevision":
         ids |= {"vision_aspect_ratio": "anyres_max_2"}
+    if family == "mllama":
+        ids = {"image_token_index": tokenizer.convert_tokens_to_ids("<|image|>")}
+    if family == "gemma3":
+        ids |= {"mm_tokens_per_image": 4}
+    if family == "paligemma":
+        ids |= {"projection_dim": 64, "hidden_size": 64}
     common = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "pad_token_id": 0}
     config = AutoConfig.for_model(family, text_config=TEXT | common | text, vision_config=vision, **ids)
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(0)
         model = AutoModelForImageTextToText.from_config(config)
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter, std=0.05) if parameter.dim() > 1 else None
+            torch.nn.init.constant_(parameter, 0.5) if parameter.numel() == 1 else None  # gates, which begin shut
+        if family == "paligemma":  # whose embeddings of text are scaled: images must count beside them
+            model.model.multi_modal_projector.linear.weight.mul_(10)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     write_processor(family, folder)
@@ -194,6 +228,8 @@ OTHERS = {
     "llava_next": ("image_token_index", "<image>"),
     "llava_onevision": ("image_token_index", "<image>"),
     "internvl": ("image_token_id", "<IMG_CONTEXT>"),
+    "gemma3": ("image_token_index", "<image_soft_token>"),
+    "paligemma": ("image_token_index", "<image>"),
 }
 
 
@@ -222,6 +258,12 @@ def write_processor(family: str, folder: Path) -> None:
     if family == "llava_onevision":
         settings = {"image_processor_type": "LlavaOnevisionImageProcessor", "size": {"height": 42, "width": 42}}
         settings |= {"image_grid_pinpoints": PINPOINTS}
+    if family == "gemma3":
+        settings = {"image_processor_type": "Gemma3ImageProcessor", "size": {"height": 56, "width": 56}}
+    if family == "mllama":
+        settings = {"image_processor_type": "MllamaImageProcessor", "size": {"height": 42, "width": 42}}
+    if family == "paligemma":
+        settings = {"image_processor_type": "SiglipImageProcessor", "size": {"height": 42, "width": 42}}
     if family == "internvl":
         settings = {"image_processor_type": "GotOcr2ImageProcessor", "size": {"height": 56, "width": 56}}
         settings |= {"min_patches": 1, "max_patches": 4}
@@ -238,8 +280,13 @@ def written(family: str, seen: Any) -> list[str]:
     from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
     from transformers.models.llava_onevision.processing_llava_onevision import LlavaOnevisionProcessor
 
-    if family == "llava":
+    if family in ("llava", "paligemma"):
         return ["<image>" * 9] * len(seen["pixel_values"])
+    if family == "mllama":
+        return ["<|image|>"] * len(seen["num_tiles"][0])
+    if family == "gemma3":
+        whole = f"\n\n<start_of_image>{'<image_soft_token>' * 4}<end_of_image>\n\n"
+        return [whole] * len(seen["pixel_values"])
     if family == "llava_next":
         processor = LlavaNextProcessor.__new__(LlavaNextProcessor)  # for its arithmetic alone
         processor.image_processor, processor.patch_size = SimpleNamespace(image_grid_pinpoints=PINPOINTS), 14
@@ -257,6 +304,27 @@ def written(family: str, seen: Any) -> list[str]:
     if family in GLM:
         return [f"<|begin_of_image|>{'<|image|>' * count}<|end_of_image|>" for count in counts]
     return [f"<|vision_start|>{'<|image_pad|>' * count}<|vision_end|>" for count in counts]
+
+
+def about_tokens(family: str, ids: Any, seen: Any, image_token: int, prompt: int) -> dict[str, Any]:
+    """What transformers' own processors say about tokens; the first answer begins after `prompt` of them."""
+    import torch
+    from transformers.models.mllama import processing_mllama
+
+    if "image_grid_thw" in seen:
+        return {"mm_token_type_ids": (ids == image_token).int()}
+    if family == "mllama" and seen:
+        spans = [processing_mllama.get_cross_attention_token_mask(ids[0].tolist(), image_token)]
+        dense = processing_mllama.convert_sparse_cross_attention_mask_to_dense
+        return {"cross_attention_mask": torch.from_numpy(dense(spans, seen["num_tiles"], 4, ids.shape[1]))}
+    if family == "gemma3":
+        return {"token_type_ids": (ids == image_token).int()}
+    if family == "paligemma":
+        return {"token_type_ids": (torch.arange(ids.shape[1])[None] >= prompt).int()}
+    return {}
+
+
+NOT_FOR_MODELS = ("num_patches", "num_crops", "num_tiles")  # what processors return besides
 
 
 @pytest.fixture(scope="session")

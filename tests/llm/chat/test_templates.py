@@ -48,6 +48,7 @@ PUBLISHED = {
     "<|assistant|>{\nAn assistant</s>}",
     "phi": "<|system|>\nBe brief.<|end|>\n<|user|>\nHello<|end|>\n<|assistant|>\n{Hi there<|end|>}\n"
     "<|user|>\nWho are you?<|end|>\n<|assistant|>\n{An assistant<|end|>}\n",
+    "paligemma": "<s>Be brief.Hello\n{Hi there</s>}Who are you?\n{An assistant</s>}",
     "alpaca": "<s>Be brief.\n\n### Instruction:\nHello\n\n### Response:\n{Hi there</s>}\n\n"
     "### Instruction:\nWho are you?\n\n### Response:\n{An assistant</s>}",
     "vicuna": "<s>Be brief. USER: Hello ASSISTANT:{ Hi there</s>}USER: Who are you? ASSISTANT:{ An assistant</s>}",
@@ -105,6 +106,12 @@ def test_the_prompt_of_inference_is_what_comes_before_each_answer(name: str) -> 
             [turns], chat_template=find_template(name).text, add_generation_prompt=True, **SPECIAL
         )[0][0]
         assert rendered.text[:start] == prompt
+
+
+def test_paligemma_has_its_images_before_the_text() -> None:
+    """As its processor writes them."""
+    turns = [{"role": "user", "content": "<image><image>Who?"}, {"role": "assistant", "content": "Me!"}]
+    assert shown(Renderer(find_template("paligemma"), SPECIAL), turns) == "<image><image><s>Who?\n{Me!</s>}"
 
 
 def test_an_answer_with_reasoning_keeps_it() -> None:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.seeing import FAMILIES, write_rows, written
+from tests.seeing import FAMILIES, NOT_FOR_MODELS, about_tokens, write_rows, written
 
 from npukit.llm.config.options import Config
 from npukit.llm.finetune.train import train
 
-PADDED = ("qwen3_5", "qwen3_5_moe")  # families whose attention knows no packs
+PADDED = ("qwen3_5", "qwen3_5_moe", "gemma3", "paligemma", "mllama")  # families whose attention knows no packs
 
 
 @pytest.fixture(scope="session")
@@ -64,10 +64,14 @@ def batches_of(config: Config, model: Any) -> Iterator[dict[str, Any]]:
                 ids += tokens
                 labels += tokens if counts_here else [-100] * len(tokens)
         batch = {"input_ids": torch.tensor([ids]), "labels": torch.tensor([labels]), **seen}
-        if "image_grid_thw" in seen:
-            batch["mm_token_type_ids"] = (batch["input_ids"] == model.config.image_token_id).int()
-        batch.pop("num_patches", None)
-        yield batch
+        kind, token = model.config.model_type, model.config.image_token_id
+        batch |= about_tokens(kind, batch["input_ids"], seen, token, first(labels))
+        yield {name: value for name, value in batch.items() if name not in NOT_FOR_MODELS}
+
+
+def first(labels: list[int]) -> int:
+    """Where the first answer begins."""
+    return next(at for at, label in enumerate(labels) if label != -100)
 
 
 def pictures_of(config: Config) -> Path:
@@ -205,7 +209,7 @@ def test_what_is_frozen_stays(seeing_models: Callable[[str], Path], rows: Path, 
     assert changed and all(".merger." in name for name in changed)
 
 
-@pytest.mark.parametrize("family", ["llava", "llava_onevision", "internvl"])
+@pytest.mark.parametrize("family", ["llava", "llava_onevision", "internvl", "gemma3"])
 def test_all_that_is_trained_has_gradients(
     family: str, seeing_models: Callable[[str], Path], rows: Path, tmp_path: Path
 ) -> None:

@@ -53,7 +53,10 @@ def paged_attention(
     query, key, value = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     call = PagedCall(query, key, value, module.key_cache, module.value_cache, batch.slots, scale, sliding_window)
-    result = attend_rows(call, batch.kind) if isinstance(batch.kind, PagedRows) else attend_prefill(call, batch.kind)
+    if isinstance(batch.kind, PagedRows):
+        result = attend_rows(call, batch.kind)
+    else:  # fused kernels know only tokens that see those before them
+        result = (prefill_anywhere if batch.kind.groups else attend_prefill)(call, batch.kind)
     return result.unsqueeze(0), None
 
 
@@ -79,10 +82,12 @@ def prefill_anywhere(call: PagedCall, prompts: Prefill) -> Tensor:
     write(call)
     results = []
     new, total = list(prompts.new), list(prompts.total)
-    for part, slots in zip(torch.split(call.query, new), torch.split(prompts.slots, total), strict=True):
+    groups = prompts.groups or (None,) * len(new)
+    parts = torch.split(call.query, new), torch.split(prompts.slots, total)
+    for part, slots, own in zip(*parts, groups, strict=True):
         caches = call.key_cache, call.value_cache
         keys, values = (cache.flatten(0, 1)[slots].transpose(0, 1)[None] for cache in caches)
-        seen = causal(len(part), len(slots), call.window, part.device)
+        seen = causal(len(part), len(slots), call.window, part.device, own)
         result = torch_attention(part.transpose(0, 1)[None], keys, values, seen, call.scale)
         results.append(result[0].transpose(0, 1))
     return torch.cat(results)
@@ -93,10 +98,13 @@ def gather(cache: Tensor, tables: Tensor) -> Tensor:
     return cache[tables.long()].flatten(1, 2).transpose(1, 2)
 
 
-def causal(new: int, total: int, window: int | None, device: torch.device) -> Tensor:
-    """Which of `total` tokens each of the last `new` ones sees."""
+def causal(new: int, total: int, window: int | None, device: torch.device, groups: Tensor | None = None) -> Tensor:
+    """Which of `total` tokens each of the last `new` ones sees: those before it, and those of its group."""
     behind = torch.arange(total - new, total, device=device)[:, None] - torch.arange(total, device=device)
-    return (behind >= 0) & (behind < window) if window is not None else behind >= 0
+    seen = behind >= 0
+    if groups is not None:
+        seen = seen | ((groups[-new:, None] == groups) & (groups >= 0))
+    return seen & (behind < window) if window is not None else seen
 
 
 def torch_attention(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scale: float) -> Tensor:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from npukit.errors import NpukitError
@@ -70,7 +73,7 @@ class Engine:
         model.eval()
         self._model, self._own_attention = model, language_model(model).config._attn_implementation
         self._dtype, self._is_trained = trained_in or model.dtype, trained_in is not None
-        self.device = model.device
+        self.device, self._vision = model.device, families.vision_of(model.config)
         use_grouped_experts(model)
         self.words = model.get_output_embeddings().weight.shape[0]
         made_for = getattr(model.config.get_text_config(), "max_position_embeddings", None)
@@ -130,8 +133,7 @@ class Engine:
         return BlockPool(blocks, size), runner
 
     def _make_tower(self, model: Any) -> Tower | None:
-        vision = families.vision_of(model.config)
-        return Tower(model, vision, self._adapters) if vision is not None else None
+        return Tower(model, self._vision, self._adapters) if self._vision is not None else None
 
     def sleep(self, keep_cache: bool) -> None:
         """Let the model be trained: it has its own attention again, and what is in the cache is forgotten. Without
@@ -209,7 +211,7 @@ class Engine:
 
     def add(self, request: Request) -> int:
         """Take a request; its number is in every output of it."""
-        check_request(request, self.longest, self.words, self._newest)
+        check_request(request, self.longest, self._model.get_input_embeddings().num_embeddings, self._newest)
         if request.multimodal is not None and not self._runner.sees:
             raise NpukitError(f"{self._model.config.model_type} models are not given pictures here: send text only.")
         number = self._next_number
@@ -219,11 +221,25 @@ class Engine:
         # The cache of an adapter is set apart by its key, also from one that had its name before.
         key = self._newest[request.adapter] if request.adapter is not None else None
         root = key.encode() if key else b""
-        sequence = Sequence(number, replace(request, adapter=key), list(request.prompt), limit, root=root)
+        groups = self._groups(request)
+        if self._vision is not None and self._vision.prefix:  # what is computed depends on the whole prompt
+            seen = request.multimodal.digest(0, len(request.prompt)) if request.multimodal is not None else b""
+            root += hashlib.sha256(repr(request.prompt).encode() + seen).digest()
+        sequence = Sequence(
+            number, replace(request, adapter=key), list(request.prompt), limit, root=root, groups=groups
+        )
         self._sequences[number] = sequence
         self._scheduler.waiting.append(sequence)
         self._prompt_tokens += len(request.prompt)
         return number
+
+    def _groups(self, request: Request) -> npt.NDArray[np.int64] | None:
+        """Which tokens of a prompt see each other, if any do."""
+        if self._vision is None:
+            return None
+        is_image = np.asarray(request.prompt) == self._model.config.image_token_id
+        groups = self._vision.groups(is_image, len(is_image))
+        return groups if groups is not None and (groups >= 0).any() else None
 
     def cancel(self, number: int) -> None:
         """Give up a request; its last output says so. One that has ended already is left alone."""
@@ -349,12 +365,14 @@ class Engine:
 
 def _can_page(model: Any, longest: int) -> bool:
     """Whether the model's attention is one that the paged cache computes."""
-    config = families.as_mapping(model.config)
-    family = families.of(config)
+    config, vision = families.as_mapping(model.config), families.vision_of(model.config)
+    if vision is not None and vision.crosses:
+        return False
+    family = families.of(model.config)
     window = family.window(config)
     if abilities(model.device).torch_npu and window is not None and window < longest:
         return False  # the NPU's kernel for decoding looks back over everything
-    if family is families.UNKNOWN:
+    if family.attention == "unknown":
         size = EngineOptions(
             max_model_len=TOKENS, max_num_seqs=2, num_blocks=12, enforce_eager=True, compile=False, paged=True
         )

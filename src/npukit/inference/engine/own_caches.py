@@ -58,6 +58,8 @@ class OwnCaches:
         if chunk.start == 0 and self._remembers:
             chunk.sequence.state = DynamicCache(config=self._model.config)
         seen = self._tower.inputs([chunk]) if self._tower else {}
+        if self._tower and (types := self._tower.token_types(chunk)) is not None:
+            seen["token_type_ids"] = types
         logits = self._call(chunk.sequence, chunk.start, chunk.stop, **seen)
         if chunk.sequence.request.prompt_logprobs is not None:
             score(chunk, lambda start, stop: logits[start:stop])
@@ -72,6 +74,8 @@ class OwnCaches:
             whole: Tensor = self._model(ids, use_cache=False).logits[0, start:]
             return whole
         keep = 0 if sequence.request.prompt_logprobs is not None else 1
+        if self._tower and (cross := self._tower.cross(sequence, start, stop)):
+            seen["cross"] = cross
         if sequence.has_axes:
             places = torch.from_numpy(sequence.positions(start, stop))[:, None]
             seen["position_ids"] = places.to(self.device)

@@ -39,13 +39,15 @@ class Prefill:
     borders: Tensor  # the same among all
     new: tuple[int, ...]  # how many tokens of each sequence are new, for who wants that on the host
     total: tuple[int, ...]
+    groups: tuple[Tensor | None, ...] | None = None  # of all tokens of each sequence, where some see each other
 
     def to(self, device: torch.device) -> Prefill:
         """The same with its tensors on a device."""
         slots, new_borders, borders = (
             to_device(tensor, device) for tensor in (self.slots, self.new_borders, self.borders)
         )
-        return Prefill(slots, new_borders, borders, self.new, self.total)
+        groups = self.groups and tuple(None if each is None else to_device(each, device) for each in self.groups)
+        return Prefill(slots, new_borders, borders, self.new, self.total, groups)
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,22 @@ def pack(chunks: Many[Chunk], block_size: int) -> Prompts:
     new, total = tuple(chunk.stop - chunk.start for chunk in chunks), tuple(chunk.stop for chunk in chunks)
     new_borders, borders = (torch.tensor([0, *accumulate(lengths)], dtype=torch.int32) for lengths in (new, total))
     has_axes = any(chunk.sequence.has_axes for chunk in chunks)
-    return Prompts(torch.cat(numbers, 1), Prefill(torch.cat(slots), new_borders, borders, new, total), has_axes)
+    kind = Prefill(torch.cat(slots), new_borders, borders, new, total, _groups(chunks))
+    return Prompts(torch.cat(numbers, 1), kind, has_axes)
+
+
+def _groups(chunks: Many[Chunk]) -> tuple[Tensor | None, ...] | None:
+    own = tuple(_groups_of(chunk) for chunk in chunks)
+    return own if any(each is not None for each in own) else None
+
+
+def _groups_of(chunk: Chunk) -> Tensor | None:
+    groups = chunk.sequence.groups
+    if groups is None or not (groups[chunk.start : chunk.stop] >= 0).any():
+        return None
+    made = torch.full((chunk.stop,), -1)
+    made[: len(groups)] = torch.from_numpy(groups[: chunk.stop])
+    return made
 
 
 def write(call: PagedCall) -> None:

@@ -193,7 +193,7 @@ class Scheduler:
             sequence = begun.popleft() if begun else self._admit()
             if sequence is None:
                 break
-            stop = min(sequence.goal, sequence.cached + room)
+            stop = sequence.end_of_chunk(min(sequence.goal, sequence.cached + room))
             chunks.append(Chunk(sequence, sequence.cached, stop))
             room -= stop - sequence.cached
             sequence.cached = stop

@@ -42,6 +42,7 @@ class Sequence:
     guess: tuple[int, ...] = ()  # tokens that are computed along with the newest one, in case they come next
     lookup: Lookup = field(default_factory=Lookup)
     features: dict[Picture, Any] = field(default_factory=dict)  # of pictures that are partly computed
+    groups: npt.NDArray[np.int64] | None = None  # which tokens of the prompt see each other, see `Vision.groups`
 
     # What is asked for each token of each sequence is worked out once.
     is_plain: bool = field(init=False)  # the likeliest token is all that is asked for
@@ -99,8 +100,19 @@ class Sequence:
         """Whether its prompt cannot go along with tokens that are decoded: all its hidden states are asked for, or
         pictures are to come.
         """
-        media = self.request.multimodal
-        return self.request.prompt_logprobs is not None or (media is not None and self.cached < media.stop)
+        media, groups = self.request.multimodal, self.groups
+        has_pictures = media is not None and self.cached < media.stop
+        sees_ahead = groups is not None and bool((groups[self.cached :] >= 0).any())
+        return self.request.prompt_logprobs is not None or has_pictures or sees_ahead
+
+    def end_of_chunk(self, stop: int) -> int:
+        """Where a chunk of tokens that should stop here does: tokens that see each other are computed together."""
+        groups = self.groups
+        if groups is None or stop >= len(groups) or groups[stop] < 0 or groups[stop - 1] != groups[stop]:
+            return stop
+        others = np.flatnonzero(groups != groups[stop])
+        start = int(others[others < stop].max(initial=-1)) + 1
+        return start if start > self.cached else int(others[others > stop].min(initial=len(groups)))
 
     @property
     def is_prefilling(self) -> bool:

@@ -15,7 +15,7 @@ from npukit.inference.engine.multimodal import Picture
 from npukit.inference.engine.paged import to_device
 from npukit.inference.engine.scheduler import Chunk
 from npukit.inference.engine.sequence import Sequence
-from npukit.llm.families.vision import Vision
+from npukit.llm.families.vision import ImageSize, Vision
 from npukit.llm.models.vision import Features, register, see_images
 
 TOKENS = 16384  # of pictures that are computed together
@@ -55,6 +55,27 @@ class Tower:
         at = to_device(torch.from_numpy(np.concatenate(places)), self._device)
         deeper = [torch.cat(features) for features in zip(*(deeper for _, deeper in parts), strict=True)]
         return {"image_at": at, "features": (torch.cat([first for first, _ in parts]), deeper)}
+
+    def token_types(self, chunk: Chunk) -> Tensor | None:
+        """Which tokens see each other, as the model's own code wants it: from the first token of the sequence on."""
+        groups = chunk.sequence.groups
+        if groups is None or chunk.start >= len(groups):
+            return None
+        padded = np.pad(groups, (0, max(0, chunk.stop - len(groups))), constant_values=-1)[: chunk.stop]
+        types = self._vision.token_types(padded)
+        return None if types is None else to_device(torch.from_numpy(types)[None], self._device)
+
+    def cross(self, sequence: Sequence, start: int, stop: int) -> dict[str, Any] | None:
+        """Which pictures tokens look at, where layers do that; generated ones look at those that the last one does."""
+        media = sequence.request.multimodal
+        if media is None:
+            return None
+        sizes = [ImageSize(picture.tokens, picture.grid) for picture in media.pictures]
+        made = self._vision.cross(self._shape, [np.array(sequence.request.prompt)], [sizes])
+        if made is None:
+            return None
+        places = torch.arange(start, stop).clamp(max=len(sequence.request.prompt) - 1)
+        return _moved({**made, "sees": made["sees"][:, places]}, self._device)
 
     def _compute(self, chunks: list[Chunk]) -> None:
         """Make the features that are needed and not there, those of one adapter together."""

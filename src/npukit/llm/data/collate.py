@@ -53,10 +53,15 @@ class Collator:
             own, count = row.get("images", []), len(row.get("lengths", [0]))
             images += [*own, *[[]] * (count - len(own))]
         places = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-        inputs = self.images.inputs(batch["input_ids"].flatten().numpy(), list(zip(places, images, strict=True)))
+        answers = batch["labels"].flatten().numpy() != IGNORED
+        prompts = [int(answers[row].argmax()) if answers[row].any() else row.stop - row.start for row in places]
+        ids = batch["input_ids"].flatten().numpy()
+        inputs = self.images.inputs(ids, list(zip(places, images, strict=True)), prompts)
         made = {name: torch.from_numpy(value) for name, value in inputs.items() if isinstance(value, np.ndarray)}
         if "position_ids" in made:
             made["position_ids"] = made["position_ids"].view(3, *shape)
+        if "token_type_ids" in made:
+            made["token_type_ids"] = made["token_type_ids"].view(shape)
         return {**inputs, **made}
 
     def _weights(self, rows: Sequence[dict[str, Any]], labels: torch.Tensor) -> torch.Tensor:

@@ -10,6 +10,7 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from npukit.llm.families.family import Family, window
@@ -26,7 +27,9 @@ def of(config: Any) -> Family:
     >>> of({"model_type": "qwen2"}).attention
     'plain'
     """
-    return known().get(as_mapping(config).get("model_type", "").removesuffix("_text"), UNKNOWN)
+    family = known().get(as_mapping(config).get("model_type", "").removesuffix("_text"), UNKNOWN)
+    vision = vision_of(config)
+    return family if vision is None or vision.packs else replace(family, packs=False)
 
 
 def vision_of(config: Any) -> Vision | None:

@@ -94,10 +94,12 @@ class Family:
     dimensions: Callable[[Config], Dimensions] = dimensions
     shapes: Callable[[Config], Shapes] | None = None
     """The names and shapes of the weights, as transformers makes them; None where npukit cannot tell."""
+    packs: bool = True
+    """False for a model that sees images in a way that packed rows do not have."""
     templates: Mapping[str, str] = field(default_factory=dict)
     """Names of chat templates that LLaMA-Factory or ms-swift have for its models, and the template here."""
 
     @property
     def can_pack(self) -> bool:
         """Whether several texts can be one row of a training batch."""
-        return self.attention == "plain"
+        return self.attention == "plain" and self.packs

@@ -162,6 +162,12 @@ class Vision:
     """How it sees videos, if it does."""
     kind: Kind = "image"
     """What it takes: images, or audio."""
+    packs: bool = True
+    """Whether several rows can be one row of a training batch, if the language model's attention allows it."""
+    crosses: bool = False
+    """Whether layers of the language model look at images, and nothing is put in the place of embeddings."""
+    prefix: bool = False
+    """Whether all tokens of a prompt see each other, and not only those before them."""
 
     def part_of(self, name: str) -> str | None:
         """Which part of the model a module or parameter belongs to: vision_tower, projector or language_model.
@@ -183,12 +189,14 @@ class Vision:
 
         `config` is that of the model, as transformers has it.
         """
+        if name.startswith("model.vision_tower.head."):  # which would make one vector of an image
+            return True
         last = getattr(config, "vision_feature_layer", None)
         if not isinstance(last, int):
             return False
         layers = int(config.vision_config.num_hidden_layers)
         used = last if last >= 0 else layers + 1 + last  # hidden states begin with the embeddings
-        match = re.match(r"model\.vision_tower\.(?:encoder\.layers\.(\d+)\.|post_layernorm\.|head\.)", name)
+        match = re.match(r"model\.vision_tower\.(?:encoder\.layers\.(\d+)\.|post_layernorm\.)", name)
         return match is not None and (match[1] is None or int(match[1]) >= used)
 
     def size(self, processor: Any, config: Any, width: int, height: int, call: Mapping[str, Any]) -> ImageSize:
@@ -224,6 +232,23 @@ class Vision:
 
     def positions(self, is_image: NDArray[np.bool_], sizes: Iterable[ImageSize]) -> NDArray[np.int64] | None:
         """Positions [3, tokens] of a row with these images and videos; None where they are those of plain text."""
+        return None
+
+    def groups(self, is_image: NDArray[np.bool_], prompt: int) -> NDArray[np.int64] | None:
+        """Which tokens of a row see each other, and are computed together: the number of each one's group, or -1 where
+        it sees only those before it; None where no row of the family has groups. The first answer begins after `prompt`
+        tokens.
+        """
+        return None
+
+    def token_types(self, groups: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """The same as token_type_ids of the model's own code, if it takes some."""
+        return None
+
+    def cross(
+        self, config: Any, rows: Sequence[NDArray[np.int64]], images: Sequence[Sequence[ImageSize]]
+    ) -> dict[str, Any] | None:
+        """Which of its images each token of each row looks at, where layers of the language model do."""
         return None
 
     def tower_inputs(self, config: Any, grids: Sequence[Grid]) -> dict[str, Any]:

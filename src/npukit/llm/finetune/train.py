@@ -76,7 +76,8 @@ def _train(config: Config, log: Log, is_main: bool, make_rollouts: MakeRollouts 
     tokenizer = load_tokenizer(config.model, place)
     images = load_images(config.model, place, shape, config.data)
     prepared = prepare(config.data, task, tokenizer, config.training.seed, log, config.model.hub, images)
-    _check_vocabulary(config, prepared, tokenizer, shape.get_text_config().vocab_size)
+    words = max(shape.get_text_config().vocab_size, shape.image_token_id + 1 if images else 0)
+    _check_vocabulary(config, prepared, tokenizer, words)
     if is_main:
         _begin_run(config, prepared, log)
     if task.uses_template(config.data) and not writes_alike(tokenizer, prepared.template_used):
@@ -124,7 +125,8 @@ def _collator(config: Config, task: Task, shape: Any, padding: int, images: Imag
     packed = config.data.packing and task.packs
     length = (config.data.pack_length or config.data.cutoff) if packed else None
     joined = task.joins(config, families.of(shape).can_pack)
-    if images and (config.training.parallel != "ddp" or not config.tuning.freezes_vision):
+    is_shared = config.training.parallel != "ddp" or not config.tuning.freezes_vision
+    if images and (is_shared or images.vision.crosses):
         images = images.with_blanks()
     return Collator(joined, padding, length, weighs=bool(config.data.weigh), images=images)
 

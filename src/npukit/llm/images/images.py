@@ -97,6 +97,11 @@ class Images:
         blanks: bool = False,
     ) -> None:
         self.vision, self.processor = vision, processor
+        if vision.prefix and data.tokens == "llama_factory":
+            raise NpukitError(
+                f"LLaMA-Factory lays out the rows of {shape.model_type} in a way that npukit does not: take a "
+                "configuration of npukit or ms-swift."
+            )
         self._shape, self._data, self._video_settings = shape, data, video_settings or {}
         self._sampling = Sampling(vision, processor, shape, data, self._video_settings) if vision.video else None
         self._turns = data.tokens == "npukit"  # LLaMA-Factory and ms-swift show images as they lie in the file
@@ -207,6 +212,10 @@ class Images:
         """Positions [3, tokens] of a prompt with these images; None where they are those of plain text."""
         return self.vision.positions(self.is_image(ids), (each.size for each in images))
 
+    def groups(self, ids: NDArray[np.int64], prompt: int) -> NDArray[np.int64] | None:
+        """Which tokens of a row see each other, see `Vision.groups`."""
+        return self.vision.groups(self.is_image(ids), prompt)
+
     def _size(self, size: tuple[int, int], name: str) -> ImageSize:
         try:
             for each in resizes(size, self._data, self.vision, self.processor):
@@ -222,22 +231,36 @@ class Images:
         except ValueError as error:
             raise BadImage(f"{name} {error}") from None
 
-    def inputs(self, ids: NDArray[np.int64], rows: Sequence[tuple[slice, Sequence[RowImage]]]) -> Inputs:
-        """What a batch has besides its tokens; `ids` are all of them in one row, `rows` their places and images.
+    def inputs(
+        self,
+        ids: NDArray[np.int64],
+        rows: Sequence[tuple[slice, Sequence[RowImage]]],
+        prompts: Sequence[int] | None = None,
+    ) -> Inputs:
+        """What a batch has besides its tokens; `ids` are all of them in one row, `rows` their places and images,
+        `prompts` the number of tokens before each row's first answer.
 
         pixel_values and tower for the tower, image_at (where its features go), position_ids [3, tokens] where images
-        have positions of their own.
+        have positions of their own, token_type_ids where some tokens see each other.
         """
         images = [image for _, some in rows for image in some]
         inputs: Inputs = {}
         places = [self.positions(ids[row], some) for row, some in rows]
         if places and places[0] is not None:
             inputs["position_ids"] = np.concatenate([each for each in places if each is not None], axis=1)
+        lengths = prompts or [row.stop - row.start for row, _ in rows]
+        groups = [self.groups(ids[row], length) for (row, _), length in zip(rows, lengths, strict=True)]
+        types = [self.vision.token_types(each) for each in groups if each is not None]
+        if types and types[0] is not None:
+            inputs["token_type_ids"] = np.concatenate([each for each in types if each is not None])
         if images or self._blanks:
             pixels, grids = self.pixels(images) if images else self._blank()
             inputs["pixel_values"] = pixels
             inputs["image_at"] = np.flatnonzero(self.is_image(ids)) if images else np.zeros(0, np.int64)
             inputs["tower"] = self.vision.tower_inputs(self._shape, grids)
+            sizes = [[image.size for image in some] for _, some in rows]
+            if cross := self.vision.cross(self._shape, [ids[row] for row, _ in rows], sizes):
+                inputs["cross"] = cross
         return inputs
 
     def pixels(self, images: Iterable[RowImage]) -> tuple[Any, list[Grid]]:

@@ -23,6 +23,7 @@ from npukit.llm.models.attention import varlen_on_cuda
 Features = tuple[Tensor, Sequence[Tensor]]  # of images [tokens, width], and those for deeper layers
 # Towers that know segments hand over their borders where the name of the attention has "flash" in it.
 NAME = "npukit_flash_segments"
+HIDDEN = -1e4  # added to a score: the softmax is 0, and a number in half precision
 
 
 def register() -> None:
@@ -62,17 +63,43 @@ def _forward(
     image_at: Tensor | None = None,
     tower: Mapping[str, Any] | None = None,
     features: Features | None = None,
+    token_type_ids: Tensor | None = None,
+    cross: Mapping[str, Any] | None = None,
     **batch: Any,
 ) -> Any:
     embedded: Tensor = body.get_input_embeddings()(input_ids) if inputs_embeds is None else inputs_embeds
     if pixel_values is not None:
         features = vision.features(body, pixel_values, tower or {})
-    if features is not None and image_at is not None:
+    if cross is not None:
+        batch |= _crossing(features, cross, embedded.dtype)
+    elif features is not None and image_at is not None:
         first, deeper = features
         embedded = _put_at(embedded, image_at, first)
         if deeper:
             batch |= {"visual_pos_masks": image_at, "deepstack_visual_embeds": deeper}
-    return body.language_model(inputs_embeds=embedded, **batch)
+    if token_type_ids is not None:  # the model's own code makes masks of them
+        return type(body).forward(body, inputs_embeds=embedded, token_type_ids=token_type_ids, **batch)
+    outputs = body.language_model(inputs_embeds=embedded, **batch)
+    outputs.image_hidden_states = None  # which some models' own code hands on
+    return outputs
+
+
+def _crossing(features: Features | None, cross: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Tensor]:
+    """What layers that look at images are given. A row is computed as it is alone: it has nothing of images that other
+    rows have more of, and without any of its own these layers add nothing to it. Tokens before the first image look at
+    all of their row's, as in transformers. Without features those of a cache are meant.
+    """
+    images, sees = cross["images"], cross["sees"]  # [rows, images], [rows, tokens, images, tiles]
+    is_there = images >= 0
+    none = ~sees.flatten(2).any(-1)
+    seen = sees | (none[:, :, None, None] & is_there[:, None, :, None])
+    bias = torch.where(seen, 0.0, HIDDEN).to(dtype).repeat_interleave(cross["patches"], dim=3)
+    made = {"cross_attention_mask": bias.flatten(2)[:, None]}
+    made["full_text_row_masked_out_mask"] = (~none)[:, None, :, None].to(dtype)
+    if features is not None:
+        states = features[0][images.clamp(min=0)] * is_there[..., None, None]
+        made["cross_attention_states"] = states.flatten(1, 2).to(dtype)
+    return made
 
 
 def _put_at(embedded: Tensor, places: Tensor, features: Tensor) -> Tensor:

@@ -1,0 +1,35 @@
+"""PaliGemma: images of one size before a question, all of whose tokens see each other; no conversations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from npukit.llm.families.vision import TileVision
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class PaliGemmaVision(TileVision):
+    """Everything before the first answer is one group."""
+
+    def tile_tokens(self, config: Any) -> int:
+        return int(config.text_config.num_image_tokens)
+
+    def groups(self, is_image: NDArray[np.bool_], prompt: int) -> NDArray[np.int64]:
+        import numpy as np
+
+        return np.where(np.arange(len(is_image)) < prompt, 0, -1)
+
+    def token_types(self, groups: NDArray[np.int64]) -> NDArray[np.int64]:
+        import numpy as np
+
+        return (groups < 0).astype(np.int64)
+
+
+VISION = PaliGemmaVision(
+    marker="<image>", token="<image>", markers={"ms_swift": "<image><bos>"}, packs=False, prefix=True
+)
