@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.seeing import ROPE
+from tests.seeing import FAMILIES, ROPE, write_processor
 from tests.seeing import TEXT as SMALL_TEXT
 
 from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
@@ -34,11 +34,36 @@ VISION = {
 }
 
 
+PADDED = ("gemma3", "mllama")
+TOWERS = {  # a weight that gradients reach last
+    "llava": "model.vision_tower.embeddings.patch_embedding.weight",
+    "gemma3": "model.vision_tower.embeddings.patch_embedding.weight",
+    "mllama": "model.vision_model.patch_embedding.weight",
+}
+
+
+def shape_of(family: str) -> Any:
+    from transformers import AutoConfig
+
+    if family in VISION:
+        return AutoConfig.for_model(family, text_config=TEXT, vision_config=VISION[family], image_token_id=IMAGE)
+    text, vision = FAMILIES[family]
+    text = {**SMALL_TEXT, "vocab_size": 300, "pad_token_id": 0, **text}
+    more = {"mm_tokens_per_image": 4} if family == "gemma3" else {}
+    return AutoConfig.for_model(family, text_config=text, vision_config=vision, image_token_index=IMAGE, **more)
+
+
 def images_of(config: Any, folder: Path) -> Images:
+    from transformers import AutoImageProcessor
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-    patch = config.vision_config.patch_size
-    processor = Qwen2VLImageProcessorPil(patch_size=patch, min_pixels=4 * patch**2, max_pixels=256 * patch**2)
+    processor: Any
+    if config.model_type in VISION:
+        patch = config.vision_config.patch_size
+        processor = Qwen2VLImageProcessorPil(patch_size=patch, min_pixels=4 * patch**2, max_pixels=256 * patch**2)
+    else:
+        write_processor(config.model_type, folder)
+        processor = AutoImageProcessor.from_pretrained(folder)
     vision = families.vision_of(config)
     assert vision
     data = Config.model_validate({"model": {"path": "x"}, "data": {"train": ["x"], "media_dir": folder}}).data
@@ -63,23 +88,25 @@ def seen(config: Any, folder: Path) -> dict[str, Any]:
         ids += random.integers(10, 300, 9).tolist()
         labels = np.array([-100] * (len(ids) - 6) + ids[-6:])
         rows.append({"input_ids": np.array(ids), "labels": labels, "images": [own]})
-    return Collator(True, 0, images=images)(rows)
+    return Collator(config.model_type not in PADDED, 0, images=images)(rows)
 
 
-@pytest.mark.parametrize("family", VISION)
+@pytest.mark.parametrize("family", [*VISION, *TOWERS])
 def test_loss_and_gradients_are_the_cpus(family: str, tmp_path: Path) -> None:
-    from transformers import AutoConfig, AutoModelForImageTextToText
+    from transformers import AutoModelForImageTextToText
 
     register()
     register_tower()
     torch.manual_seed(0)
-    shape = AutoConfig.for_model(family, text_config=TEXT, vision_config=VISION[family], image_token_id=IMAGE)
-    kinds = {"": NAME, "text_config": NAME, "vision_config": "sdpa"}
+    shape = shape_of(family)
+    kinds = {"": NAME, "text_config": NAME, "vision_config": "sdpa"} if family not in PADDED else None
     model = AutoModelForImageTextToText.from_config(shape, attn_implementation=kinds)
+    for parameter in model.parameters():
+        torch.nn.init.constant_(parameter, 0.5) if parameter.numel() == 1 else None  # gates, which begin shut
     batch = seen(shape, tmp_path)
     free = {"method": "full", "freeze_vision_tower": False, "freeze_projector": False}
     wanted = Config.model_validate({"model": {"path": "x"}, "data": {"train": ["x"]}, "tuning": free})
-    code = __import__(type(model).__module__, fromlist=["x"])
+    code = __import__(type(model.model.language_model).__module__, fromlist=["x"])
     rotary = code.apply_rotary_pos_emb
     found = {}
     try:
@@ -89,7 +116,8 @@ def test_loss_and_gradients_are_the_cpus(family: str, tmp_path: Path) -> None:
             with torch.autocast(device, torch.bfloat16, enabled=dtype == torch.bfloat16):
                 loss = loss_of(on_device, moved, 4096)
             loss.backward()
-            gradient = on_device.model.visual.patch_embed.proj.weight.grad.float().cpu()
+            first = on_device.get_parameter(TOWERS.get(family, "model.visual.patch_embed.proj.weight"))
+            gradient = first.grad.float().cpu()
             found[device, dtype] = loss.item(), gradient
     finally:
         code.apply_rotary_pos_emb = rotary

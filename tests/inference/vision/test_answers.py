@@ -119,7 +119,7 @@ def test_answers_are_those_of_transformers(
     """Two pictures in a conversation, batched with text, in chunks; then again from the cache, and with preemption."""
     wanted = generated(seeing_models(family), TALKS, pictures)
     gaps = [abs(one - other) for (_, one), (_, other) in zip(*wanted[:2], strict=True)]
-    assert max(gaps) > 1e-3  # the second picture makes a difference
+    assert max(gaps) > 3e-4  # the second picture makes a difference
     model = loaded(family)
     requests = asked(model, TALKS, pictures)
     cut = Engine(model.model, EngineOptions(**SMALL, max_num_batched_tokens=7))

@@ -380,6 +380,12 @@ def test_images_are_limited_by_the_environment() -> None:
     assert not tuning.freeze_vision_tower and tuning.freeze_projector and tuning.vision_tower_rate == 1e-5
 
 
+def test_captions_are_read_as_ms_swift_does() -> None:
+    model = "--model Qwen/Qwen3-VL-4B-Instruct --dataset modelscope/coco_2014_caption:validation#20"
+    source = read(None, shlex.split(model), {}, "sft", 1).config.data.train[0]
+    assert (source.split, source.question, source.answer_until) == ("validation", "please describe the image.", "&&")
+
+
 def test_a_model_that_is_not_known_to_see_gets_no_images() -> None:
     with pytest.raises(Mistakes, match="is not known to see"):
         swift("--model Qwen/Qwen2.5-7B-Instruct --dataset AI-ModelScope/LaTeX_OCR#20")

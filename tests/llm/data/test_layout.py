@@ -109,10 +109,11 @@ def test_an_answer_that_is_not_to_count_is_not_trained_on() -> None:
 
 
 def test_placeholders_are_filled_by_the_row_s_language() -> None:
-    rewriting = Rewriting({"NAME": ("小黄", "Huang"), "AUTHOR": ("me",)}, question_suffix=" /no_think")
+    names = {"NAME": ("小黄", "Huang"), "AUTHOR": ("me",)}
+    rewriting = Rewriting(names, question_suffix=" /no_think", answer_until="&&")
     rows = [
         {"query": "Who?", "response": "{{NAME}} by {{AUTHOR}}", "tag": "zh"},
-        {"query": "Who?", "response": "{{NAME}} by {{AUTHOR}}", "tag": "en"},
+        {"query": "Who?", "response": "{{NAME}} by {{AUTHOR}}&&or not", "tag": "en"},
     ]
     turns = [lay_out(row, Layout("messages", rewriting=rewriting)) for row in rows]
     assert [turn[1]["content"] for turn in turns] == ["小黄 by me", "Huang by me"]

@@ -265,6 +265,43 @@ def test_preferences_with_images(seeing_models: Callable[[str], Path], pictures:
     assert losses[0] == pytest.approx(0.693147, abs=1e-5) and losses[-1] < losses[0]
 
 
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "mllama"])
+def test_a_reward_model_sees(family: str, seeing_models: Callable[[str], Path], pictures: Path, tmp_path: Path) -> None:
+    """Its new layer scores what transformers' own code makes of the text and the picture."""
+    from transformers import AutoModel
+
+    from npukit.llm.finetune.train import make_model
+
+    file = tmp_path / "pairs.jsonl"
+    pair = {"prompt": "<image>Who?", "chosen": "a cat", "rejected": "two birds"}
+    file.write_text("".join(json.dumps(pair | {"images": [f"{name}.png"]}) + "\n" for name in "ab"))
+    wanted = config(seeing_models(family), file, tmp_path / "run", data={"media_dir": pictures}, batch_size=2)
+    wanted = wanted.model_copy(update={"task": "rm"})
+    train(wanted)
+    score = make_model(wanted, wanted.model.path, torch.device("cpu")).base_model.model.score
+    body = AutoModel.from_pretrained(wanted.model.path)
+    rows = tmp_path / "rows.jsonl"
+    answered = [{"messages": turns(pair[answer]), "images": [f"{name}.png"]} for answer in PAIR for name in "ab"]
+    rows.write_text("\n".join(map(json.dumps, answered)))
+    alone = config(seeing_models(family), rows, tmp_path, data={"media_dir": pictures})
+    with torch.no_grad():
+        states = [body(**without_labels(batch))[0][0, -1] for batch in batches_of(alone, body)]
+        chosen, rejected = score(torch.stack(states)).flatten().chunk(2)
+    loss = -(chosen - rejected).sigmoid().log().mean()
+    assert logged(tmp_path / "run")[0] == pytest.approx(float(loss), abs=1e-5)
+
+
+PAIR = ("chosen", "rejected")
+
+
+def without_labels(batch: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in batch.items() if name != "labels"}
+
+
+def turns(answer: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": "<image>Who?"}, {"role": "assistant", "content": answer}]
+
+
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "llava"])
 def test_an_adapter_is_merged_as_peft_does(
     family: str, seeing_models: Callable[[str], Path], rows: Path, tmp_path: Path

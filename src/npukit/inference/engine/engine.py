@@ -237,7 +237,8 @@ class Engine:
         """Which tokens of a prompt see each other, if any do."""
         if self._vision is None:
             return None
-        is_image = np.asarray(request.prompt) == self._model.config.image_token_id
+        token = getattr(self._model.config, f"{self._vision.kind}_token_id")
+        is_image = np.asarray(request.prompt) == token
         groups = self._vision.groups(is_image, len(is_image))
         return groups if groups is not None and (groups >= 0).any() else None
 

@@ -46,7 +46,7 @@ class Prefill:
         slots, new_borders, borders = (
             to_device(tensor, device) for tensor in (self.slots, self.new_borders, self.borders)
         )
-        groups = self.groups and tuple(None if each is None else to_device(each, device) for each in self.groups)
+        groups = self.groups and tuple(None if group is None else to_device(group, device) for group in self.groups)
         return Prefill(slots, new_borders, borders, self.new, self.total, groups)
 
 
@@ -101,7 +101,7 @@ def pack(chunks: Many[Chunk], block_size: int) -> Prompts:
 
 def _groups(chunks: Many[Chunk]) -> tuple[Tensor | None, ...] | None:
     own = tuple(_groups_of(chunk) for chunk in chunks)
-    return own if any(each is not None for each in own) else None
+    return own if any(groups is not None for groups in own) else None
 
 
 def _groups_of(chunk: Chunk) -> Tensor | None:

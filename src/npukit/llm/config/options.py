@@ -207,6 +207,7 @@ class Source(FrozenOptions):
     min_label: float | None = Field(None, description="leave out rows whose label is below this (embed)")
     question_suffix: str | None = Field(None, description="text added to every question")
     answer_prefix: str | None = Field(None, description="text put before every answer")
+    answer_until: str | None = Field(None, description="text at which every answer is cut, such as a separator")
 
 
 def _as_sources(value: Any) -> Any:

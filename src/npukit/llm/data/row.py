@@ -30,6 +30,7 @@ class Rewriting:
     fill: dict[str, tuple[str, ...]] = field(default_factory=dict)
     question_suffix: str = ""
     answer_prefix: str = ""
+    answer_until: str = ""
 
     def __call__(self, turns: Conversation, tag: Any) -> Conversation:
         """The conversation with all of that; `tag` is the row's, as swift/self-cognition has one.
@@ -45,7 +46,9 @@ class Rewriting:
             content = content.replace(f"{{{{{name}}}}}", texts[0 if tag == "zh" else -1])
         if turn["role"] == "user":
             return content + self.question_suffix
-        return self.answer_prefix + content if turn["role"] == "assistant" else content
+        if turn["role"] != "assistant":
+            return content
+        return self.answer_prefix + (content.partition(self.answer_until)[0] if self.answer_until else content)
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,8 @@ def find_table(source: Source, data: DataOptions, hub: Hub | None = None) -> Tab
         or hub
         or ("modelscope" if os.environ.get("USE_MODELSCOPE_HUB", "").lower() in ("1", "true") else "huggingface")
     )
-    rewriting = Rewriting(source.fill, source.question_suffix or "", source.answer_prefix or "")
+    around = (source.question_suffix, source.answer_prefix, source.answer_until)
+    rewriting = Rewriting(source.fill, *(text or "" for text in around))
     layout = Layout(
         source.format,
         source.columns,

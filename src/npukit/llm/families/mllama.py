@@ -21,8 +21,8 @@ class CrossVision(Vision):
         vision = config["vision_config"]
         layers = vision["num_hidden_layers"] + vision.get("num_global_layers", 8)
         patches = (vision["image_size"] // vision["patch_size"]) ** 2 + 1
-        named = {**vision, "num_heads": vision["attention_heads"], "depth": layers}
-        return TowerSizes.of(named, vision.get("max_num_tiles", 4) * patches)
+        sizes = {**vision, "num_heads": vision["attention_heads"], "depth": layers}
+        return TowerSizes.of(sizes, vision.get("max_num_tiles", 4) * patches)
 
     def size(self, processor: Any, config: Any, width: int, height: int, call: Mapping[str, Any]) -> ImageSize:
         from transformers.models.mllama.image_processing_pil_mllama import get_optimal_tiled_canvas

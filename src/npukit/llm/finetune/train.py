@@ -76,7 +76,7 @@ def _train(config: Config, log: Log, is_main: bool, make_rollouts: MakeRollouts 
     tokenizer = load_tokenizer(config.model, place)
     images = load_images(config.model, place, shape, config.data)
     prepared = prepare(config.data, task, tokenizer, config.training.seed, log, config.model.hub, images)
-    words = max(shape.get_text_config().vocab_size, shape.image_token_id + 1 if images else 0)
+    words = max(shape.get_text_config().vocab_size, images.token_id + 1 if images else 0)
     _check_vocabulary(config, prepared, tokenizer, words)
     if is_main:
         _begin_run(config, prepared, log)
@@ -211,7 +211,7 @@ def make_model(
     if config.model.new_tokens:
         make_room(loaded, len(tokenizer))
     if tokenizer is not None and not task.models_tokens:
-        loaded.config.pad_token_id = pad_id(tokenizer)
+        loaded.config.get_text_config().pad_token_id = pad_id(tokenizer)
     if gradients:
         loaded.to(device)
     return adapt(loaded, config, device, tokenizer, gradients)

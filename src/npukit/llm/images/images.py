@@ -147,9 +147,14 @@ class Images:
                 made.append((self.vision.token, text))
         return tuple(made)
 
+    @property
+    def token_id(self) -> int:
+        """The token that stands for a feature of an image, or of audio."""
+        return int(getattr(self._shape, f"{self.vision.kind}_token_id"))
+
     def is_image(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
         """Which tokens are those of images and videos."""
-        is_image: NDArray[np.bool_] = ids == getattr(self._shape, f"{self.vision.kind}_token_id")
+        is_image: NDArray[np.bool_] = ids == self.token_id
         return is_image | (ids == self._shape.video_token_id) if self.vision.video else is_image
 
     @property
@@ -250,9 +255,9 @@ class Images:
             inputs["position_ids"] = np.concatenate([each for each in places if each is not None], axis=1)
         lengths = prompts or [row.stop - row.start for row, _ in rows]
         groups = [self.groups(ids[row], length) for (row, _), length in zip(rows, lengths, strict=True)]
-        types = [self.vision.token_types(each) for each in groups if each is not None]
+        types = [self.vision.token_types(own) for own in groups if own is not None]
         if types and types[0] is not None:
-            inputs["token_type_ids"] = np.concatenate([each for each in types if each is not None])
+            inputs["token_type_ids"] = np.concatenate([own for own in types if own is not None])
         if images or self._blanks:
             pixels, grids = self.pixels(images) if images else self._blank()
             inputs["pixel_values"] = pixels

@@ -101,8 +101,6 @@ def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention:
     }
     shape = load_config(options, place)
     kind = auto_class(shape)
-    if scores and families.vision_of(shape):
-        raise NpukitError(f"{options.path} sees images, and gets no new layer for scores: use a model of text.")
     common["attn_implementation"] = attention_of(shape, attention)
     if options.from_config:
         with torch_device():  # where weights are drawn fastest
@@ -110,10 +108,29 @@ def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention:
     common |= {"config": shape, "revision": options.revision}
     if scores:
         shape.num_labels = scores
-        with _told(options), _quiet():  # that the new layer is new is no news
-            return AutoModelForSequenceClassification.from_pretrained(place, **common)
+        if not families.vision_of(shape):
+            with _told(options), _quiet():  # that the new layer is new is no news
+                return AutoModelForSequenceClassification.from_pretrained(place, **common)
     with _told(options):
-        return from_pretrained(kind, place, **common)
+        loaded = from_pretrained(kind, place, **common)
+    return _scoring(loaded) if scores else loaded
+
+
+def _scoring(model: Any) -> Any:
+    """A model that sees with a layer for scores instead of its output layer, as transformers has it for text."""
+    from transformers import PreTrainedModel
+    from transformers.modeling_layers import GenericForSequenceClassification
+
+    writing = type(model)
+    base = next(parent for parent in writing.__mro__ if PreTrainedModel in parent.__bases__)
+    name = writing.__name__.partition("For")[0] + "ForSequenceClassification"
+    with torch.device("meta"):
+        scoring = type(name, (GenericForSequenceClassification, base), {})(model.config)
+    setattr(scoring, scoring.base_model_prefix, model.base_model)
+    shape = model.config.get_text_config()
+    scoring.score = torch.nn.Linear(shape.hidden_size, model.config.num_labels, bias=False, dtype=model.dtype)
+    torch.nn.init.normal_(scoring.score.weight, std=shape.initializer_range)
+    return scoring
 
 
 def from_pretrained(kind: Any, place: str, config: Any, weights: WeightFiles | None = None, **options: Any) -> Any:

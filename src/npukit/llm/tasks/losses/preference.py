@@ -198,7 +198,8 @@ def _mean_of_ranks(value: Tensor) -> Tensor:
 
 def reward_loss(model: nn.Module, batch: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
     """The better answer should get the higher score."""
-    scores = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits.float().squeeze(-1)
+    inputs = {name: value for name, value in batch.items() if name not in ("reference", "is_good", "labels")}
+    scores = model(**inputs).logits.float().squeeze(-1)
     chosen, rejected = scores.chunk(2)
     return -F.logsigmoid(chosen - rejected).mean(), rewards(chosen, rejected)
 
