@@ -53,7 +53,7 @@ SUBJECTS = {
     "assertion": r"^.*?\bassert (?P<name>[^\n]{3,160})\n(?:[^\n]*\^[^\n]*\n)?[^\n]*\bAssertionError\s*$",
     "sentence": rf"(?:\b\w*{RAISED}(?::\s*|\([\"']?)|\"(?:error|message|detail)\": ?\""
     r"|\b(?:error|ERROR|Error|FATAL)\b[^\n:]{0,60}?[:\]]\s+"
-    r"|^(?:\S+ )?E[A-Z]\d{4}[^\n]{0,60}?[):\]]\s+|\A(?=[^\n]+\Z))(?P<name>[^\n]{8,400})",
+    r"|^(?:\S+ )?E[A-Z]\d{4}[^\n]{0,60}?[):\]]\s+|\A(?=\S+ [^\n]+\Z))(?P<name>[^\n]{8,400})",
     "warning": r"Warning: (?P<name>[^\n]{8,400})",
     "operator": r"operator (?P<name>\w+::\w+) does not exist"
     r"|['\"]_OpNamespace['\"] ['\"](?P<owner>\w+)['\"] object has no attribute ['\"](?P<part>\w+)",
