@@ -89,6 +89,7 @@ ZeroDivisionError: division by zero
     assert (found.code, found.kind) == ("framework-fault", "class") and "vllm_ascend" in found.meaning
     assert [each.code for each in explain(f"{log}NPU out of memory")] == ["out-of-memory"]
     assert explain("    assert x.is_npu\nAssertionError")[0].code == "assertion"
+    assert not found.is_known and explain("NPU out of memory")[0].is_known
 
 
 def test_what_is_near_is_a_hint_and_no_explanation() -> None:

@@ -49,6 +49,8 @@ def _in_full(explanation: Explanation) -> str:
     if explanation.kind == "consequence":
         also = "This is usually a consequence of another error: look for an earlier one on every rank."
         lines.append(f"  {translated(also)}")
+    if not explanation.is_known:
+        lines.append(f"  {translated('npukit does not know this message; the following is read from its words.')}")
     lines += _numbered("Likely because", explanation.causes)
     lines += _numbered("What to do", explanation.remedies)
     return "\n".join(lines)
