@@ -870,11 +870,6 @@ CASES: list[tuple[str, str | None, str | None]] = [
         "def f(device: Literal['cuda', 'npu', 'cpu'] = 'npu' if hasattr(torch, 'npu') else 'cuda'): pass",
     ),
     (
-        "os.environ.setdefault('CUDA_VISIBLE_DEVICES', '0')\nn = os.environ['CUDA_VISIBLE_DEVICES']",
-        "os.environ.setdefault('ASCEND_RT_VISIBLE_DEVICES', '0')\nn = os.environ['ASCEND_RT_VISIBLE_DEVICES']",
-        "os.environ.setdefault('CUDA_VISIBLE_DEVICES', '0')\nn = os.environ.get('ASCEND_RT_VISIBLE_DEVICES') or os.environ['CUDA_VISIBLE_DEVICES']",
-    ),
-    (
         "s = {'cpu': torch.get_rng_state(), 'cuda': torch.cuda.get_rng_state()}\ntorch.cuda.set_rng_state(s['cuda'])",
         "s = {'cpu': torch.get_rng_state(), 'cuda': torch.npu.get_rng_state()}\ntorch.npu.set_rng_state(s['cuda'])",
         "s = {'cpu': torch.get_rng_state(), 'cuda': device_module.get_rng_state()}\ndevice_module.set_rng_state(s['cuda'])",

@@ -74,7 +74,7 @@ def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> I
 
 
 def _may_be_device(node: ast.Constant, file: PythonFile) -> bool:
-    """x = "cuda:0"; click.Choice(["cpu", "cuda"]); or an argument of what cannot be found: tensor.init_data("cuda"),
+    """x = "cuda:0"; one of several devices in a list; or an argument of what cannot be found: tensor.init_data("cuda"),
     scope("cuda") of a variable; or of a function that looks up torch's module: module_of("cuda")"""
     if _NUMBERED.fullmatch(str(node.value)):
         return not _is_key(node, file)
@@ -87,7 +87,7 @@ def _may_be_device(node: ast.Constant, file: PythonFile) -> bool:
 
 
 def _is_in_list(node: ast.Constant, file: PythonFile) -> bool:
-    """click.Choice(["cpu", "cuda"]), parameterized.expand([("cpu",), ("cuda",)])"""
+    """parameterized.expand([("cpu",), ("cuda",)])"""
     table: ast.AST = node
     while isinstance(parent := file.parent(table), (ast.List, ast.Tuple)):
         table = parent
