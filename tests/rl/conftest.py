@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.seeing import pictures, seeing_models, seeing_tokenizer
 
 from npukit.llm.config.options import Config
 
+__all__ = ["counting", "log_of", "pictures", "seeing_models", "seeing_tokenizer"]
 REWARDS = """
 def low(completion_ids, completions, **kwargs):
     return [sum(token < 100 for token in ids) / len(ids) for ids in completion_ids]

@@ -13,7 +13,7 @@ from npukit.llm.chat.messages import BadConversation, Message, WrittenMedia
 from npukit.llm.data.media import kind_of_part, source_of
 from npukit.llm.images import video
 from npukit.llm.images.files import MAX_BYTES, BadImage, locate, shortened
-from npukit.llm.images.images import Images, RequestImage
+from npukit.llm.images.images import Images, RequestImage, RowImage
 from npukit.llm.medium import Medium
 
 # From what a message names to the content, of a video also that of its frames, and a name for sentences.
@@ -99,7 +99,7 @@ class Pictures:
         return read(self._images, self._measured, ids)
 
 
-def read(images: Images, measured: Sequence[RequestImage], ids: Sequence[int]) -> Multimodal:
+def read(images: Images, measured: Sequence[RowImage | RequestImage], ids: Sequence[int]) -> Multimodal:
     """The pictures of a prompt of these tokens, decoded, with its positions; raises NpukitError.
 
     Each step of a video is a picture of its own: steps do not attend to each other, and text may lie between them.

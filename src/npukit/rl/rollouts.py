@@ -49,6 +49,7 @@ class GrpoRollouts:
     ) -> None:
         self._config, self._options, self._prompts, self._log = config, config.grpo, prompts, log
         self._tokenizer, self._end_tokens, self._pad_id = tokenizer, end_tokens, collate.pad_id
+        self._images = collate.images
         self._collate = SampleCollator(collate, self._options.mask_truncated_completions)
         accumulation = config.training.accumulation
         self._parts = (self._options.steps_per_generation or accumulation) // accumulation  # steps that share answers
@@ -72,7 +73,8 @@ class GrpoRollouts:
         self._parallel = parallel
         self._split = Split(training.batch_size, training.accumulation, parallel.rank, parallel.world_size)
         self._notes = Notes(self._options, self._collate, parallel, self.repeats)
-        sampling = (self._tokenizer, self._end_tokens, self._options, self._conversations(parallel.module.config))
+        conversations = self._conversations(parallel.module.config)
+        sampling = (self._tokenizer, self._end_tokens, self._options, conversations, self._images)
         sampler = Sampler(parallel.module, parallel.dtype, *sampling)
         self._collector = Collector(config, self._prompts, sampler, parallel, self._log)
 
@@ -84,7 +86,8 @@ class GrpoRollouts:
         text = shape.get_text_config()
         longest = getattr(text, "max_position_embeddings", None) or UNLIMITED
         encoder = TurnEncoder(self._config, self._tokenizer)
-        return Conversations(self._options, scheduler, encoder, longest, text.vocab_size)
+        image_tokens = frozenset(self._images.token_ids if self._images else ())
+        return Conversations(self._options, scheduler, encoder, longest, text.vocab_size, image_tokens)
 
     def batches(self, step: int, rows: Batch) -> list[Batch]:
         generation, turn = divmod(step, self.repeats)

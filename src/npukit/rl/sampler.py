@@ -10,11 +10,16 @@ import numpy as np
 import torch
 
 from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
+from npukit.inference.engine.multimodal import Multimodal
+from npukit.inference.pictures import read
 from npukit.launch.abilities import abilities
 from npukit.llm.config.reinforcement import GrpoOptions
 from npukit.llm.data.prompts import RolloutPrompt
+from npukit.llm.images.images import Images
 from npukit.rl.samples import Drawn, RolloutSample
 from npukit.rl.turns.conversing import Asked, Conversations, Draw
+
+NEVER = -1e4  # added to the logit of a token that answers must not have
 
 
 class Sampler:
@@ -30,14 +35,17 @@ class Sampler:
         ends: frozenset[int],
         options: GrpoOptions,
         conversations: Conversations | None = None,
+        images: Images | None = None,
     ) -> None:
         """`dtype` is the type that the model computes in, and `ends` are the tokens that end an answer. Answers have
-        one turn unless there are `conversations`.
+        one turn unless there are `conversations`; `images` reads those of a model that sees.
         """
         self._model = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._tokenizer, self._end_tokens, self._dtype, self._options = tokenizer, ends, dtype, options
         self._engine: Engine | None = None
-        self._conversations, self._is_awake = conversations, False
+        self._conversations, self._images, self._is_awake = conversations, images, False
+        # A part of an image that the model itself wrote would have no pixels.
+        self._bias = dict.fromkeys(images.token_ids, NEVER) if images else {}
 
     def sample(self, prompts: Sequence[RolloutPrompt], seeds: Sequence[int]) -> list[RolloutSample]:
         """An answer to each prompt; those to the same prompt follow each other, and share its cache."""
@@ -47,7 +55,7 @@ class Sampler:
             if self._conversations:
                 return self._conversations.hold(prompts, seeds, draw)
             most = self._options.max_completion_length
-            answers = draw([Asked(prompt.ids, seed, most) for prompt, seed in zip(prompts, seeds, strict=True)])
+            answers = draw([Asked(prompt, (), seed, most) for prompt, seed in zip(prompts, seeds, strict=True)])
         return [_sample(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
 
     @contextmanager
@@ -68,7 +76,11 @@ class Sampler:
 
     def _draw(self, asked: Sequence[Asked]) -> list[Drawn]:
         engine = self._large_enough(len(asked), max(len(one.ids) + one.most for one in asked))
-        answers = engine.generate([self._request(one) for one in asked])
+        pictures: dict[tuple[Any, ...], Multimodal | None] = {}
+        for prompt in (one.prompt for one in asked):
+            if prompt.content not in pictures:  # which all answers to it share
+                pictures[prompt.content] = self._pictures(prompt)
+        answers = engine.generate([self._request(one, pictures[one.prompt.content]) for one in asked])
         for answer in answers:
             if answer.error:
                 raise answer.error
@@ -92,7 +104,10 @@ class Sampler:
         self._is_awake = True
         return self._engine
 
-    def _request(self, asked: Asked) -> Request:
+    def _pictures(self, prompt: RolloutPrompt) -> Multimodal | None:
+        return read(self._images, prompt.images, prompt.ids) if self._images and prompt.images else None
+
+    def _request(self, asked: Asked, pictures: Multimodal | None) -> Request:
         options = self._options
         sampling = SamplingParams(
             max_tokens=asked.most,
@@ -102,11 +117,12 @@ class Sampler:
             min_p=options.min_p,
             repetition_penalty=options.repetition_penalty,
             end_tokens=self._end_tokens,
+            logit_bias=self._bias,
             seed=asked.seed,
             logprobs=0,
             logprobs_after_temperature=True,
         )
-        return Request(asked.ids, sampling)
+        return Request(asked.ids, sampling, multimodal=pictures and pictures.followed_by(len(asked.more)))
 
     def _drawn(self, answer: Any) -> Drawn:
         ids, has_ended = list(answer.ids), answer.finish == "stop"

@@ -112,7 +112,7 @@ class SampleCollator:
 def _row(sample: RolloutSample) -> dict[str, Any]:
     prompt = np.asarray(sample.prompt.ids, dtype=np.int64)
     labels = np.concatenate([np.full(len(prompt), IGNORED), sample.ids])
-    return {"input_ids": np.concatenate([prompt, sample.ids]), "labels": labels}
+    return {"input_ids": np.concatenate([prompt, sample.ids]), "labels": labels, "images": [sample.prompt.images]}
 
 
 def _table(rows: Sequence[Any], dtype: torch.dtype) -> Tensor:

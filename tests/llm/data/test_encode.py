@@ -15,8 +15,10 @@ from npukit.errors import NpukitError
 from npukit.llm.chat.templates import Template, find_template
 from npukit.llm.config.options import DataOptions, Source
 from npukit.llm.data.encode import Encoded, Encoder
+from npukit.llm.data.prompts import PromptRow
 from npukit.llm.data.row import BadRow, Conversation, TextRow
 from npukit.llm.data.rows import inputs_and_labels, weights_of
+from npukit.llm.data.tokenised import Rows
 from npukit.llm.tasks.task import named
 
 
@@ -235,3 +237,10 @@ def test_parts_of_answers_are_weighed(tiny_tokenizer: Any) -> None:
     assert tiny_tokenizer.decode(ids[(weights == 2) & (labels >= 0)]).startswith("Action: add")
     assert "Two." in tiny_tokenizer.decode(ids[(weights == 1) & (labels >= 0)])
     assert set(ids) <= set(range(len(tiny_tokenizer)))
+
+
+def test_what_reward_functions_are_told_is_no_token(tiny_tokenizer: Any) -> None:
+    made = encoder(tiny_tokenizer, "grpo")
+    encoded, prompt = PromptRow(talk("Hi"), {"solution": "zzzz"}).encode(made), made.prompt(talk("Hi"))
+    assert isinstance(encoded, list) and isinstance(prompt, Encoded)
+    assert Rows.of(encoded).highest_token() == (~prompt.tokens).max() < ord("z")

@@ -40,10 +40,11 @@ class GrpoOptions(FrozenOptions):
     num_iterations: Annotated[PositiveInt, GRPO, Called(swift="num_iterations")] = Field(
         1, description="how often the same answers are learnt from"
     )
-    loss_type: Annotated[Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo"], GRPO] = Field(
+    loss_type: Annotated[Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "fipo", "real"], GRPO] = Field(
         "dapo",
         description="how ratios are clipped and tokens averaged: over each answer, then over answers (grpo, sapo), "
-        "over the tokens of a batch (bnpo) or of a step (dapo, cispo), or over the longest answer (dr_grpo)",
+        "over the tokens of a batch (bnpo) or of a step (dapo, cispo, fipo), or over the longest answer (dr_grpo); "
+        "real tells the good answers of a group from the bad ones",
     )
     importance_sampling_level: Annotated[
         Literal["token", "sequence", "sequence_token"], GRPO, Called(swift="importance_sampling_level")
@@ -62,6 +63,21 @@ class GrpoOptions(FrozenOptions):
     )
     tau_neg: Annotated[PositiveFloat, GRPO, Called(swift="tau_neg")] = Field(
         1.05, description="sapo: temperature of the gate for bad answers"
+    )
+    real_tau: Annotated[PositiveFloat, GRPO, Called(swift="real_tau")] = Field(
+        0.5, description="real: temperature of an answer's mean log-ratio"
+    )
+    fipo_decay_rate: Annotated[PositiveFloat, GRPO, Called(swift="fipo_decay_rate")] = Field(
+        32.0, description="fipo: tokens after which a change counts half for those before it"
+    )
+    fipo_clip_range: Annotated[float, Field(ge=0), GRPO, Called(swift="fipo_clip_range")] = Field(
+        0.2, description="fipo: how far from 1 a token may be weighed by the changes after it; 0 for no limit"
+    )
+    fipo_clip_high_only: Annotated[bool, GRPO, Called(swift="fipo_clip_high_only")] = Field(
+        True, description="fipo: weigh no token less than 1"
+    )
+    fipo_safety_threshold: Annotated[PositiveFloat, GRPO, Called(swift="fipo_safety_threshold")] = Field(
+        4.0, description="fipo: a token of a bad answer whose ratio is higher than this is not weighed more than 1"
     )
     beta: Annotated[float, Field(ge=0), GRPO] = Field(
         0.0, description="weight of the distance (KL) from the model before training"

@@ -25,6 +25,7 @@ from npukit.llm.tasks.task import Task
 
 Tokens = NDArray[np.int32]
 SEPARATOR = -(1 << 31)  # between the texts of a row that has several
+BYTES = SEPARATOR + 1  # added to the bytes of what a row has besides tokens
 END = 1 << 30  # added to a token whose label is not itself but the end token
 MORE = 1 << 28  # added as often as a token counts more than once; up to three times
 NAMED = {"image": "an image", "video": "a video", "audio": "audio"}
@@ -44,6 +45,25 @@ class Encoded:
     def at(self, place: str) -> Encoded:
         """The same with images that know which row names them."""
         return replace(self, images=tuple(replace(image, place=place) for image in self.images))
+
+
+def stored_bytes(content: bytes) -> Tokens:
+    """Bytes that are kept among the tokens of a row.
+
+    >>> kept_bytes(stored_bytes(b"label"))
+    b'label'
+    """
+    return np.frombuffer(content, np.uint8).astype(np.int32) + np.int32(BYTES)
+
+
+def kept_bytes(tokens: Tokens) -> bytes:
+    """What `stored_bytes` made these of."""
+    return (tokens - np.int32(BYTES)).astype(np.uint8).tobytes()
+
+
+def are_bytes(tokens: Tokens) -> NDArray[np.bool_]:
+    """Which of them are bytes, and no tokens."""
+    return (tokens >= BYTES) & (tokens < BYTES + 256)
 
 
 class Encoder:
@@ -150,17 +170,25 @@ class Encoder:
         return filled(turns, [(image.kind, markers[image.kind].replace(mark, text)) for image, (mark, text) in pairs])
 
     def _rendered(self, turns: Conversation, images: Sequence[RowImage]) -> list[Encoded] | BadRow:
-        assert self.images and self._renderer
-        markers, turns = self.images.markers, self._with_system(turns)
-        marked: Any = in_parts(turns, {image.kind for image in images})
-        if self._writes_text:
-            marked = filled(turns, [(image.kind, markers[image.kind]) for image in images])
         try:
-            row = self._renderer.render(marked).expanded(self.images.written(images))
+            row = self._rendering(turns, images)
         except NotRendered as error:
             return BadRow(str(error))
         ids, spans = next(iter(self._ids_and_answers([row])))
         return self._row(ids, spans, row.unmatched)
+
+    def _rendering(self, turns: Conversation, images: Sequence[RowImage]) -> Rendered:
+        """What the template writes, with the tokens of images; raises NotRendered."""
+        assert self._renderer
+        turns = self._with_system(turns)
+        if not images:
+            return self._renderer.render(turns)
+        assert self.images
+        markers = self.images.markers
+        marked: Any = in_parts(turns, {image.kind for image in images})
+        if self._writes_text:
+            marked = filled(turns, [(image.kind, markers[image.kind]) for image in images])
+        return self._renderer.render(marked).expanded(self.images.written(images))
 
     def _whole(self, encoded: list[Encoded], images: tuple[RowImage, ...]) -> list[Encoded] | BadRow:
         """The row with its images, if all their tokens are still there."""
@@ -178,28 +206,33 @@ class Encoder:
             return BadRow(f"has {self.images.tokens} in its text, which stands for a part of an image")
         return [replace(encoded[0], images=images)]
 
-    def prompt(self, question: Conversation) -> Encoded | BadRow:
-        """The tokens of a question, up to where an answer begins; none of them counts."""
+    def prompt(self, question: Conversation, media: Sequence[Medium] = ()) -> Encoded | BadRow:
+        """The tokens of a question with its media, up to where an answer begins; none of them counts."""
         turns = [*question, {"role": "assistant", "content": STAND_IN}]
-        tokens = self._peers_prompt(turns) if self._writer else self._rendered_prompt(turns)
+        try:
+            turns, images = self._placed(turns, media) if media else (turns, ())
+        except BadRow as error:
+            return error
+        tokens = (self._peers_prompt if self._writer else self._rendered_prompt)(turns, images)
         if isinstance(tokens, BadRow):
             return tokens
         if not len(tokens):
             return BadRow("has a question without tokens: the tokenizer knows none of its words")
-        if len(tokens) <= self.data.cutoff:
-            return Encoded(tokens)
-        if self.data.too_long != "cut_start":
+        was_cut = len(tokens) > self.data.cutoff
+        if was_cut and self.data.too_long != "cut_start":
             return self._long_question()
-        return Encoded(_cut(tokens, [(len(tokens), len(tokens))], self.data.cutoff), was_cut=True)
+        if was_cut:
+            tokens = _cut(tokens, [(len(tokens), len(tokens))], self.data.cutoff)
+        row = self._whole([Encoded(tokens, was_cut)], images)
+        return row if isinstance(row, BadRow) else row[0]
 
     def _long_question(self) -> BadRow:
         return BadRow(f"has a question of more than {self.data.cutoff} tokens (data.cutoff)")
 
-    def _rendered_prompt(self, turns: Conversation) -> Tokens | BadRow:
+    def _rendered_prompt(self, turns: Conversation, images: Sequence[RowImage]) -> Tokens | BadRow:
         """The tokens of the text before the last answer, whatever the tokenizer would make of that answer."""
-        assert self._renderer
         try:
-            rendered = self._renderer.render(self._with_system(turns))
+            rendered = self._rendering(turns, images)
         except NotRendered as error:
             return BadRow(str(error))
         if not rendered.answers:
@@ -207,8 +240,8 @@ class Encoder:
         text = rendered.text[: rendered.answers[-1][0]]
         return ~np.array(self.tokenizer.encode(text, add_special_tokens=False), dtype=np.int32)
 
-    def _peers_prompt(self, turns: Conversation) -> Tokens | BadRow:
-        encoded = self._as_the_peer(turns)
+    def _peers_prompt(self, turns: Conversation, images: Sequence[RowImage]) -> Tokens | BadRow:
+        encoded = self._as_the_peer(self._with_texts(turns, images) if images else turns)
         if isinstance(encoded, BadRow):
             return encoded
         if encoded[0].was_cut and self.data.too_long != "cut_start":

@@ -10,7 +10,7 @@ from npukit.errors import NpukitError
 from npukit.llm.config.options import DataOptions
 from npukit.llm.data.check import find_layout, row_of, stopped
 from npukit.llm.data.count import about_rows
-from npukit.llm.data.encode import Encoded, Encoder
+from npukit.llm.data.encode import Encoded, Encoder, are_bytes
 from npukit.llm.data.files import RawRow
 from npukit.llm.data.parallel import encode_all
 from npukit.llm.data.problems import Problems
@@ -29,7 +29,7 @@ def encoded_rows(
     for _, result in usable_rows(table, encoder, problems, records):
         problems.cut += any(encoded.was_cut for encoded in result)
         problems.unmatched += sum(encoded.unmatched for encoded in result)
-        problems.unanswered += not any((encoded.tokens >= 0).any() for encoded in result)
+        problems.unanswered += not any(((row.tokens >= 0) | are_bytes(row.tokens)).any() for row in result)
         yield from result
 
 

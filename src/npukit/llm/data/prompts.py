@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npukit.llm.data.row import BadRow, Conversation
+from npukit.llm.medium import Medium
 
 if TYPE_CHECKING:
     from npukit.llm.data.encode import Encoded, Encoder
     from npukit.llm.data.rows import Chosen
+    from npukit.llm.images.images import RowImage
 
 
 @dataclass(frozen=True)
@@ -19,22 +21,23 @@ class PromptRow:
 
     question: Conversation
     columns: dict[str, Any]
+    media: tuple[Medium, ...] = ()  # for which tags such as <image> stand in the question
 
     def encode(self, encoder: Encoder) -> list[Encoded] | BadRow:
         """The question's tokens and a mark, then the rest as the bytes of JSON."""
         import numpy as np
 
-        from npukit.llm.data.encode import SEPARATOR, Encoded
+        from npukit.llm.data.encode import SEPARATOR, stored_bytes
 
-        encoded = encoder.prompt(self.question)
+        encoded = encoder.prompt(self.question, self.media)
         if isinstance(encoded, BadRow):
             return encoded
         try:
             text = json.dumps({"messages": self.question, "columns": self.columns})
         except (TypeError, ValueError) as error:
             return BadRow(f"has a column that is no plain value: {error}")
-        rest = np.frombuffer(text.encode(), np.uint8)
-        return [Encoded(np.concatenate([encoded.tokens, [SEPARATOR], rest]).astype(np.int32), encoded.was_cut)]
+        mark = np.array([SEPARATOR], dtype=np.int32)
+        return [replace(encoded, tokens=np.concatenate([encoded.tokens, mark, stored_bytes(text.encode())]))]
 
 
 class RolloutPrompt(NamedTuple):
@@ -44,6 +47,12 @@ class RolloutPrompt(NamedTuple):
     ids: tuple[int, ...]
     messages: list[dict[str, Any]]
     columns: dict[str, Any]
+    images: tuple[RowImage, ...] = ()
+
+    @property
+    def content(self) -> tuple[tuple[int, ...], tuple[RowImage, ...]]:
+        """What the model reads."""
+        return self.ids, self.images
 
 
 class RolloutPrompts:
@@ -58,9 +67,9 @@ class RolloutPrompts:
     def __getitem__(self, number: int) -> RolloutPrompt:
         import numpy as np
 
-        from npukit.llm.data.encode import SEPARATOR
+        from npukit.llm.data.encode import SEPARATOR, kept_bytes
 
         tokens = self._rows.tokens(number)
         at = int(np.flatnonzero(tokens == SEPARATOR)[0])
-        rest = json.loads(tokens[at + 1 :].astype(np.uint8).tobytes())
-        return RolloutPrompt(number, tuple((~tokens[:at]).tolist()), rest["messages"], rest["columns"])
+        rest, images = json.loads(kept_bytes(tokens[at + 1 :])), tuple(self._rows.images(number))
+        return RolloutPrompt(number, tuple((~tokens[:at]).tolist()), rest["messages"], rest["columns"], images)

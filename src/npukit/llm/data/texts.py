@@ -24,7 +24,7 @@ class Texts:
         """Each text's tokens and a mark, then the labels as the bytes of 32-bit numbers."""
         import numpy as np
 
-        from npukit.llm.data.encode import SEPARATOR, Encoded
+        from npukit.llm.data.encode import SEPARATOR, Encoded, stored_bytes
 
         mark = np.array([SEPARATOR], dtype=np.int32)
         parts = []
@@ -35,7 +35,7 @@ class Texts:
             if not len(encoded[0].tokens):
                 return BadRow("has an empty text")
             parts += [encoded[0].tokens, mark]
-        labels = np.frombuffer(np.array(self.labels, np.float32).tobytes(), np.uint8).astype(np.int32)
+        labels = stored_bytes(np.array(self.labels, np.float32).tobytes())
         was_cut = any(len(part) == encoder.data.cutoff for part in parts)
         return [Encoded(np.concatenate([*parts, labels]), was_cut)]
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from npukit.cache import cache_folder, complete_or_absent, only_builder
 from npukit.errors import NpukitError
 from npukit.llm.data.check import nothing_usable, stopped
-from npukit.llm.data.encode import MORE, SEPARATOR, Encoded, Encoder, Tokens
+from npukit.llm.data.encode import MORE, SEPARATOR, Encoded, Encoder, Tokens, are_bytes
 from npukit.llm.data.encoded import Counter, encoded_rows
 from npukit.llm.data.parts import make_parts
 from npukit.llm.data.problems import Problems
@@ -93,7 +93,7 @@ class Rows:
 
 def _ids(tokens: Tokens) -> Tokens:
     ids = np.where(tokens < 0, ~tokens, tokens % MORE)
-    return np.where(tokens == SEPARATOR, 0, ids).astype(np.int32)
+    return np.where((tokens == SEPARATOR) | are_bytes(tokens), 0, ids).astype(np.int32)
 
 
 def tokenised(table: Table, encoder: Encoder, log: Log) -> Rows:

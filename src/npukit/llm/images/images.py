@@ -48,6 +48,11 @@ class RowImage:
         """What it is called in a sentence."""
         return self.files[0] if len(self.files) == 1 else f"{self.files[0]} and {len(self.files) - 1} other frames"
 
+    @property
+    def digest(self) -> bytes:
+        """The same for the same files in the same size only; files stay as they are while a model is trained."""
+        return hashlib.sha256(repr((self.size, self.files)).encode()).digest()
+
     def stored(self) -> list[Any]:
         """As it is kept beside a row's tokens."""
         return [self.files, asdict(self.size), self.place, self.kind]
@@ -154,8 +159,12 @@ class Images:
 
     def is_image(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
         """Which tokens are those of images and videos."""
-        is_image: NDArray[np.bool_] = ids == self.token_id
-        return is_image | (ids == self._shape.video_token_id) if self.vision.video else is_image
+        return np.isin(ids, self.token_ids)
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The tokens that stand for parts of images and videos."""
+        return [self.token_id, *([int(self._shape.video_token_id)] if self.vision.video else [])]
 
     @property
     def tokens(self) -> str:

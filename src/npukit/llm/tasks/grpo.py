@@ -52,6 +52,14 @@ class GRPO(Task):
         per_generation = options.steps_per_generation or training.accumulation
         if per_generation % training.accumulation:
             yield "grpo.steps_per_generation", "it must be a multiple of training.accumulation."
+        if options.loss_type == "real" and (
+            training.batch_size % options.num_generations or per_generation != training.accumulation
+        ):
+            yield (
+                "grpo.loss_type",
+                "real compares the answers of whole groups: make training.batch_size a multiple of "
+                "grpo.num_generations, and leave grpo.steps_per_generation out.",
+            )
         if "soft_overlong" in rewards.functions and rewards.soft_cache_length is None:
             yield "rewards.soft_cache_length", "soft_overlong needs it: tokens over which its penalty grows."
         if config.tuning.noise:
@@ -68,14 +76,18 @@ class GRPO(Task):
 
     def row(self, row: dict[str, Any], layout: Layout) -> Row:
         row, media = with_tags(row)
-        if media:
-            raise BadRow(f"has {media[0].kind}s; task {self.name} reads text only")
         question = question_of(row, layout)
         while question and question[-1]["role"] == "assistant":  # the model gives its own
             question = question[:-1]
         if not question:
             raise BadRow("has no question")
-        return PromptRow(question, {name: value for name, value in row.items() if name not in NOT_COLUMNS})
+        contents = {id(medium.source) for medium in media if not isinstance(medium.source, str)}
+        columns = {
+            name: value
+            for name, value in row.items()
+            if name not in NOT_COLUMNS and contents.isdisjoint(map(id, [value, *_items(value)]))
+        }
+        return PromptRow(question, columns, media)
 
     def set_output(self, model: Any, config: Config, tokenizer: Any) -> None:
         from npukit.llm.models.forward import return_loss

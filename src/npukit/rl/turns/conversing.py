@@ -19,11 +19,17 @@ from npukit.train.randomness import seed_of
 
 
 class Asked(NamedTuple):
-    """What an answer is drawn for: the tokens before it, a seed, and the most tokens of it."""
+    """What an answer is drawn for: a prompt and the tokens after it, a seed, and the most tokens of the answer."""
 
-    ids: tuple[int, ...]
+    prompt: RolloutPrompt
+    more: tuple[int, ...]
     seed: int
     most: int
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """All tokens before the answer."""
+        return (*self.prompt.ids, *self.more)
 
 
 Draw = Callable[[Sequence[Asked]], list[Drawn]]
@@ -79,13 +85,21 @@ class Trajectory:
 
 
 class Conversations:
-    """Holds conversations with a scheduler; `longest` is what the model can read, and `words` its vocabulary."""
+    """Holds conversations with a scheduler; `longest` is what the model can read, `words` its vocabulary, and
+    `image_tokens` stand for parts of images.
+    """
 
     def __init__(
-        self, options: GrpoOptions, scheduler: SchedulerProcess, encoder: TurnEncoder, longest: int, words: int
+        self,
+        options: GrpoOptions,
+        scheduler: SchedulerProcess,
+        encoder: TurnEncoder,
+        longest: int,
+        words: int,
+        image_tokens: frozenset[int] = frozenset(),
     ) -> None:
         self._options, self._scheduler, self._encoder = options, scheduler, encoder
-        self._longest, self._words, self._begun = longest, words, 0
+        self._longest, self._words, self._image_tokens, self._begun = longest, words, image_tokens, 0
 
     def hold(self, prompts: Sequence[RolloutPrompt], seeds: Sequence[int], draw: Draw) -> list[RolloutSample]:
         """A conversation for each prompt, all at the same time."""
@@ -109,6 +123,8 @@ class Conversations:
     def _trajectory(self, prompt: RolloutPrompt, seed: int, begun: Messages | str) -> Trajectory:
         """Where a conversation cannot begin, the model answers the prompt of the data, and that is all."""
         problem = begun if isinstance(begun, str) else ""
+        if not problem and begun != prompt.messages and prompt.images:
+            problem = "it begins another conversation, which the images of the row do not belong to."
         if not problem and begun != prompt.messages:
             try:
                 ids = self._encoder.prompt(begun)  # type: ignore[arg-type]
@@ -120,7 +136,7 @@ class Conversations:
     def _take_turns(self, trajectories: dict[str, Trajectory], draw: Draw) -> None:
         ones = list(trajectories.values())
         asked = [
-            Asked((*one.prompt.ids, *one.ids), seed_of(one.seed, one.turns) if one.turns else one.seed, self._room(one))
+            Asked(one.prompt, tuple(one.ids), seed_of(one.seed, one.turns) if one.turns else one.seed, self._room(one))
             for one in ones
         ]
         answers = draw(asked)
@@ -162,6 +178,8 @@ class Conversations:
         try:
             ids, mask = self._kept(turn, reply)
             follows = self._encoder.between(before, reply.messages) if reply.messages else []
+            if not self._image_tokens.isdisjoint((*ids, *follows)):
+                raise ValueError("has a token that stands for a part of an image")
         except (BadRow, ValueError) as error:
             one.add(*whole)
             one.say(answer.text)

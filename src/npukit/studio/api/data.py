@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mimetypes
+from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -117,6 +118,7 @@ def _encode(
 ) -> tuple[list[tuple[RawRow, Encoded]], list[tuple[RawRow, str]]]:
     """The rows of records as tokens, and why others cannot be used."""
     from npukit.llm.data.check import row_of
+    from npukit.llm.data.encode import are_bytes
     from npukit.llm.data.row import BadRow, LeftOut, Row
 
     usable: list[RawRow] = []
@@ -135,7 +137,7 @@ def _encode(
         if isinstance(result, BadRow):
             bad.append((record, str(result)))
         else:
-            encoded += [(record, row) for row in result]
+            encoded += [(record, replace(row, tokens=row.tokens[~are_bytes(row.tokens)])) for row in result]
     return encoded, bad
 
 

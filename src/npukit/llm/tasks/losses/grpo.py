@@ -17,7 +17,9 @@ from npukit.llm.config.reinforcement import GrpoOptions
 from npukit.llm.models.attention import for_attention
 
 _LARGE = 20.0  # of a difference of log-probabilities: its exponential is still far from overflowing
-BY_ANSWERS = ("grpo", "sapo", "bnpo", "dr_grpo")  # whose mean is over answers; that of the others is over tokens
+BY_ANSWERS = ("grpo", "sapo", "bnpo", "dr_grpo", "real")  # whose mean is over answers, and not over tokens
+_BLOCK = 128
+_UNSAFE = 0.8, 1.0  # the weights of tokens that fipo does not trust
 # What a batch has besides the rows of the model.
 OF_ANSWERS = ("layout", "mask", "advantages", "sampled", "old", "reference", "learns")
 
@@ -40,12 +42,56 @@ def policy_loss(ratio: Tensor, logprobs: Tensor, advantages: Tensor, options: Gr
     advantage = advantages[:, None]
     if options.loss_type == "cispo":
         return -ratio.clamp(max=_upper(options)).detach() * advantage * logprobs
+    if options.loss_type == "real":
+        return torch.zeros_like(logprobs)  # answers have a loss, and not tokens
     if options.loss_type == "sapo":
         good, bad = (torch.sigmoid(tau * (ratio - 1)) * (4 / tau) for tau in (options.tau_pos, options.tau_neg))
         return -torch.where(advantage > 0, good, bad) * advantage
     clipped = ratio.clamp(1 - options.epsilon, 1 + _upper(options))
     free = ratio if options.delta is None else ratio.clamp(max=options.delta)
     return -torch.min(free * advantage, clipped * advantage)
+
+
+def influence(change: Tensor, ratio: Tensor, advantages: Tensor, options: GrpoOptions) -> Tensor:
+    """How much each token counts because of what became likelier after it (FIPO, arXiv 2603.19835, as in ms-swift)."""
+    if options.delta is not None:
+        change = change * (ratio <= options.delta)
+    weights = _decaying_sums(change, 2 ** (-1 / options.fipo_decay_rate)).clamp(max=_LARGE).exp()
+    if options.fipo_clip_range:
+        lowest = 1.0 if options.fipo_clip_high_only else 1 - options.fipo_clip_range
+        weights = weights.clamp(lowest, 1 + options.fipo_clip_range)
+    unsafe = (advantages < 0)[:, None] & (ratio > options.fipo_safety_threshold)
+    return torch.where(unsafe, weights.clamp(*_UNSAFE), weights)
+
+
+def _decaying_sums(values: Tensor, decay: float) -> Tensor:
+    """Each value plus those after it, less by a factor with every place; a block of columns at a time."""
+    sums, after = torch.empty_like(values), torch.zeros_like(values[:, :1])
+    for start in reversed(range(0, values.shape[1], _BLOCK)):
+        block = values[:, start : start + _BLOCK]
+        places = torch.arange(block.shape[1], device=values.device)
+        ahead = places[None] - places[:, None]
+        factors = torch.where(ahead >= 0, decay ** ahead.clamp(min=0).to(values.dtype), 0)
+        rest = after * decay ** (block.shape[1] - places).to(values.dtype)
+        sums[:, start : start + _BLOCK] = block @ factors.T + rest
+        after = sums[:, start : start + 1]
+    return sums
+
+
+def group_loss(change: Tensor, mask: Tensor, advantages: Tensor, options: GrpoOptions) -> Tensor:
+    """Good answers of each group become likelier than before and bad ones less likely, in the mean over groups (REAL,
+    arXiv 2602.05630, as in ms-swift). Answers without tokens that count, and groups of one kind only, have no part.
+    """
+    scores = (_row_mean(change, mask) / options.real_tau).view(-1, options.num_generations)
+    counts = mask.any(1).view_as(scores)
+    good = (advantages > 0).view_as(scores) & counts
+    bad = (advantages <= 0).view_as(scores) & counts
+    nothing = torch.zeros_like(scores[:, :1])
+    parts = [
+        torch.cat([sign * scores.masked_fill(~chosen, sign * -torch.inf), nothing], 1).logsumexp(1)
+        for sign, chosen in ((-1, good), (1, bad))
+    ]
+    return ((parts[0] + parts[1]) * (good.any(1) & bad.any(1))).mean()
 
 
 def _upper(options: GrpoOptions) -> float:
@@ -116,6 +162,9 @@ def loss_of(
     ratio = ratios(logprobs, old, mask, options.importance_sampling_level)
     losses = policy_loss(ratio, logprobs, advantages, options)
     figures = {"entropy": _mean(entropy, mask)} | _clipped(ratio.detach(), advantages, mask, options)
+    if options.loss_type == "fipo":
+        weights = influence((logprobs.detach() - old) * mask, ratio.detach(), advantages, options)
+        losses, figures["fipo/influence_weight"] = losses * weights, _mean(weights, mask)
     if "learns" in batch:
         losses = losses * batch["learns"]
     if "reference" in batch:
@@ -127,13 +176,16 @@ def loss_of(
         losses = losses * correction(old, sampled, mask, options)
     figures["sampling/logp_difference"] = _mean((old - sampled).abs(), mask)
     figures["sampling/importance_ratio"] = _mean((old - sampled).exp(), mask)
-    return mean_loss(losses, mask, options), {name: figure.detach().float() for name, figure in figures.items()}
+    loss = mean_loss(losses, mask, options)
+    if options.loss_type == "real":
+        loss = loss + group_loss(logprobs - old, mask, advantages, options)
+    return loss, {name: figure.detach().float() for name, figure in figures.items()}
 
 
 def _clipped(ratio: Tensor, advantages: Tensor, mask: Tensor, options: GrpoOptions) -> dict[str, Tensor]:
     """The shares of tokens whose gradient was cut off."""
     bad, good = (advantages < 0)[:, None], (advantages > 0)[:, None]
-    if options.loss_type == "sapo":
+    if options.loss_type in ("sapo", "real"):
         return {}
     if options.loss_type == "cispo":
         return {"clip_ratio/high": _mean(((ratio > _upper(options)) & good).float(), mask)}

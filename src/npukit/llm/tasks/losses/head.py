@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from npukit.errors import NpukitError
 from npukit.llm.config.options import HeadOptions
 from npukit.llm.data.collate import Collator
-from npukit.llm.data.encode import SEPARATOR
+from npukit.llm.data.encode import SEPARATOR, kept_bytes
 from npukit.llm.data.rows import Chosen, inputs_and_labels
 
 Batch = dict[str, Any]
@@ -36,7 +36,7 @@ class TextRows:
         tokens = self._rows.tokens(number)
         *texts, known = np.split(tokens, np.flatnonzero(tokens == SEPARATOR) + 1)
         texts = [text[:-1] for text in texts]
-        labels = np.frombuffer(known.astype(np.uint8).tobytes(), np.float32)
+        labels = np.frombuffer(kept_bytes(known), np.float32)
         if self._draw:
             chosen = self._draw(labels)
             texts, labels = [texts[at] for at in chosen], labels[chosen]

@@ -6,7 +6,7 @@ from typing import Any
 
 from npukit.llm.config.dialects.values import RefusedValue, Values
 
-LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo")
+LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "fipo", "real")
 # How advantages are scaled, and whether the distance is part of the reward, where neither is given.
 ESTIMATORS = {"grpo": ("group", False), "rloo": ("none", True), "reinforce_plus_plus": ("batch", True)}
 SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty", "max_completion_length")
@@ -34,7 +34,7 @@ def grpo(values: Values) -> dict[str, Any]:
         "grpo.loss_type": values.choice("loss_type", LOSSES, kinds[0] if kinds else "grpo"),
         "grpo.beta": values.number("beta", 0.04),
         "grpo.kl_in_reward": values.flag("kl_in_reward", in_reward),
-        "grpo.scale_rewards": _scale(values, scale),
+        "grpo.scale_rewards": "none" if kinds == ["real"] else _scale(values, scale),
         "grpo.temperature": values.number("temperature", 0.9),
         "grpo.top_k": max(top_k, 0),
         "grpo.top_p": values.number("top_p", 1.0),
