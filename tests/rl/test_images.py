@@ -13,7 +13,12 @@ from safetensors.torch import load_file
 from tests.rl.conftest import log_of
 
 from npukit.llm.config.options import Config
+from npukit.llm.data.layout import renamed
+from npukit.llm.data.prompts import PromptRow
+from npukit.llm.data.row import Layout
 from npukit.llm.finetune import train as finetune
+from npukit.llm.medium import Medium
+from npukit.llm.tasks.task import named
 from npukit.rl.rank import train
 from npukit.train import checkpoint
 
@@ -57,6 +62,14 @@ def test_the_learner_sees_what_the_sampler_saw(family: str, seeing: Callable[...
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     train(seeing(family, training={"output": str(tmp_path / "swapped"), "max_steps": 1}))
     assert log_of(tmp_path / "swapped")[0]["entropy"] != log[0]["entropy"]  # pictures matter
+
+
+def test_reward_functions_are_given_no_contents_of_pictures() -> None:
+    row = {"image": {"bytes": b"..."}, "problem": "How many?", "solution": "3"}
+    laid = renamed(row, layout := Layout("alpaca", {"images": "image", "query": "problem"}))
+    found = named("grpo").row(laid, layout)
+    assert isinstance(found, PromptRow) and found.media == (Medium("image", {"bytes": b"..."}),)
+    assert found.columns["solution"] == "3" and json.dumps(found.columns)
 
 
 class Killed(BaseException):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,8 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from npukit.errors import NpukitError
 from npukit.llm.chat.templates import Template, find_template
 from npukit.llm.config.options import DataOptions, Source
-from npukit.llm.data.encode import Encoded, Encoder
-from npukit.llm.data.prompts import PromptRow
+from npukit.llm.data.encode import SEPARATOR, Encoded, Encoder, kept_bytes, stored_bytes
 from npukit.llm.data.row import BadRow, Conversation, TextRow
 from npukit.llm.data.rows import inputs_and_labels, weights_of
 from npukit.llm.data.tokenised import Rows
@@ -239,8 +239,8 @@ def test_parts_of_answers_are_weighed(tiny_tokenizer: Any) -> None:
     assert set(ids) <= set(range(len(tiny_tokenizer)))
 
 
-def test_what_reward_functions_are_told_is_no_token(tiny_tokenizer: Any) -> None:
-    made = encoder(tiny_tokenizer, "grpo")
-    encoded, prompt = PromptRow(talk("Hi"), {"solution": "zzzz"}).encode(made), made.prompt(talk("Hi"))
-    assert isinstance(encoded, list) and isinstance(prompt, Encoded)
-    assert Rows.of(encoded).highest_token() == (~prompt.tokens).max() < ord("z")
+def test_bytes_beside_tokens_are_no_tokens() -> None:
+    tokens = np.array([3, ~5, SEPARATOR], dtype=np.int32)
+    row = Encoded(np.concatenate([tokens, stored_bytes("{'solution': 'zzü'}".encode())]))
+    assert Rows.of([row]).highest_token() == 5
+    assert kept_bytes(row.tokens[3:]).decode() == "{'solution': 'zzü'}"

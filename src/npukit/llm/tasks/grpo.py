@@ -13,7 +13,8 @@ from npukit.llm.data.prompts import PromptRow
 from npukit.llm.data.row import BadRow, Layout, Row
 from npukit.llm.tasks.task import Learning, Task
 
-NOT_COLUMNS = ("messages", "conversations", "conversation")  # reward functions are told the messages besides
+# Reward functions are told the messages besides; nor are they given the contents of images, only names of files.
+NOT_COLUMNS = ("messages", "conversations", "conversation")
 
 
 class GRPO(Task):
@@ -56,7 +57,7 @@ class GRPO(Task):
             training.batch_size % options.num_generations or per_generation != training.accumulation
         ):
             yield (
-                "grpo.loss_type",
+                "training.batch_size",
                 "real compares the answers of whole groups: make training.batch_size a multiple of "
                 "grpo.num_generations, and leave grpo.steps_per_generation out.",
             )
@@ -109,6 +110,10 @@ class GRPO(Task):
         prompts, held_out = (rows if rows is None else RolloutPrompts(rows) for rows in (train, validation))
         as_they_are: Any = list  # a batch is made of them once the model has answered
         return Learning(prompts, held_out, as_they_are, partial(grpo_loss, options=config.grpo), len, len)
+
+
+def _items(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []
 
 
 TASKS = (GRPO(),)
