@@ -1,13 +1,14 @@
 """Kill training and inference again and again, and resume: the end must be that of an undisturbed run.
 
-    python -m benchmarks resume kills [--kills 20] [--ranks 1 2] [--device cpu|sim] [--parallel ddp] [--task grpo]
+    python -m benchmarks resume kills [--kills 20] [--ranks 1 2] [--device cpu|sim] [--parallel ddp] [--task grpo|turns]
     python -m benchmarks resume faults [--runs 50] [--steps 200] [--seed 0]
     python -m benchmarks resume infer [--kills 20]
 
 kills: a rank kills itself with SIGKILL at a random moment, in a step or while a checkpoint is written, in the
 background or not; the job then starts again from its newest checkpoint. The job has all that makes this hard: dropout,
 rows with random noise, gradient accumulation, epochs that do not divide evenly, evaluation, Adam. Weights are compared
-bit by bit. With --task grpo it is a run of reinforcement learning, killed while it samples, rewards, learns or saves.
+bit by bit. With --task grpo it is a run of reinforcement learning, killed while it samples, rewards, learns or saves;
+with --task turns its answers have several turns.
 
 faults: the same job on one or two simulated NPUs. Every attempt has a fault of the simulated NPU at a random moment:
 out of memory, a kernel that fails with an ACL code, a collective that times out, a kill, a flipped bit in the result of
@@ -24,6 +25,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
+import functools
 import importlib
 import json
 import os
@@ -312,13 +314,14 @@ def with_kills(
     steps: int = 150,
     ranks: tuple[int, ...] = (1, 2),
     device: Literal["cpu", "sim"] = "cpu",
-    task: Literal["regression", "grpo"] = "regression",
+    task: Literal["regression", "grpo", "turns"] = "regression",
     parallel: Annotated[str, "ddp, or with --device sim: fsdp2, zero2, zero3"] = "ddp",
     seed: int = 0,
 ) -> bool:
-    more = {"parallel": parallel, "job": train_grpo if task == "grpo" else train}
+    jobs = {"regression": train, "grpo": train_grpo, "turns": functools.partial(train_grpo, turns=True)}
+    more = {"parallel": parallel, "job": jobs[task]}
     with training_folder(device, max(ranks)) as folder:
-        if task == "grpo":
+        if task != "regression":
             prepare_grpo(folder)
         results = [kill_and_resume(folder, count, kills, steps, seed, **more) for count in ranks]
     return not all(results)

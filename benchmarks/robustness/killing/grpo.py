@@ -10,7 +10,14 @@ from typing import Any, Protocol
 from benchmarks.tiny_server import make_example
 
 SAVE_EVERY = 2
-REWARDS = "def short(completion_ids, completions, **columns):\n    return [1 / len(ids) for ids in completion_ids]\n"
+REWARDS = """
+def short(completion_ids, completions, **columns):
+    return [1 / len(ids) for ids in completion_ids]
+
+def again(messages, turn):
+    return [{"role": "user", "content": "Are you sure?"}] if turn < 3 else None
+"""
+TURNS = {"multi_turn_scheduler": "again", "max_completion_length": 48}
 
 
 class Killer(Protocol):
@@ -31,16 +38,23 @@ def prepare_grpo(folder: Path) -> None:
     (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def train_grpo(output: Path, steps: int, killer: Killer, parallel: Any) -> None:
-    """Two updates from every generation, with a distance from the initial weights, dropout and Adam."""
+def train_grpo(output: Path, steps: int, killer: Killer, parallel: Any, turns: bool = False) -> None:
+    """Two updates from every generation, with a distance from the initial weights, dropout and Adam; in one turn or
+    several.
+    """
     from npukit.llm.config.options import Config
+    from npukit.llm.finetune import train as finetune
     from npukit.rl import rank, rollouts
     from npukit.rl.rewards.scorer import Scorer
     from npukit.rl.sampler import Sampler
+    from npukit.rl.turns.scheduler import SchedulerProcess
     from npukit.train import checkpoint
 
-    for owner, name in ((Sampler, "sample"), (Scorer, "score"), (rollouts.GrpoRollouts, "_made")):
+    moments = ((Sampler, "sample"), (SchedulerProcess, "next"), (Scorer, "score"), (rollouts.GrpoRollouts, "_made"))
+    for owner, name in moments:
         _before(owner, name, killer.batch)
+    if turns:  # a random model would seldom say what ends an answer
+        finetune._end_tokens = lambda *_: frozenset(range(0, 400, 3))
     _before(checkpoint, "hash_files", killer.saving)
     folder = output.parent
     config = Config(
@@ -48,7 +62,8 @@ def train_grpo(output: Path, steps: int, killer: Killer, parallel: Any) -> None:
         model={"path": str(folder / "model")},
         tuning={"method": "full"},
         data={"train": str(folder / "questions.jsonl"), "cutoff": 64, "cache": False, "preprocessing_workers": 1},
-        grpo={"num_generations": 4, "max_completion_length": 6, "num_iterations": 2, "beta": 0.05},
+        grpo={"num_generations": 4, "max_completion_length": 6, "num_iterations": 2, "beta": 0.05}
+        | (TURNS if turns else {}),
         rewards={"plugins": str(folder / "rewards.py")},
         training={"output": output, "max_steps": steps, "batch_size": 4, "learning_rate": 1e-3, "parallel": parallel}
         | {"precision": "fp32", "save_every": SAVE_EVERY, "async_save": killer.async_save, "plot": False, "workers": 0},
