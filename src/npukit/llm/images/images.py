@@ -262,7 +262,7 @@ class Images:
         places = [self.positions(ids[row], some) for row, some in rows]
         if places and places[0] is not None:
             inputs["position_ids"] = np.concatenate([each for each in places if each is not None], axis=1)
-        lengths = prompts or [row.stop - row.start for row, _ in rows]
+        lengths = prompts or [len(ids[row]) for row, _ in rows]
         groups = [self.groups(ids[row], length) for (row, _), length in zip(rows, lengths, strict=True)]
         types = [self.vision.token_types(own) for own in groups if own is not None]
         if types and types[0] is not None:
