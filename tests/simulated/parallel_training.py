@@ -1,4 +1,4 @@
-"""Rank script: 20 steps by DDP, FSDP2 on a DeviceMesh, and accelerate; each must end where one process ends."""
+"""Rank script: 8 steps by DDP, FSDP2 on a DeviceMesh, and accelerate; each must end where one process ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from transformers import GPT2Config, GPT2LMHeadModel
 
-STEPS, ROWS, LENGTH, VOCABULARY = 20, 8, 16, 64
+STEPS, ROWS, LENGTH, VOCABULARY = 8, 8, 16, 64
 Step = Callable[[nn.Module, Tensor], None]
 
 
