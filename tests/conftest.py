@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import itertools
 import os
 import signal
 import subprocess
@@ -49,10 +50,40 @@ from npukit.launch.imports import quicken_imports; quicken_imports()
 """
 
 
+# Folders and files whose tests start processes of their own, and take the longest.
+SLOW = (
+    "simulated/test_on_npu.py",
+    "test_in_browser.py",
+    "simulated/",
+    "test_install.py",
+    "test_guides.py",
+    "test_grpo.py",
+)
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest test, so that no worker is left alone with it at the end."""
-    items.sort(key=lambda item: item.name != "test_on_npu")
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let each worker of xdist, which divides the tests evenly, begin with its share of the slow files.
+
+    So none is left alone with them at the end: what workers take from each other is quick.
+    """
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    slow = [item for name in SLOW for item in items if _slow_name(item) == name]
+    quick = [item for item in items if not _slow_name(item)]
+    files = [list(file) for _, file in itertools.groupby(slow, key=lambda item: item.path)]
+    left = len(items)
+    items.clear()
+    for worker in range(workers):
+        share, size = sum(files[worker::workers], []), left // (workers - worker)
+        missing = max(0, size - len(share))
+        items += share + quick[:missing]
+        del quick[:missing]
+        left -= size
+    items += quick
+
+
+def _slow_name(item: pytest.Item) -> str:
+    return next((name for name in SLOW if name in item.path.as_posix()), "")
 
 
 @pytest.fixture(scope="session", autouse=True)

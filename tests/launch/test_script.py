@@ -29,9 +29,12 @@ def test_what_a_script_left_open_is_written_even_if_its_module_is_never_freed(tm
 
 
 def test_a_script_that_cannot_be_compiled_is_shown_as_python_shows_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "script.py").write_text("def f(:\n")
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # both are a script's own, and put back
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setattr(script, "begin", lambda _: None)
     with pytest.raises(SyntaxError) as raised:
         script.run_command([str(tmp_path / "script.py")])
     assert script._tell_failure(raised.value) == 1

@@ -57,7 +57,7 @@ BROKEN: dict[str, tuple[str, bytes | str, str]] = {
     "images": (
         "train.jsonl",
         '{"messages": [{"role": "user", "content": [{"type": "image_url"}]}, {"role": "assistant", "content": "x"}]}',
-        "has 0 images and 1 parts for them",
+        "and 1 parts for them",
     ),
     "unknown suffix": ("train.xlsx", b"PK\x03\x04", ".json, .jsonl"),
 }

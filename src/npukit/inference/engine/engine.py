@@ -76,6 +76,7 @@ class Engine:
         self.device, self._vision = model.device, families.vision_of(model.config)
         use_grouped_experts(model)
         self.words = model.get_output_embeddings().weight.shape[0]
+        self._input_words = model.get_input_embeddings().weight.shape[0]  # more than `words` where an image has a token
         made_for = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.longest = min(options.max_model_len or made_for or UNLIMITED, made_for or UNLIMITED)
         self.is_paged = options.paged if options.paged is not None else _can_page(model, self.longest)
@@ -211,7 +212,7 @@ class Engine:
 
     def add(self, request: Request) -> int:
         """Take a request; its number is in every output of it."""
-        check_request(request, self.longest, self._model.get_input_embeddings().num_embeddings, self._newest)
+        check_request(request, self.longest, self._input_words, self._newest)
         if request.multimodal is not None and not self._runner.sees:
             raise NpukitError(f"{self._model.config.model_type} models are not given pictures here: send text only.")
         number = self._next_number
