@@ -74,7 +74,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left = len(items)
     items.clear()
     for worker in range(workers):
-        share, size = sum(files[worker::workers], []), left // (workers - worker)
+        share = list(itertools.chain(*files[worker::workers]))
+        size = left // (workers - worker)
         missing = max(0, size - len(share))
         items += share + quick[:missing]
         del quick[:missing]
