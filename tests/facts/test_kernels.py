@@ -36,14 +36,14 @@ from npukit.migrate.analysis import analyze
     ],
 )
 def test_what_a_kernel_computes(name: str, kind: str | None) -> None:
-    found = kernel_named([name])
-    assert (found.name if found else None) == kind
+    kernel = kernel_named([name])
+    assert (kernel.name if kernel else None) == kind
 
 
 def test_an_operator_is_named_only_where_torch_npu_has_it() -> None:
-    found = kernel_named(["rms_norm"])
-    assert found and "torch_npu.npu_rms_norm" in found.remedy(Target.of())
-    assert "deprecated" not in found.remedy(Target.of())
+    kernel = kernel_named(["rms_norm"])
+    assert kernel and "torch_npu.npu_rms_norm" in kernel.remedy(Target.of())
+    assert "deprecated" not in kernel.remedy(Target.of())
 
 
 def test_findings_name_the_replacement(tmp_path: Path) -> None:
@@ -54,12 +54,12 @@ def test_findings_name_the_replacement(tmp_path: Path) -> None:
     (tmp_path / "norm.py").write_text(
         "import triton\n@triton.jit\ndef rms_norm_kernel(x):\n    pass\n@triton.jit\ndef other(x):\n    pass"
     )
-    found = {
-        (each.code, each.subject)
-        for each in analyze([tmp_path]).findings
-        if each.code in ("NPK204", "NPK205", "NPK206")
+    remedies = {
+        (finding.code, finding.subject)
+        for finding in analyze([tmp_path]).findings
+        if finding.code in ("NPK204", "NPK205", "NPK206")
     }
-    assert found == {
+    assert remedies == {
         ("NPK204", "RoI align"),
         ("NPK205", "multi-scale deformable attention"),
         ("NPK206", "RMS normalisation"),

@@ -6,14 +6,14 @@ KNOWN = {"threads": "12", "interface": "enp1"}
 
 
 def names(environ: dict[str, str], npu: bool = True, nodes: int = 2) -> dict[str, str]:
-    return {each.name: each.value for each in launch_settings(environ, npu, nodes, KNOWN)}
+    return {setting.name: setting.value for setting in launch_settings(environ, npu, nodes, KNOWN)}
 
 
 def test_braces_are_filled_and_everything_has_a_reason() -> None:
-    found = names({})
-    assert found["OMP_NUM_THREADS"] == "12"
-    assert found["HCCL_SOCKET_IFNAME"] == found["GLOO_SOCKET_IFNAME"] == "enp1"
-    assert all(each.reason for each in launch_settings({}, True, 2, KNOWN))
+    settings = names({})
+    assert settings["OMP_NUM_THREADS"] == "12"
+    assert settings["HCCL_SOCKET_IFNAME"] == settings["GLOO_SOCKET_IFNAME"] == "enp1"
+    assert all(setting.reason for setting in launch_settings({}, True, 2, KNOWN))
 
 
 def test_what_the_user_has_set_wins() -> None:
@@ -33,4 +33,4 @@ def test_only_what_matters_here() -> None:
 
 
 def test_an_unknown_interface_is_not_invented() -> None:
-    assert "HCCL_SOCKET_IFNAME" not in {each.name for each in launch_settings({}, True, 2, {"interface": ""})}
+    assert "HCCL_SOCKET_IFNAME" not in {setting.name for setting in launch_settings({}, True, 2, {"interface": ""})}

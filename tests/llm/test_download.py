@@ -105,12 +105,12 @@ def test_a_model_is_downloaded_once_without_what_is_not_needed(hub: set[str]) ->
 def test_it_shows_how_far_it_is(
     hub: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told: list[tuple[int, int]] = []
+    shown: list[tuple[int, int]] = []
     monkeypatch.setattr("npukit.llm.download.LOOKS", 0.001)
-    monkeypatch.setattr(progress, "lines", lambda *_: lambda done, total: told.append((done, total)))
+    monkeypatch.setattr(progress, "lines", lambda *_: lambda done, total: shown.append((done, total)))
     find_model("owner/name")
     wanted = sum(len(FILES[name]) for name in hub)
-    assert told and all(0 <= done <= total == wanted for done, total in told)
+    assert shown and all(0 <= done <= total == wanted for done, total in shown)
     assert capsys.readouterr() == ("", ""), "the library is silent"
 
 

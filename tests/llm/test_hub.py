@@ -28,9 +28,9 @@ def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["model", "dataset"])
 @pytest.mark.parametrize("hub", ["huggingface", "modelscope"])
 def test_what_is_nowhere_is_refused_with_the_ways_out(kind: Any, hub: Any) -> None:
-    with pytest.raises(NpukitError) as told:
+    with pytest.raises(NpukitError) as raised:
         check_hub(kind, "owner/name", hub)
-    assert all(way in str(told.value) for way in ("owner/name", "HF_ENDPOINT", "HTTPS_PROXY", "MODELSCOPE"))
+    assert all(way in str(raised.value) for way in ("owner/name", "HF_ENDPOINT", "HTTPS_PROXY", "MODELSCOPE"))
 
 
 def test_what_is_in_the_cache_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

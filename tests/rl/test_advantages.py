@@ -22,7 +22,7 @@ def found(**options: Any) -> list[float]:
 
 def expected(divisor: Any, factor: float = 1.0) -> list[float]:
     groups = [TOTALS[:3], TOTALS[3:]]
-    return [factor * (each - statistics.mean(group)) / divisor(group) for group in groups for each in group]
+    return [factor * (reward - statistics.mean(group)) / divisor(group) for group in groups for reward in group]
 
 
 def test_an_answer_is_compared_with_its_group() -> None:
@@ -40,7 +40,7 @@ def test_an_answer_is_compared_with_the_others() -> None:
 def test_reinforce_plus_plus_scales_by_the_deviation_of_the_advantages() -> None:
     plain = expected(lambda _: 1)
     made = found(advantage_estimator="reinforce_plus_plus", scale_rewards="batch")
-    assert made == pytest.approx([each / (statistics.stdev(plain) + 1e-4) for each in plain], rel=1e-5)
+    assert made == pytest.approx([advantage / (statistics.stdev(plain) + 1e-4) for advantage in plain], rel=1e-5)
 
 
 def test_gdpo_scales_each_function_by_itself() -> None:
@@ -48,9 +48,9 @@ def test_gdpo_scales_each_function_by_itself() -> None:
     for column, weight in enumerate((1.0, 2.0)):
         for first in (0, 3):
             group = REWARDS[first : first + 3, column].tolist()
-            for at, each in enumerate(group):
-                summed[first + at] += weight * (each - statistics.mean(group)) / (statistics.stdev(group) + 1e-8)
-    apart = [(each - statistics.mean(summed)) / (statistics.stdev(summed) + 1e-8) for each in summed]
+            for at, reward in enumerate(group):
+                summed[first + at] += weight * (reward - statistics.mean(group)) / (statistics.stdev(group) + 1e-8)
+    apart = [(reward - statistics.mean(summed)) / (statistics.stdev(summed) + 1e-8) for reward in summed]
     assert found(scale_rewards="gdpo") == pytest.approx(apart, rel=1e-5)
 
 

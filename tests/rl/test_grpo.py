@@ -132,8 +132,8 @@ def test_two_ranks_do_what_one_does(counting: Counting, tmp_path: Path) -> None:
     names = ("loss", "grad_norm", "reward", "kl", "entropy", "clip_ratio/low", "completions/mean_length")
     for first, second in zip(one, two, strict=True):
         assert [second[name] for name in names] == pytest.approx([first[name] for name in names], rel=1e-4, abs=1e-6)
-    assert [each["messages"] for each in completions(tmp_path / "one")][:32] == [
-        each["messages"] for each in completions(tmp_path / "two")
+    assert [completion["messages"] for completion in completions(tmp_path / "one")][:32] == [
+        completion["messages"] for completion in completions(tmp_path / "two")
     ][:32]
 
 
@@ -177,8 +177,8 @@ def test_groups_without_a_signal_give_way_to_others(counting: Counting, tmp_path
 def test_held_out_prompts_are_answered_in_an_evaluation(counting: Counting, tmp_path: Path) -> None:
     train(counting(data={"validation": 2}, training={"max_steps": 1, "eval_every": 1, "batch_size": 8}))
     lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
-    found = next(line for line in lines if "eval_reward" in line)
-    assert 0 <= found["eval_reward"] == -found["eval_loss"] <= 1
+    evaluation = next(line for line in lines if "eval_reward" in line)
+    assert 0 <= evaluation["eval_reward"] == -evaluation["eval_loss"] <= 1
 
 
 def test_a_number_of_answers_that_makes_no_groups_is_refused(counting: Counting) -> None:

@@ -67,9 +67,9 @@ def test_the_learner_sees_what_the_sampler_saw(family: str, seeing: Callable[...
 def test_reward_functions_are_given_no_contents_of_pictures() -> None:
     row = {"image": {"bytes": b"..."}, "problem": "How many?", "solution": "3"}
     laid = renamed(row, layout := Layout("alpaca", {"images": "image", "query": "problem"}))
-    found = named("grpo").row(laid, layout)
-    assert isinstance(found, PromptRow) and found.media == (Medium("image", {"bytes": b"..."}),)
-    assert found.columns["solution"] == "3" and json.dumps(found.columns)
+    prompt = named("grpo").row(laid, layout)
+    assert isinstance(prompt, PromptRow) and prompt.media == (Medium("image", {"bytes": b"..."}),)
+    assert prompt.columns["solution"] == "3" and json.dumps(prompt.columns)
 
 
 class Killed(BaseException):

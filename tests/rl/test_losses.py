@@ -94,11 +94,11 @@ def test_a_loss_is_its_formula(loss_type: Any, level: Any) -> None:
         more["num_generations"] = 2
     options = GrpoOptions(loss_type=loss_type, **more)
     logps, old, ref = values(0).requires_grad_(), values(1), values(2)
-    found, figures = loss_of(logps, torch.ones_like(logps), batch(old=old, reference=ref), options)
-    assert float(found.detach()) == pytest.approx(
+    actual, figures = loss_of(logps, torch.ones_like(logps), batch(old=old, reference=ref), options)
+    assert float(actual.detach()) == pytest.approx(
         by_hand(logps.tolist(), old.tolist(), ref.tolist(), options), abs=1e-12
     )
-    found.backward()
+    actual.backward()
     step = 1e-6  # the gradient is that of the formula, but for those that keep a factor fixed
     for row, token in ((0, 1), (1, 4)) if loss_type not in ("cispo", "fipo") else ():
         moved = []

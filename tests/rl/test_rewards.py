@@ -21,13 +21,15 @@ QUESTION = [{"role": "user", "content": "What is 1 + 1?"}]
 
 
 def answers(*texts: str, **columns: list[Any]) -> AnswerBatch:
-    rows = [dict(zip(columns, each, strict=True)) for each in zip(*columns.values(), strict=True)] or [{}] * len(texts)
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)] or [{}] * len(
+        texts
+    )
     return AnswerBatch([QUESTION] * len(texts), texts, [list(range(len(text.split()))) for text in texts], rows)
 
 
 def rewards_of(file: Path, *texts: str, **columns: list[Any]) -> dict[str, list[float]]:
-    found = find_functions(RewardOptions(plugins=[file]), GrpoOptions())
-    return {name: score(name, each, answers(*texts, **columns)).rewards for name, each in found.items()}
+    functions = find_functions(RewardOptions(plugins=[file]), GrpoOptions())
+    return {name: score(name, function, answers(*texts, **columns)).rewards for name, function in functions.items()}
 
 
 def test_the_functions_that_need_no_file() -> None:
@@ -144,7 +146,7 @@ def test_a_function_that_misbehaves_costs_its_rewards_and_nothing_else(tmp_path:
             rewards, problems = scorer.score(answers("a", "b"))
             assert [None if math.isnan(row[0]) else row[0] for row in rewards] == expected
             assert [row[1] for row in rewards] == [0, 0]
-            assert [(each.function, each.kind) for each in problems] == [("mine", kind) for kind in kinds]
+            assert [(problem.function, problem.kind) for problem in problems] == [("mine", kind) for kind in kinds]
     if case == "raises":
         assert problems[0].answer == "b" and "ValueError: bad" in str(problems[0])
 
@@ -175,8 +177,8 @@ def test_the_verb_tries_functions_on_rows(npukit: Callable[..., Any], tmp_path: 
     file.write_text("def short(completions):\n    return [None if len(each) > 1 else 1.0 for each in completions]\n")
     shown = npukit("rewards", "format", "--data", data)
     assert shown.returncode == 0 and "Because." in shown.stdout
-    found = json.loads(npukit("rewards", file, "--data", data, "--json").stdout)["result"]
-    assert (found["functions"], found["rewards"], found["means"]) == (["short"], [[1.0], [None]], [1.0])
+    result = json.loads(npukit("rewards", file, "--data", data, "--json").stdout)["result"]
+    assert (result["functions"], result["rewards"], result["means"]) == (["short"], [[1.0], [None]], [1.0])
     file.write_text("def short(completions):\n    raise KeyError('x')\n")
     failing = npukit("rewards", file, "--data", data)
     assert failing.returncode == 1 and "KeyError" in failing.stdout

@@ -49,8 +49,8 @@ def test_the_learner_thinks_what_the_sampler_thought(
         assert hasattr(base.model.layers[0].self_attn, "key_cache") == keep
         batch = SampleCollator(Collator(joined, 0), masks_cut=False)(samples)
         with torch.no_grad():
-            found, entropy = log_probabilities(adapted, batch, options.temperature)
-        assert ((found - batch["sampled"]) * batch["mask"]).abs().max() < 1e-5
+            actual, entropy = log_probabilities(adapted, batch, options.temperature)
+        assert ((actual - batch["sampled"]) * batch["mask"]).abs().max() < 1e-5
         assert (entropy > 0).all()
         with torch.no_grad():  # an update of the learner is one of the sampler
             for parameter in adapted.parameters():
@@ -60,15 +60,27 @@ def test_the_learner_thinks_what_the_sampler_thought(
     assert base.config._attn_implementation == (before if joined else "sdpa")
 
 
+def test_the_sampler_leaves_alone_what_is_compiled_for_the_learner(adapted: Any, tiny_tokenizer: Any) -> None:
+    def compiled(*_: Any, **__: Any) -> None:
+        raise AssertionError("it is called with what the sampler passes")
+
+    layers = adapted.get_base_model().model.layers
+    for layer in layers:
+        layer._compiled_call_impl = compiled
+    sampler = Sampler(adapted, torch.float32, tiny_tokenizer, frozenset(), GrpoOptions(max_completion_length=2))
+    assert len(sampler.sample([RolloutPrompt(0, (7, 8, 9), [], {})], [1])[0].ids) == 2
+    assert all(layer._compiled_call_impl is compiled for layer in layers)
+
+
 def test_answers_to_one_prompt_share_its_cache(adapted: Any) -> None:
     engine = Engine(adapted.get_base_model(), EngineOptions(max_model_len=64, num_blocks=40, block_size=16))
     sampling = [SamplingParams(max_tokens=4, seed=seed) for seed in range(4)]
-    together = engine.generate([Request(tuple(range(40)), each) for each in sampling])
+    together = engine.generate([Request(tuple(range(40)), params) for params in sampling])
     assert engine.stats().reused_tokens == 3 * 32
     engine.sleep(keep_cache=True)
     engine.wake_up()
-    alone = [engine.generate([Request(tuple(range(40)), each)])[0] for each in sampling]
-    assert [each.ids for each in alone] == [each.ids for each in together]
+    alone = [engine.generate([Request(tuple(range(40)), params)])[0] for params in sampling]
+    assert [answer.ids for answer in alone] == [answer.ids for answer in together]
 
 
 def test_the_reference_is_the_model_as_it_began(adapted: Any) -> None:

@@ -96,8 +96,8 @@ def test_a_tool_result_is_read_and_not_learnt_from(converse: Any, tiny_tokenizer
         assert sample.mask.sum() == len(sample.ids) - len(between)
     batch = SampleCollator(Collator(True, 0), masks_cut=False)(samples)
     with torch.no_grad():
-        found, _ = log_probabilities(model, batch, 1.0)
-    assert ((found - batch["sampled"]) * batch["mask"]).abs().max() < 1e-5  # each turn saw all that was said before it
+        actual, _ = log_probabilities(model, batch, 1.0)
+    assert ((actual - batch["sampled"]) * batch["mask"]).abs().max() < 1e-5  # each turn saw all that was said before it
 
 
 def test_the_loss_of_masked_tokens_against_numpy(converse: Any) -> None:
@@ -114,8 +114,8 @@ def test_the_loss_of_masked_tokens_against_numpy(converse: Any) -> None:
         options = GrpoOptions(loss_type=loss_type, beta=0.1, max_completion_length=60)
         with torch.no_grad():
             loss, _ = grpo_loss(model, batch, options)
-            found = log_probabilities(model, batch, 1.0)[0].double().numpy()
-        rows = [reference(sample, found[n, : len(sample.ids)], options) for n, sample in enumerate(samples)]
+            actual = log_probabilities(model, batch, 1.0)[0].double().numpy()
+        rows = [reference(sample, actual[n, : len(sample.ids)], options) for n, sample in enumerate(samples)]
         sums, counts = [row.sum() for row in rows], [sample.mask.sum() for sample in samples]
         of_rows = np.mean([total / count for total, count in zip(sums, counts, strict=True)])
         wanted = {"grpo": of_rows, "sapo": of_rows, "dr_grpo": sum(sums) / (2 * 60)}

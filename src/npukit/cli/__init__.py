@@ -28,8 +28,8 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells count
 _UsageError: Any = typer.BadParameter.__mro__[1]  # click's, or the one of typer's own copy of click
 
 
-def _print_version(wanted: bool) -> None:
-    if not wanted:
+def _print_version(is_asked: bool) -> None:
+    if not is_asked:
         return
     print(f"npukit {__version__}")
     if sys.platform not in WAYS_OUT:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +13,7 @@ from npukit.cli.options import JsonOption, report_option
 from npukit.cli.results import show
 from npukit.report.language import translated
 from npukit.report.terminal import console, has_color
+from npukit.report.text import terminal_columns
 
 
 def advise(
@@ -45,5 +45,5 @@ def advise(
     if isinstance(result, ProfileComparison):
         text = comparison_text(result)
     else:
-        text = as_text(result, has_color(), min(shutil.get_terminal_size((100, 24)).columns, 120))
+        text = as_text(result, has_color(), terminal_columns())
     show(result, text, json)

@@ -37,9 +37,9 @@ def docs(
     """
     pages = _pages()
     if search is not None:
-        found = _found(search, pages)
-        text = "\n".join(f"{each['page']:<22}{each['line']}" for each in found) or f"No page has {printable(search)}."
-        show({"search": search, "pages": found}, text, json, 0 if found else 1)
+        hits = _search(search, pages)
+        text = "\n".join(f"{hit['page']:<22}{hit['line']}" for hit in hits) or f"No page has {printable(search)}."
+        show({"search": search, "pages": hits}, text, json, 0 if hits else 1)
         return
     if page is None:
         titles = {name: _title(file) for name, file in pages.items()}
@@ -69,18 +69,18 @@ def _pages() -> dict[str, Path]:
     return {name: file for name, file in pages.items() if not name.endswith(".zh")}
 
 
-def _found(search: str, pages: dict[str, Path]) -> list[dict[str, str]]:
+def _search(search: str, pages: dict[str, Path]) -> list[dict[str, str]]:
     """The pages that have all these words, those with most of them first, each with the line that has most."""
     words = search.lower().split()
-    found: list[tuple[int, dict[str, str]]] = []
+    hits: list[tuple[int, dict[str, str]]] = []
     for name, file in pages.items() if words else ():
         text = _translated(file).read_text(encoding="utf-8")
         counts = [text.lower().count(word) for word in words]
         if all(counts):
             line = max(text.splitlines(), key=lambda line: sum(word in line.lower() for word in words))
             shown = line.strip(" #|-*")[:LINE]
-            found.append((sum(counts), {"page": name, "title": _title(file), "line": shown}))
-    return [each for _, each in sorted(found, key=lambda pair: -pair[0])[:MOST]]
+            hits.append((sum(counts), {"page": name, "title": _title(file), "line": shown}))
+    return [hit for _, hit in sorted(hits, key=lambda pair: -pair[0])[:MOST]]
 
 
 def _translated(file: Path) -> Path:

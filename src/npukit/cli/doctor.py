@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from npukit.cli.help import OUTPUT
 from npukit.cli.options import JsonOption, TargetOption, file_place
 from npukit.cli.results import show
 from npukit.report.terminal import has_color
+from npukit.report.text import terminal_columns
 from npukit.report.writing import write_text
 
 
@@ -46,5 +46,9 @@ def doctor(
     diagnosis = examine(target=target)
     if fix_script:
         write_text(fix_script, script_of(diagnosis))
-    columns = min(shutil.get_terminal_size((100, 24)).columns, 120)
-    show(as_data(diagnosis), lambda: as_text(diagnosis, has_color(), columns), json, 0 if diagnosis.good else 1)
+    show(
+        as_data(diagnosis),
+        lambda: as_text(diagnosis, has_color(), terminal_columns()),
+        json,
+        0 if diagnosis.good else 1,
+    )

@@ -48,20 +48,20 @@ def init(
         raise NpukitError(f"{file} exists: name another file, or replace it with --force.")
     model = model or _ask("Model (a folder, or a hub name such as Qwen/Qwen2-0.5B)", "--model")
     data = data or _ask("Data (a .jsonl, .json, .csv or .parquet file, a folder or a hub name)", "--data")
-    here = choose().count
+    available = choose().count
     if devices is None:
-        devices = int(_ask("Devices", "--devices", str(here))) if sys.stdin.isatty() else here
-    made = initial(model, data, devices, str(file))
+        devices = int(_ask("Devices", "--devices", str(available))) if sys.stdin.isatty() else available
+    first = initial(model, data, devices, str(file))
     if known_model(model) is None:  # which may be planned with where it cannot be downloaded
-        check_hubs(made.config)
+        check_hubs(first.config)
     schema = file.with_name(SCHEMA)
     _write_schema(schema)
-    write_text(file, f"# yaml-language-server: $schema={SCHEMA}\n{made.text}")
-    rows = f" for {counted(made.rows, 'row')}" if made.rows is not None else ""
+    write_text(file, f"# yaml-language-server: $schema={SCHEMA}\n{first.text}")
+    rows = f" for {counted(first.rows, 'row')}" if first.rows is not None else ""
     command = f"npukit train {shlex.quote(str(file))}" + (f" --devices {devices}" if devices > 1 else "")
     commands = [f"{command} --dry-run", command]
     text = f"Wrote {file}{rows}, and {schema} for editors. Next:\n" + "\n".join(f"  {command}" for command in commands)
-    show({"file": file, "schema": schema, "rows": made.rows, "devices": devices, "next": commands}, text, json)
+    show({"file": file, "schema": schema, "rows": first.rows, "devices": devices, "next": commands}, text, json)
 
 
 def _write_schema(file: Path) -> None:
@@ -70,10 +70,10 @@ def _write_schema(file: Path) -> None:
     from npukit.report.json import to_json
     from npukit.report.writing import write_text
 
-    made = schema_of("train")
-    if file.exists() and f'"title": "{made["title"]}"' not in file.read_text(encoding="utf-8", errors="replace"):
+    schema = schema_of("train")
+    if file.exists() and f'"title": "{schema["title"]}"' not in file.read_text(encoding="utf-8", errors="replace"):
         raise NpukitError(f"{file} is not npukit's, and the schema for editors belongs there: move it away.")
-    write_text(file, to_json(made) + "\n")
+    write_text(file, to_json(schema) + "\n")
 
 
 def _ask(question: str, option: str, default: str | None = None) -> str:

@@ -94,14 +94,14 @@ def launch(
         npukit launch --nnodes 2 --node-rank 0 --master 10.0.0.1:29500 --devices 8 train.py
         npukit launch --devices 8 --dry-run train.py  # show what would be started
     """
-    from npukit.cli.run import check_auto, check_command, check_faults, started
+    from npukit.cli.run import check_auto, check_faults, script_of, started
     from npukit.launch.commands import is_shell_script
     from npukit.launch.devices import choose
     from npukit.launch.launch import plan_job, start
     from npukit.launch.nodes import NodePlan, from_environment, from_hostfile, parse_master
     from npukit.machine.network import names_of_this_host
 
-    check_command(command)
+    command = script_of(command)
     if is_shell_script(Path(command[0])):
         raise NpukitError(
             f"launch starts the ranks of a Python script; for a shell script use `npukit run --devices N {command[0]}`."

@@ -96,7 +96,7 @@ def server_of(tools: Tools) -> Server[Any]:
     )
 
 
-async def _called(tools: Tools, name: str, given: dict[str, Any]) -> CallToolResult:
+async def _called(tools: Tools, name: str, arguments: dict[str, Any]) -> CallToolResult:
     """Run a tool to its end; what it prints with --json is the result, also where it failed."""
     import os
 
@@ -108,7 +108,7 @@ async def _called(tools: Tools, name: str, given: dict[str, Any]) -> CallToolRes
     from npukit.report.result import data_of, envelope, error_data
 
     try:
-        words = tools.command(name, given)
+        words = tools.command(name, arguments)
     except NpukitError as error:
         answer = envelope(f"npukit {name}", None, error.exit_code, data_of(error))
     else:

@@ -24,7 +24,7 @@ def new(
     from npukit.train.new import make_project
 
     make_project(name)
-    made, place = name.absolute().name, shlex.quote(str(name))
+    folder, place = name.absolute().name, shlex.quote(str(name))
     train = f"cd {place} && npukit run train.py"
-    text = f"Created {made}. To train: {train} (add --device sim for a simulated NPU)"
+    text = f"Created {folder}. To train: {train} (add --device sim for a simulated NPU)"
     show({"folder": name, "files": sorted(file.name for file in name.iterdir()), "next": [train]}, text, json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from npukit.cli.options import AutoOption, CardOption, DevicesOption, JsonOption, NodesOption
 from npukit.cli.results import show
+from npukit.cli.run import script_of, starts_python
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.report.language import translated
@@ -52,7 +54,7 @@ def plan(
     ranks = (devices or 1) * nodes
     if not words:
         raise NpukitError("Name a YAML file, or a script after --; see `npukit plan --help`.")
-    script = script_of(words)
+    script = script_of(words) if names_script(words) else []
     if chosen.is_gpu and (walk or script):
         raise NpukitError(f"A walk needs a simulated Ascend card, and a {chosen.name} is none: plan without --walk.")
     if script:
@@ -99,15 +101,6 @@ def _tell_walk(card: str) -> None:
     say(f"walking through two steps on a simulated {card}, which can take a minute")
 
 
-def script_of(words: list[str]) -> list[str]:
-    """The script or module of a command; nothing if it is a configuration."""
-    from npukit.cli.run import check_command
-
-    if Path(words[0]).name.startswith("python"):
-        words = words[1:]
-    elif words[0] != "-m" and not words[0].endswith(".py"):
-        return []
-    if not words:
-        raise NpukitError("Name a script after python.")
-    check_command(words)
-    return words
+def names_script(words: Sequence[str]) -> bool:
+    """Whether these are the words of a script or module, not those of a configuration."""
+    return bool(words) and (words[0] == "-m" or words[0].endswith(".py") or starts_python(words[0]))

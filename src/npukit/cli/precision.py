@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -21,6 +20,7 @@ from npukit.cli.options import (
 )
 from npukit.cli.results import expect
 from npukit.cli.results import show as show_result
+from npukit.cli.run import script_of, started
 from npukit.cli.verbs import SCRIPT_FOLLOWS, new_app
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
@@ -32,21 +32,7 @@ precision = new_app(help="Find the first operator that differs between two runs.
 CommandArgument = Annotated[list[str], typer.Argument(metavar="[python] SCRIPT|-m MODULE [ARGS]", show_default=False)]
 
 
-class Level(str, Enum):
-    modules = "modules"
-    ops = "ops"
-
-
-def script_of(command: list[str]) -> list[str]:
-    """The script in a command that may begin with `python`, as people are used to write it."""
-    from npukit.cli.run import check_command
-
-    words = command[1:] if command[0] == "--" else command
-    words = words[1:] if words and Path(words[0]).name.startswith("python") and not words[0].endswith(".py") else words
-    if not words:
-        raise NpukitError("Name the script to run after --, such as `-- python train.py`.")
-    check_command(words)
-    return words
+Level = Literal["modules", "ops"]
 
 
 def new_folder(path: Path) -> None:
@@ -95,7 +81,6 @@ def capture(
         npukit precision capture --steps 0-1 -o npu -- python train.py  # on the machine in question
         npukit precision capture --level ops --tensors --steps 0 -o dump -- python train.py
     """
-    from npukit.cli.run import started
     from npukit.launch.devices import choose
     from npukit.launch.run import run
     from npukit.precision.recording.config import overridden, read_config
@@ -105,10 +90,10 @@ def capture(
     words = script_of(command)
     if config is None and output is None:
         raise NpukitError("Name a folder for the dump with --output, or a config.json of msprobe with --config.")
-    given = str(output) if output else ""
+    folder = str(output) if output else ""
     options = overridden(
-        read_config(config, given) if config else RecordOptions(given),
-        level=level.value if level else None,
+        read_config(config, folder) if config else RecordOptions(folder),
+        level=level,
         steps=parse_numbers(steps, "--steps") if steps else None,
         ranks=parse_numbers(ranks, "--ranks") if ranks else None,
         tensors=tensors,
@@ -172,7 +157,7 @@ def compare(
 @precision.command(cls=Command, context_settings=SCRIPT_FOLLOWS)
 def check(
     command: CommandArgument,
-    level: Annotated[Level, typer.Option(help="What to record: modules, or every operator as well.")] = Level.ops,
+    level: Annotated[Level, typer.Option(help="What to record: modules, or every operator as well.")] = "ops",
     steps: StepsOption = "0-2",
     device: DeviceOption = Wanted.auto,
     card: CardOption = DEFAULT_CARD,
@@ -200,7 +185,7 @@ def check(
     if output:
         check_parent(output)
         output.mkdir(exist_ok=True)
-    options = RecordOptions("", level.value, parse_numbers(steps, "--steps"))
+    options = RecordOptions("", level, parse_numbers(steps, "--steps"))
     environment = choose(device, 1, card).environment()
     with temporary_folder("check") as folder:
         checked = check_twice(words, environment, options, output or folder, auto)

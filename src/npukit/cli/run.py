@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
-from enum import Enum
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -28,18 +28,30 @@ from npukit.launch.devices import Wanted
 if TYPE_CHECKING:
     from npukit.launch.devices import Devices
 
-
-class Compute(str, Enum):
-    full = "full"
-    shapes = "shapes"
+Compute = Literal["full", "shapes"]
 
 
-def check_command(command: list[str]) -> None:
-    """What follows the options must be a script or a module."""
-    if command == ["-m"]:
+def script_of(command: Sequence[str]) -> list[str]:
+    """The script or module of a command, with its arguments; the command may begin with `--` and `python`.
+
+    >>> script_of(["python", "-m", "http.server", "8000"])
+    ['-m', 'http.server', '8000']
+    """
+    words = list(command[1:] if command[:1] == ["--"] else command)
+    if words and starts_python(words[0]):
+        del words[0]
+    if not words:
+        raise NpukitError("Name the script to run, such as `python train.py`.")
+    if words == ["-m"]:
         raise NpukitError("Name a module after -m, or a Python file.")
-    if command[0] != "-m" and not Path(command[0]).exists():
-        raise NpukitError(f"There is no script {command[0]}: name a Python file, or -m and a module.")
+    if words[0] != "-m" and not Path(words[0]).exists():
+        raise NpukitError(f"There is no script {words[0]}: name a Python file, or -m and a module.")
+    return words
+
+
+def starts_python(word: str) -> bool:
+    """Whether a word is Python itself: python3.11, but not python_example.py."""
+    return re.fullmatch(r"python[\d.]*", Path(word).name) is not None
 
 
 def started(command: list[str], devices: Devices, **more: object) -> Callable[[], dict[str, object]]:
@@ -58,7 +70,7 @@ def run(
     compute: Annotated[
         Compute | None,
         typer.Option(
-            show_default=Compute.full.value,
+            show_default="full",
             rich_help_panel=SIMULATED,
             help="With shapes, nothing is computed but memory is counted.",
         ),
@@ -89,7 +101,7 @@ def run(
     from npukit.launch.devices import choose
     from npukit.launch.run import run as launch
 
-    check_command(command)
+    command = script_of(command)
     if auto and is_shell_script(Path(command[0])):
         raise NpukitError(
             "--auto changes Python programs, not those that a shell script starts: put it into the script."
@@ -103,7 +115,7 @@ def run(
         release_stdout()
         chosen.start_again_with(torch_npu)
     check_auto(auto, chosen)
-    environment = chosen.environment(None, compute.value if compute else None, fault or [], trace_ops)
+    environment = chosen.environment(None, compute, fault or [], trace_ops)
     expect(started(command, chosen, trace_ops=trace_ops))
     launch(command, environment, ranks=chosen.count, auto=auto)
 

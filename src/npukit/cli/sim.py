@@ -33,10 +33,10 @@ def setup(torch_npu: TorchNpuOption = None, json: JsonOption = False) -> None:
     from npukit.simulate import build
 
     _switch_to(torch_npu)
-    made = build.ensure()
-    ready = f"The simulated NPU for torch {made.torch_version} is ready in {made.cache}"
+    built = build.ensure()
+    ready = f"The simulated NPU for torch {built.torch_version} is ready in {built.cache}"
     python = f"\nPython with this torch: {sys.executable}" if torch_npu else ""
-    show({"torch": made.torch_version, "cache": made.cache, "python": sys.executable}, ready + python, json)
+    show({"torch": built.torch_version, "cache": built.cache, "python": sys.executable}, ready + python, json)
 
 
 @sim.command(cls=Command)
@@ -71,7 +71,7 @@ def env(
     compute: Annotated[
         Compute,
         typer.Option(rich_help_panel=SIMULATED, help="With shapes, nothing is computed but memory is counted."),
-    ] = Compute.full,
+    ] = "full",
     torch_npu: TorchNpuOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -84,8 +84,8 @@ def env(
     from npukit.simulate import environment
 
     _switch_to(torch_npu)
-    given = environment(devices or 1, card, compute.value)
-    variables = {name: value for name, value in given.items() if os.environ.get(name) != value and name != FILE}
+    exported = environment(devices or 1, card, compute)
+    variables = {name: value for name, value in exported.items() if os.environ.get(name) != value and name != FILE}
     exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
     show({"variables": variables}, exports, json)
 

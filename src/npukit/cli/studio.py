@@ -33,26 +33,13 @@ AllowHost = Annotated[
 PATHS = ("model", "data", "adapter", "words", "profiles")  # text that names a file, or something on a hub
 # What the studio sets itself: how its own server reaches the model's.
 SET_BY_STUDIO = ("host", "port", "api_key", "no_key", "cors", "ssl_keyfile", "ssl_certfile")
-NOT_IN_FORMS = ("explain", "context", "json", "dry_run", *SET_BY_STUDIO)
+NOT_IN_FORMS = ("explain", "context", "json", "report", "dry_run", *SET_BY_STUDIO)
 WITHOUT_RESULT = ("serve",)  # it ends when somebody unloads the model
-# Verbs that have a form of their own in the studio, and the option that writes a page.
-FORMS = {
-    "export": "",
-    "eval": "",
-    "infer": "",
-    "serve": "",
-    "precision capture": "",
-    "precision compare": "--report",
-    "precision bisect": "",
-    "precision check": "",
-    "precision weights": "",
-    "precision ranks": "",
-    "precision ops": "",
-    "precision env": "",
-    "advise": "--report",
-    "profile": "",
-    "tune": "",
-}
+# Verbs that have a form of their own in the studio; those with --report write a page.
+FORMS = (
+    *("export", "eval", "infer", "serve", "advise", "profile", "tune"),
+    *(f"precision {verb}" for verb in ("capture", "compare", "bisect", "check", "weights", "ranks", "ops", "env")),
+)
 
 
 def studio(
@@ -76,10 +63,9 @@ def studio(
     from npukit.studio.options import StudioOptions
     from npukit.studio.start import start
 
-    given = Folders.of(folders or [Path()])
-    options = StudioOptions(
-        given, host, port, read_only=read_only, names=tuple(allow_host or ()), verbs={n: form(n) for n in FORMS}
-    )
+    forms = {name: form(name) for name in FORMS}
+    names = tuple(allow_host or ())
+    options = StudioOptions(Folders.of(folders or [Path()]), host, port, read_only=read_only, names=names, verbs=forms)
     start(options, lambda address: print(f"npukit studio: {address}\nCtrl-C ends it; runs go on.", flush=True))
 
 
@@ -92,15 +78,14 @@ def form(name: str) -> dict[str, Any]:
     module, _, inner = name.partition(" ")
     command = load(next(verb for group in VERBS.values() for verb in group if verb.name == module))
     command = command.commands[inner] if inner else command
-    page = FORMS[name]
-    left_out = (*NOT_IN_FORMS, page.strip("-"))
-    fields = [_field(param) for param in command.params if panel(param) != COMMON and param.name not in left_out]
+    fields = [_field(param) for param in command.params if panel(param) != COMMON and param.name not in NOT_IN_FORMS]
+    names = {param.name for param in command.params}
     return {
         "options": fields,
         "names": [field["name"] for field in fields],
         "summary": (command.help or "").partition("\n")[0],
-        "json": any(param.name == "json" for param in command.params) and name not in WITHOUT_RESULT,
-        "page": page,
+        "json": "json" in names and name not in WITHOUT_RESULT,
+        "page": "--report" if "report" in names else "",
     }
 
 

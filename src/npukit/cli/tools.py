@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 from npukit.cli.help import COMMON, OUTPUT, choices, inner_type, long_name, meaning, panel, parted
-from npukit.cli.plan import script_of
+from npukit.cli.plan import names_script
 from npukit.cli.verbs import VERBS, load
 from npukit.errors import NpukitError
 
@@ -41,7 +41,7 @@ EXPOSED = {
     "analyze": Exposed(writes=("update_baseline",)),
     "migrate": Exposed(writes=("in_place", "undo", "allow_dirty"), runs=("test",), when_reading=("--diff",)),
     "verify": Exposed(only_runs=True),
-    "plan": Exposed(runs=("walk", "auto"), runs_code=lambda given: bool(script_of(given.get("words") or [""]))),
+    "plan": Exposed(runs=("walk", "auto"), runs_code=lambda given: names_script(given.get("words") or [])),
     "explain": Exposed(),
     "docs": Exposed(),
 }

@@ -143,7 +143,7 @@ def _train(
     else:
         _warn_if_too_large(reading.config, chosen.count * nodes, chosen.card)
         expect(lambda: _summary(reading.config))
-        start(reading.config, chosen, faults, reading.given.theirs)
+        start(reading.config, chosen, faults, reading.raw.theirs)
 
 
 def _predict(words: list[str], device: Wanted, devices: int | None, card: str, json: bool) -> NoReturn:

@@ -86,9 +86,9 @@ def with_options(function: Callable[..., None], verb: Verb) -> Callable[..., Non
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
 
     def made(**values: Any) -> None:
-        given = {names[0]: (key, values.pop(name)) for name, (key, names) in named.items()}
+        by_flag = {names[0]: (key, values.pop(name)) for name, (key, names) in named.items()}
         del values["explain"]  # which TranslatedCommand has done already
-        function(use=_use(verb, values.pop("model"), given), **values)
+        function(use=_use(verb, values.pop("model"), by_flag), **values)
 
     made.__doc__, made.__name__ = function.__doc__, function.__name__
     made.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -96,23 +96,23 @@ def with_options(function: Callable[..., None], verb: Verb) -> Callable[..., Non
     return made
 
 
-def _use(verb: Verb, model: str, given: Mapping[str, tuple[str, Any]]) -> Use:
+def _use(verb: Verb, model: str, by_flag: Mapping[str, tuple[str, Any]]) -> Use:
     """The configuration that flags make; what is wrong is said in the flag's own name."""
-    from npukit.llm.config.given import COMMAND_LINE, Given, Mistakes
     from npukit.llm.config.names import OptionNames
+    from npukit.llm.config.raw_config import COMMAND_LINE, Mistakes, RawConfig
     from npukit.llm.config.schema import options
     from npukit.llm.config.use import Use
     from npukit.llm.config.validation import validate
 
-    written = Given()
-    written.set(("model", "path"), model, COMMAND_LINE, "MODEL")
-    for flag, (key, value) in given.items():
+    raw = RawConfig()
+    raw.set(("model", "path"), model, COMMAND_LINE, "MODEL")
+    for flag, (key, value) in by_flag.items():
         if value is not None and value != options(Use)[key].field.default:
             value = list(value) if isinstance(value, tuple) else value
-            written.set(tuple(key.split(".")), value, COMMAND_LINE, flag)
-    use, mistakes = validate(written, Use, OptionNames({}, f"npukit {verb} --help"))
+            raw.set(tuple(key.split(".")), value, COMMAND_LINE, flag)
+    use, mistakes = validate(raw, Use, OptionNames({}, f"npukit {verb} --help"))
     if use and use.named and verb != "serve":
-        mistakes.append(written.mistake(("adapters",), "--adapter NAME=PATH is for npukit serve: leave the name out."))
+        mistakes.append(raw.mistake(("adapters",), "--adapter NAME=PATH is for npukit serve: leave the name out."))
     if mistakes or use is None:
         raise Mistakes(mistakes)
     return use

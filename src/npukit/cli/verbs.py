@@ -166,13 +166,13 @@ def load(verb: Verb) -> Any:
     from npukit.cli.translated import TranslatedCommand
     from npukit.cli.using import with_options
 
-    made = getattr(importlib.import_module(f"npukit.cli.{verb.module or verb.name}"), verb.name)
-    if not isinstance(made, typer.Typer):
-        function, made = made, new_app()
+    app = getattr(importlib.import_module(f"npukit.cli.{verb.module or verb.name}"), verb.name)
+    if not isinstance(app, typer.Typer):
+        function, app = app, new_app()
         function = with_options(function, verb.uses) if verb.uses else function
         kind = TranslatedCommand if verb.uses else Command
-        made.command(name=verb.name, cls=kind, context_settings=dict(verb.settings))(function)
-    command: Any = typer.main.get_command(made)
+        app.command(name=verb.name, cls=kind, context_settings=dict(verb.settings))(function)
+    command: Any = typer.main.get_command(app)
     command.verb = verb.uses
     command.epilog = f"Guide: npukit docs {verb.page or verb.name}"
     command.name = verb.name

@@ -50,13 +50,13 @@ def card(name: str) -> Card:
     '910_9391'
     """
     known = cards()
-    wanted = name.lower().removeprefix("ascend")
+    lower = name.lower().removeprefix("ascend")
     by_lower_name = {word.lower(): card.name for card in known.values() for word in (card.name, *card.also)}
-    if wanted in by_lower_name:
-        return known[by_lower_name[wanted]]
+    if lower in by_lower_name:
+        return known[by_lower_name[lower]]
     import difflib
 
-    near = difflib.get_close_matches(wanted, by_lower_name, n=1)
+    near = difflib.get_close_matches(lower, by_lower_name, n=1)
     hint = f"did you mean {by_lower_name[near[0]]}?" if near else f"known are {', '.join(known)}."
     raise NpukitError(f"There is no card named {name!r}: {hint}")
 

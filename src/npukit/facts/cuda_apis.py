@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import Literal
 
-from npukit.facts.data import load_rows
+from npukit.facts.data import load_rows, longest_entry
 from npukit.facts.target import Target
 from npukit.facts.torch_npu.names import names_of
 
@@ -49,8 +49,4 @@ def cuda_api(name: str) -> CudaApi | None:
     >>> cuda_api("torch.cuda.nvtx.range_push").name
     'torch.cuda.nvtx'
     """
-    parts = name.split(".")
-    for length in range(len(parts), 1, -1):
-        if api := _by_name().get(".".join(parts[:length])):
-            return api
-    return None
+    return longest_entry(_by_name(), name, least=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +33,17 @@ def load_rows(file: str | Path, kind: type[Row]) -> list[Row]:
     'torch._six'
     """
     return [make_row(kind, row) for row in load_yaml(file)]
+
+
+def longest_entry(table: Mapping[str, Row], name: str, least: int = 1) -> Row | None:
+    """The entry that a dotted name lies in: the longest one, of at least so many parts.
+
+    >>> longest_entry({"torch.cuda": 1, "torch.cuda.nvtx": 2}, "torch.cuda.nvtx.range_push")
+    2
+    """
+    parts = name.split(".")
+    names = (".".join(parts[:length]) for length in range(len(parts), least - 1, -1))
+    return next((table[known] for known in names if known in table), None)
 
 
 def make_row(kind: type[Row], row: dict[str, Any]) -> Row:

@@ -22,7 +22,7 @@ def launch_settings(environ: Mapping[str, str], npu: bool, nodes: int, known: Ma
 
     A value that cannot be filled in is left out.
     """
-    wanted = []
+    settings = []
     for row in load_yaml("launch_settings.yaml"):
         if row["name"] in environ or row.get("unless", "") in environ:
             continue
@@ -30,5 +30,5 @@ def launch_settings(environ: Mapping[str, str], npu: bool, nodes: int, known: Ma
             continue
         value = known.get(row["value"].strip("{}"), "") if row["value"].startswith("{") else row["value"]
         if value:
-            wanted.append(Setting(row["name"], value, row["reason"]))
-    return wanted
+            settings.append(Setting(row["name"], value, row["reason"]))
+    return settings

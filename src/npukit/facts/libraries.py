@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from npukit.facts.data import load_yaml, make_row
+from npukit.facts.data import load_yaml, longest_entry, make_row
 
 Verdict = Literal["works", "adapter", "partial", "replace", "blocks"]
 
@@ -127,11 +127,7 @@ def imported(module: str) -> Library | None:
     >>> imported("numba.cuda.random").name, imported("numba")
     ('Numba CUDA', None)
     """
-    parts = module.split(".")
-    for length in range(len(parts), 0, -1):
-        if library := _by_import().get(".".join(parts[:length])):
-            return library
-    return None
+    return longest_entry(_by_import(), module)
 
 
 def packaged(package: str) -> Library | None:

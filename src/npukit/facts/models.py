@@ -1,48 +1,47 @@
-"""The sizes of well-known models, by their names on hubs."""
+"""The sizes of well-known models, by their names on hubs, so that a plan needs no download.
+
+models.csv has the keys of their public config.json, read 2026-11.
+"""
 
 from __future__ import annotations
 
+import csv
 import functools
+import json
 import re
+from pathlib import Path
 from typing import Any
 
-from npukit.facts.data import load_yaml
 
-KEYS = {
-    "type": "model_type",
-    "layers": "num_hidden_layers",
-    "hidden": "hidden_size",
-    "inner": "intermediate_size",
-    "heads": "num_attention_heads",
-    "kv": "num_key_value_heads",
-    "head": "head_dim",
-    "vocabulary": "vocab_size",
-    "tied": "tie_word_embeddings",
-    "experts": "num_experts",
-    "taken": "num_experts_per_tok",
-    "expert": "moe_intermediate_size",
-    "shared": "shared_expert_intermediate_size",
-}
-
-
+@functools.cache
 def known_models() -> list[dict[str, Any]]:
-    """Every row of the data: sizes under the short names of its head."""
-    rows: list[dict[str, Any]] = load_yaml("models.yaml")
-    return rows
+    """Every known model: its name, and the sizes that its config.json gives."""
+    with Path(__file__).with_name("models.csv").open(encoding="utf-8", newline="") as file:
+        return [
+            {key: text if key in ("name", "model_type") else json.loads(text) for key, text in row.items() if text}
+            for row in csv.DictReader(file)
+        ]
 
 
 def known_model(name: str) -> dict[str, Any] | None:
     """What config.json says about the sizes of a model with this name on a hub; None where it is not known.
 
+    A row holds for names that continue its own, with or without hyphens and "Meta-": Qwen2-7B is also
+    Qwen2-7B-Instruct, and Llama-3-8B is llama3-8b.
+
     >>> known_model("Qwen/Qwen2-7B-Instruct")["hidden_size"]
     3584
     """
-    wanted = re.sub(r"[-_ ]", "", name.rpartition("/")[2].lower().removeprefix("meta-"))
-    row = next((row for row in known_models() if re.match(_pattern(row["name"]), wanted)), None)
-    return {KEYS[key]: value for key, value in row.items() if key in KEYS} if row else None
+    short = _without_hyphens(name.rpartition("/")[2])
+    model = next((model for model in known_models() if re.match(_pattern(model["name"]), short)), None)
+    return {key: value for key, value in model.items() if key != "name"} if model else None
 
 
 @functools.cache
 def _pattern(name: str) -> str:
-    """A name as people write it, with and without hyphens; a digit or "x" behind it makes it another model."""
-    return re.escape(re.sub(r"[-_ ]", "", name.lower().removeprefix("meta-"))) + r"(?![\d.x])"
+    """What names of the same model begin with; a digit or "x" behind it makes it another model."""
+    return re.escape(_without_hyphens(name)) + r"(?![\d.x])"
+
+
+def _without_hyphens(name: str) -> str:
+    return re.sub(r"[-_ ]", "", name.lower().removeprefix("meta-"))

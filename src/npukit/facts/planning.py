@@ -93,5 +93,5 @@ def device_of(name: str) -> Device:
 
 
 def _gpu(name: str) -> dict[str, Any] | None:
-    wanted = name.lower()
-    return next((row for row in gpus() if wanted in map(str.lower, (row["name"], *row.get("also", ())))), None)
+    lower = name.lower()
+    return next((row for row in gpus() if lower in map(str.lower, (row["name"], *row.get("also", ())))), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from npukit.facts.data import load_rows
+from npukit.facts.data import load_rows, longest_entry
 from npukit.facts.versions import key
 
 
@@ -30,6 +30,5 @@ def removed_name(name: str, torch: str) -> RemovedName | None:
     >>> removed_name("torch._six.inf", "2.7").name
     'torch._six'
     """
-    parts = name.split(".")
-    candidates = (removed_names().get(".".join(parts[:length])) for length in range(len(parts), 1, -1))
-    return next((name for name in candidates if name and key(torch) >= key(name.missing_from)), None)
+    removed = longest_entry(removed_names(), name, least=2)
+    return removed if removed and key(torch) >= key(removed.missing_from) else None

@@ -51,7 +51,7 @@ class Target:
         >>> Target.parse("torch_npu=2.7,card=910B3").card
         '910B3'
         """
-        given: dict[str, str] = {}
+        fields: dict[str, str] = {}
         for part in text.split(","):
             name, _, value = (piece.strip() for piece in part.partition("="))
             name = name.lower().replace("-", "_")
@@ -59,8 +59,8 @@ class Target:
                 raise NpukitError(f"{text!r} is not a target: write it as {EXAMPLE}; there are {', '.join(_FIELDS)}.")
             if name != "card" and not re.fullmatch(r"\d+(\.\w+)+", value):
                 raise NpukitError(f"{value!r} is not a version of {name}: write the target as {EXAMPLE}.")
-            given[name] = value
-        return cls.of(**given)
+            fields[name] = value
+        return cls.of(**fields)
 
     @cached_property
     def facts_version(self) -> str:
@@ -75,9 +75,9 @@ class Target:
         """
         pairs = {name: (getattr(self, name), there.get(name, "")) for name in _FIELDS}
         return {
-            name: (wanted, installed)
-            for name, (wanted, installed) in pairs.items()
-            if wanted and not (wanted == installed if name == "card" else _is_of(installed, wanted))
+            name: (own, installed)
+            for name, (own, installed) in pairs.items()
+            if own and not (own == installed if name == "card" else _is_of(installed, own))
         }
 
     def has_torch(self, version: str) -> bool:

@@ -15,3 +15,18 @@ class Medium(NamedTuple):
 
     kind: Kind
     source: Any
+
+
+class Objects(NamedTuple):
+    """What the text of a row points at in its images: names for <ref-object>, and boxes for <bbox>, in their order."""
+
+    names: tuple[str, ...]
+    boxes: tuple[tuple[float, ...], ...]  # x and y of a point, or of two corners
+    images: tuple[int, ...]  # the number of the image that each box is in
+    are_shares: bool = False  # of the image's width and height, and not pixels
+
+
+class RowMedia(tuple[Medium, ...]):
+    """The media of a row, in their order."""
+
+    objects: Objects | None = None

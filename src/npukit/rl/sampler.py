@@ -16,6 +16,8 @@ from npukit.launch.abilities import abilities
 from npukit.llm.config.reinforcement import GrpoOptions
 from npukit.llm.data.prompts import RolloutPrompt
 from npukit.llm.images.images import Images
+from npukit.llm.models.tuning import layers_of
+from npukit.rl.layers import SamplerLayers
 from npukit.rl.samples import Drawn, RolloutSample
 from npukit.rl.turns.conversing import Asked, Conversations, Draw
 
@@ -43,6 +45,7 @@ class Sampler:
         self._model = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._tokenizer, self._end_tokens, self._dtype, self._options = tokenizer, ends, dtype, options
         self._engine: Engine | None = None
+        self._layers = SamplerLayers(layers_of(self._model))
         self._conversations, self._images, self._is_awake = conversations, images, False
         # A part of an image that the model itself wrote would have no pixels.
         self._bias = dict.fromkeys(images.token_ids, NEVER) if images else {}
@@ -65,7 +68,7 @@ class Sampler:
         # A graph would keep the weights that autocast has turned into another type.
         caches = not abilities(device).records_graphs
         computes = torch.autocast(device.type, self._dtype, enabled=self._dtype != torch.float32, cache_enabled=caches)
-        with torch.no_grad(), computes:
+        with torch.no_grad(), computes, self._layers:
             self._is_awake = False
             try:
                 yield self._draw
@@ -98,7 +101,6 @@ class Sampler:
                 max_model_len=longest,
                 max_num_seqs=min(self._options.max_num_seqs, answers),
                 gpu_memory_utilization=self._options.cache_share,
-                compile=False,
             )
             self._engine = Engine(self._model, options, trained_in=self._dtype)
         self._is_awake = True

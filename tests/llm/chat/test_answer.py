@@ -64,9 +64,9 @@ CASES = {
 def test_answers(syntax: Syntax | None, text: str, expected: Answer, size: int) -> None:
     parser = AnswerParser(thinks=True, syntax=syntax)
     parts = [part for at in range(0, len(text), size) for part in parser.feed(text[at : at + size])]
-    found = whole([*parts, *parser.end()])
-    assert found == expected
-    assert all(json.loads(call.arguments) for call in found.calls)
+    answer = whole([*parts, *parser.end()])
+    assert answer == expected
+    assert all(json.loads(call.arguments) for call in answer.calls)
 
 
 def test_reasoning_that_the_prompt_opened() -> None:

@@ -65,8 +65,8 @@ def test_answers_stop_where_the_template_ends_them(name: str, stop: str, tiny_to
 
     tokenizer = copy.deepcopy(tiny_tokenizer)
     tokenizer.add_tokens(["<|user|>", "<|end|>", "<|assistant|>"], special_tokens=True)
-    found = Chat(tokenizer, find_template(name), eos_ids=[5]).stop_ids
-    assert found == {tokenizer.convert_tokens_to_ids(stop), tokenizer.eos_token_id, 5}
+    stop_ids = Chat(tokenizer, find_template(name), eos_ids=[5]).stop_ids
+    assert stop_ids == {tokenizer.convert_tokens_to_ids(stop), tokenizer.eos_token_id, 5}
 
 
 @pytest.mark.parametrize("name", names())
@@ -83,8 +83,8 @@ def test_a_template_without_tools_has_them_described(name: str, tiny_tokenizer: 
     first, later = chat.prompt([USER], tools=TOOLS), chat.prompt(turns, tools=TOOLS)
     assert '"weather"' in first.text and "Hi" in first.text
     assert '{"name": "weather", "arguments": {"city": "Ulm"}}' in later.text and "rain" in later.text
-    said = chat.parse(first, 'So: <tool_call>\n{"name": "weather", "arguments": {"city": "Bonn"}}\n</tool_call>')
-    assert [(each.name, each.arguments) for each in said.calls] == [("weather", '{"city": "Bonn"}')]
+    parsed = chat.parse(first, 'So: <tool_call>\n{"name": "weather", "arguments": {"city": "Bonn"}}\n</tool_call>')
+    assert [(call.name, call.arguments) for call in parsed.calls] == [("weather", '{"city": "Bonn"}')]
 
 
 def test_a_template_without_system_messages_has_tools_with_the_question(tiny_tokenizer: Any) -> None:

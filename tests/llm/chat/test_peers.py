@@ -57,8 +57,8 @@ def written(case: dict[str, Any], turns: list[dict[str, str]], cutoff: int) -> A
 def test_rows_are_those_of_the_tool(tool: str) -> None:
     for case in recorded(tool):
         if "turns" in case:
-            found = written(case, case["turns"], 48)
-            assert (found and list(map(list, found))) == case["row"], (case["template"], case["options"])
+            tokens = written(case, case["turns"], 48)
+            assert (tokens and list(map(list, tokens))) == case["row"], (case["template"], case["options"])
 
 
 @pytest.mark.parametrize("tool", ["llama_factory", "ms_swift"])
@@ -67,8 +67,8 @@ def test_rows_with_tools_are_those_of_the_tool(tool: str) -> None:
     cases = [case for case in recorded(tool) if "tools_row" in case]
     assert cases
     for case in cases:
-        found = peer_tokens.in_short(written(case, rows[case["tools_row"]], 2048), letters(tool))
-        assert found == {"text": case["text"], "digest": case["digest"]}, (case["template"], case["options"])
+        tokens = peer_tokens.in_short(written(case, rows[case["tools_row"]], 2048), letters(tool))
+        assert tokens == {"text": case["text"], "digest": case["digest"]}, (case["template"], case["options"])
 
 
 def test_every_agent_of_a_template_is_known() -> None:

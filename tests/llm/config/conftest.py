@@ -57,9 +57,9 @@ def assert_has() -> Callable[[Config, dict[str, object]], None]:
 
     def check(config: Config, expected: dict[str, object]) -> None:
         for key, value in expected.items():
-            found: Any = config
+            actual: Any = config
             for part in key.split("."):
-                found = found[int(part)] if isinstance(found, tuple) else getattr(found, part)
-            assert (str(found) if isinstance(found, Path) else found) == value, key
+                actual = actual[int(part)] if isinstance(actual, tuple) else getattr(actual, part)
+            assert (str(actual) if isinstance(actual, Path) else actual) == value, key
 
     return check

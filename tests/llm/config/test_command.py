@@ -22,7 +22,7 @@ main()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["train", "x.yaml"], ["2 mistakes", "x.yaml:4: row.jsonl", "x.yaml:7: there is no option"]),
         (["train", "y.yaml"], ["There is no file y.yaml: did you mean x.yaml?"]),
@@ -46,12 +46,12 @@ main()
     ],
 )
 def test_the_command_ends_with_code_2_and_imports_nothing_heavy(
-    arguments: list[str], said: list[str], folder: Path
+    arguments: list[str], expected: list[str], folder: Path
 ) -> None:
     (folder / "x.yaml").write_text(GOOD.replace("rows", "row").replace("learning_rate", "learning_rte"))
     ended = subprocess.run([sys.executable, "-c", LOOK, *arguments], capture_output=True, text=True)
     assert ended.returncode == 2, ended
-    assert all(each in ended.stderr for each in said), ended.stderr
+    assert all(part in ended.stderr for part in expected), ended.stderr
     assert "Traceback" not in ended.stderr
     assert "HEAVY: []" in ended.stdout
 

@@ -61,10 +61,10 @@ def test_an_option_that_is_added_is_everywhere(tmp_path: Path) -> None:
     command = [sys.executable, "-c", ADDED, str(tmp_path / "ours.yaml"), str(tmp_path / "theirs.yaml")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert not done.returncode, done.stderr
-    found = json.loads(done.stdout)
-    assert "training.patience" in found.pop("explain")
+    result = json.loads(done.stdout)
+    assert "training.patience" in result.pop("explain")
     ours = {"default": 7, "command line": 2, "YAML": 3, "child": 2}
-    assert found == {**ours, "form": 0, "schema": 0, "LLaMA-Factory": 5, "ms-swift": 4}
+    assert result == {**ours, "form": 0, "schema": 0, "LLaMA-Factory": 5, "ms-swift": 4}
 
 
 # One line more in the file that declares what serving takes.
@@ -113,10 +113,10 @@ def test_an_option_of_serving_that_is_added_is_everywhere(tmp_path: Path) -> Non
     (tmp_path / "ours.yaml").write_text("model: {path: m}\nengine: {patience: 3}\n")
     done = subprocess.run([sys.executable, "-c", ADDED_TO_USE], capture_output=True, text=True, cwd=tmp_path)
     assert not done.returncode, done.stderr
-    found = json.loads(done.stdout)
-    assert "engine.patience" in found.pop("explain")
-    assert found.pop("help") == ["chat", "infer", "serve", "eval"]
-    assert found == {"default": 7, "flag": 2, "YAML": 3, "ms-swift": 4, "child": 2}
+    result = json.loads(done.stdout)
+    assert "engine.patience" in result.pop("explain")
+    assert result.pop("help") == ["chat", "infer", "serve", "eval"]
+    assert result == {"default": 7, "flag": 2, "YAML": 3, "ms-swift": 4, "child": 2}
 
 
 def test_every_option_is_data_for_a_form_and_stands_in_the_schema() -> None:
@@ -125,7 +125,7 @@ def test_every_option_is_data_for_a_form_and_stands_in_the_schema() -> None:
     for key, row in rows.items():
         assert row["kind"] in ("choice", "boolean", "integer", "number", "text", "path", "list", "mapping")
         assert row["meaning"] and (row["kind"] != "choice" or row["choices"]), key
-        assert any(row["name"] in each["properties"] for each in (schema, *schema["$defs"].values())), key
+        assert any(row["name"] in definition["properties"] for definition in (schema, *schema["$defs"].values())), key
     assert rows["tuning.rank"]["above"] == 0 and rows["training.momentum"]["maximum"] == 1
 
 

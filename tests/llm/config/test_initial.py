@@ -58,8 +58,8 @@ def test_the_command_asks_in_a_terminal_and_not_elsewhere(files: Path) -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     os.write(ours, b"model\nrows.jsonl\n2\n")
-    said, _ = process.communicate()
-    assert process.returncode == 0, said
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
     assert "--devices 2" in Path("train.yaml").read_text()
     again = subprocess.run([*command, "--model", "model"], capture_output=True, text=True)
     assert again.returncode == 2 and "--force" in again.stderr

@@ -69,8 +69,8 @@ def test_a_whole_yaml_of_llama_factory() -> None:
         1e-4,
         "ddp",
     )
-    told = [note.split(":")[0] for note in reading.notes]
-    assert told == ["ddp_timeout", "overwrite_cache", "gradient_checkpointing", "deepspeed", "packing"]
+    noted = [note.split(":")[0] for note in reading.notes]
+    assert noted == ["ddp_timeout", "overwrite_cache", "gradient_checkpointing", "deepspeed", "packing"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_its_defaults_where_nothing_is_said(assert_has: Check) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("learning_rte: 1\n", "x.yaml:43: LLaMA-Factory has no learning_rte: did you mean learning_rate?"),
         (
@@ -156,10 +156,10 @@ def test_its_defaults_where_nothing_is_said(assert_has: Check) -> None:
         ("lr_scheduler_kwargs: {num_stable_steps: 5}\n", "num_stable_steps in lr_scheduler_kwargs is not supported"),
     ],
 )
-def test_a_mistake_is_named_in_its_words(text: str, said: str) -> None:
+def test_a_mistake_is_named_in_its_words(text: str, expected: str) -> None:
     with pytest.raises(NpukitError) as raised:
         llama_factory(LORA_SFT_DS + text)
-    assert said in str(raised.value)
+    assert expected in str(raised.value)
 
 
 def test_of_several_keys_the_one_that_says_most_is_named() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from npukit.llm.config.given import Mistakes
+from npukit.llm.config.raw_config import Mistakes
 from npukit.llm.reading.read import Reading, read
 
 LORA = """

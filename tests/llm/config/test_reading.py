@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from npukit import packages
 from npukit.errors import NpukitError
 from npukit.llm.config.explain import as_data, as_text
-from npukit.llm.config.given import Mistakes
 from npukit.llm.config.options import Config
+from npukit.llm.config.raw_config import Mistakes
 from npukit.llm.config.schema import options
 from npukit.llm.config.words import parse_words
 from npukit.llm.reading.read import read

@@ -12,8 +12,8 @@ import pytest
 
 from npukit import packages
 from npukit.errors import NpukitError
-from npukit.llm.config.given import Mistakes
 from npukit.llm.config.options import Config
+from npukit.llm.config.raw_config import Mistakes
 from npukit.llm.reading.read import Reading, read
 
 Check = Callable[[Config, dict[str, object]], None]
@@ -163,7 +163,7 @@ def test_its_defaults_where_nothing_is_said(assert_has: Check) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("--lora_rnk 8", "command line: ms-swift has no --lora_rnk: did you mean lora_rank?"),
         ("--use_galore true --galore_quantization true", "command line: galore_quantization is not supported"),
@@ -196,20 +196,20 @@ def test_its_defaults_where_nothing_is_said(assert_has: Check) -> None:
         ("--train_type full --torch_dtype float16", "command line: float16"),
     ],
 )
-def test_a_mistake_is_named_in_its_words(text: str, said: str) -> None:
+def test_a_mistake_is_named_in_its_words(text: str, expected: str) -> None:
     with pytest.raises(NpukitError) as raised:
         swift(f"{SFT} {text}")
-    assert said in str(raised.value)
+    assert expected in str(raised.value)
 
 
 def test_self_cognition_takes_its_names() -> None:
     names = "--model_author swift --model_name 小黄 Huang"
     assert "model_name: it is for the data set swift/self-cognition" in swift(f"{SFT} {names}").notes
     Path("swift").mkdir(exist_ok=True)  # as in a checkout of ms-swift
-    found = swift(f"{SFT} {names} --dataset rows.jsonl HF::swift/self-cognition:empty_think#500").config.data.train[1]
-    assert (found.path, found.subset, found.hub) == ("swift/self-cognition#500", None, "huggingface")
-    assert found.fill == {"NAME": ("小黄", "Huang"), "AUTHOR": ("swift",)}
-    assert found.answer_prefix == "<think>\n\n</think>\n\n"
+    sources = swift(f"{SFT} {names} --dataset rows.jsonl HF::swift/self-cognition:empty_think#500").config.data.train[1]
+    assert (sources.path, sources.subset, sources.hub) == ("swift/self-cognition#500", None, "huggingface")
+    assert sources.fill == {"NAME": ("小黄", "Huang"), "AUTHOR": ("swift",)}
+    assert sources.answer_prefix == "<think>\n\n</think>\n\n"
 
 
 @pytest.mark.parametrize(
@@ -292,14 +292,15 @@ def test_pretraining_with_flags(assert_has: Check) -> None:
         ("--rlhf_type cpo --beta 0.2", {"task": "dpo", "loss": "cpo", "beta": 0.2, "sft_weight": 1.0}),
         ("--rlhf_type kto --desirable_weight 2", {"task": "kto", "desirable_weight": 2.0}),
         ("--rlhf_type rm", {"task": "rm"}),
+        ("--rlhf_type dpo --loss_type sigmoid sft --loss_weights 0.8 1", {"mix": {"sigmoid": 0.8, "sft": 1.0}}),
     ],
 )
 def test_preferences(flags: str, expected: dict[str, object]) -> None:
     row = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
     Path("pairs.jsonl").write_text(json.dumps({**row, "rejected_response": "c", "label": True}) + "\n")
     config = swift(f"{SFT} {flags} --dataset pairs.jsonl", "rlhf").config
-    found = {"task": config.task, **config.preference.model_dump()}
-    assert found | expected == found
+    options = {"task": config.task, **config.preference.model_dump()}
+    assert options | expected == options
 
 
 def test_columns_are_renamed_in_all_data_sets(assert_has: Check) -> None:
@@ -325,10 +326,10 @@ def test_grpo() -> None:
         --generation_batch_size 16 --max_completion_length 128 --scale_rewards batch --gradient_accumulation_steps 2"""
     Path("plugin.py").write_text("")
     reading = swift(f"{SFT} {flags} --per_device_train_batch_size 4".replace("\n", " "), "rlhf")
-    found = reading.config.grpo.model_dump(exclude_defaults=True)
+    options = reading.config.grpo.model_dump(exclude_defaults=True)
     assert reading.config.task == "grpo" and reading.config.rewards.weights == (1.0, 2.0)
     assert reading.config.rewards.plugins == (Path("plugin.py"),)
-    assert found == {
+    assert options == {
         "beta": 0.04,
         "completion_length_limit_scope": "per_round",
         "dynamic_sample": True,
@@ -381,6 +382,20 @@ def test_images_are_limited_by_the_environment() -> None:
     assert not tuning.freeze_vision_tower and tuning.freeze_projector and tuning.vision_tower_rate == 1e-5
 
 
+def test_media_data_sets_are_read_as_ms_swift_does() -> None:
+    line = (
+        "--model Qwen/Qwen3-VL-4B-Instruct --tuner_type lora_llm --dataset swift/VideoChatGPT:all AI-ModelScope/coco#9"
+    )
+    config = read(None, shlex.split(line), {}, "sft", 1).config
+    videos, boxes = config.data.train
+    assert (videos.preset, videos.archive, videos.split) == ("video_chatgpt", "videos.zip", "test")
+    assert videos.subset == "Generic+Temporal+Consistency" and boxes.preset == "coco"
+    assert config.tuning.method == "lora" and config.tuning.whole_tower
+    flags = "--model Qwen/Qwen2.5-VL-3B-Instruct --task_type reranker --dataset swift/TextCaps:rerank"
+    (ranked,) = read(None, shlex.split(flags), {"MAX_NEGATIVE_SAMPLES": "1"}, "sft", 1).config.data.train
+    assert (ranked.negatives, ranked.question, ranked.columns["positive"]) == (1, "<image>", "reference_strs")
+
+
 def test_captions_are_read_as_ms_swift_does() -> None:
     model = "--model Qwen/Qwen3-VL-4B-Instruct --dataset modelscope/coco_2014_caption:validation#20"
     source = read(None, shlex.split(model), {}, "sft", 1).config.data.train[0]
@@ -388,7 +403,7 @@ def test_captions_are_read_as_ms_swift_does() -> None:
 
 
 def test_a_model_that_is_not_known_to_see_gets_no_images() -> None:
-    with pytest.raises(Mistakes, match="is not known to see"):
+    with pytest.raises(Mistakes, match="is not known to take them"):
         swift("--model Qwen/Qwen2.5-7B-Instruct --dataset AI-ModelScope/LaTeX_OCR#20")
 
 

@@ -11,8 +11,8 @@ import yaml
 
 from npukit.errors import NpukitError
 from npukit.llm.config.dialects.use import DIALECTS
-from npukit.llm.config.given import Mistakes
 from npukit.llm.config.options import Config
+from npukit.llm.config.raw_config import Mistakes
 from npukit.llm.config.schema import options
 from npukit.llm.config.use import USED, Use, Verb
 from npukit.llm.reading.read import predicts
@@ -37,10 +37,10 @@ def use(verb: Verb, *words: str, **environ: str) -> Use:
 
 
 def test_our_own_words(folder: Path) -> None:
-    found = use("chat", "models/tiny", "--temperature", "0.7", "--max-new-tokens", "64", "--stop", "a", "b")
-    assert found.model.path == "models/tiny"
-    assert (found.sampling.temperature, found.sampling.max_new_tokens, found.sampling.stop) == (0.7, 64, ("a", "b"))
-    assert found.sampling.top_p is None, "as the model's generation_config.json says"
+    used = use("chat", "models/tiny", "--temperature", "0.7", "--max-new-tokens", "64", "--stop", "a", "b")
+    assert used.model.path == "models/tiny"
+    assert (used.sampling.temperature, used.sampling.max_new_tokens, used.sampling.stop) == (0.7, 64, ("a", "b"))
+    assert used.sampling.top_p is None, "as the model's generation_config.json says"
 
 
 def test_one_name_means_what_the_verb_writes(folder: Path) -> None:
@@ -51,18 +51,18 @@ def test_one_name_means_what_the_verb_writes(folder: Path) -> None:
 
 def test_our_own_file(folder: Path) -> None:
     (folder / "x.yaml").write_text("model: {path: models/tiny}\nchat: {system: Be brief.}\nserve: {port: 9000}\n")
-    found = use("serve", "x.yaml", "--host", "0.0.0.0")
-    assert (found.chat.system, found.serve.port, found.serve.host) == ("Be brief.", 9000, "0.0.0.0")
+    used = use("serve", "x.yaml", "--host", "0.0.0.0")
+    assert (used.chat.system, used.serve.port, used.serve.host) == ("Be brief.", 9000, "0.0.0.0")
 
 
 def test_llama_factory_chat_of_seed_002(folder: Path, run: Path) -> None:
     words = f"--model_name_or_path models/tiny --adapter_name_or_path {run} --template qwen --finetuning_type lora"
     reading = read_use("chat", words.split(), {})
-    found = reading.use
+    used = reading.use
     assert reading.dialect == "LLaMA-Factory"
-    assert (found.model.path, [each.path for each in found.adapters]) == ("models/tiny", [str(run)])
-    assert found.chat.template == "qwen2_5" and found.chat.tokenizer == str(run)
-    sampling = found.sampling
+    assert (used.model.path, [adapter.path for adapter in used.adapters]) == ("models/tiny", [str(run)])
+    assert used.chat.template == "qwen2_5" and used.chat.tokenizer == str(run)
+    sampling = used.sampling
     assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.max_new_tokens) == (0.95, 0.7, 50, 1024)
 
 
@@ -72,17 +72,17 @@ def test_llama_factory_files(folder: Path) -> None:
         "trust_remote_code: true\ndo_sample: false\nexport_dir: out\nexport_size: 2\nexport_device: cpu\nlora_rank: 8\n"
     )
     reading = read_use("export", ["x.yaml", "export_legacy_format=false"], {})
-    found = reading.use
-    assert [each.path for each in found.adapters] == ["a/b", "c/d"]
-    assert (found.export.output, found.export.shard_size) == (Path("out"), "2GB")
-    assert found.sampling.temperature == 0 and found.model.trust_remote_code
+    used = reading.use
+    assert [adapter.path for adapter in used.adapters] == ["a/b", "c/d"]
+    assert (used.export.output, used.export.shard_size) == (Path("out"), "2GB")
+    assert used.sampling.temperature == 0 and used.model.trust_remote_code
     assert any(note.startswith("lora_rank: ") for note in reading.notes), "a key of training is named"
 
 
 def test_llama_factorys_server_is_set_up_by_variables(folder: Path) -> None:
     words = ("--model_name_or_path", "models/tiny", "--template", "qwen3")
-    found = use("serve", *words, API_HOST="0.0.0.0", API_PORT="9", API_KEY="k", API_MODEL_NAME="m").serve
-    assert (found.host, found.port, found.api_key, found.served_model_name) == ("0.0.0.0", 9, ("k",), ("m",))
+    options = use("serve", *words, API_HOST="0.0.0.0", API_PORT="9", API_KEY="k", API_MODEL_NAME="m").serve
+    assert (options.host, options.port, options.api_key, options.served_model_name) == ("0.0.0.0", 9, ("k",), ("m",))
     assert use("serve", *words).serve.host == "127.0.0.1", "nobody is let in by default"
 
 
@@ -97,13 +97,13 @@ def test_swift_commands_of_seed_004(folder: Path, run: Path) -> None:
     merged = use("export", "--adapters", str(run), "--merge_lora", "true")
     assert merged.export.merge_lora and merged.export.output == Path(f"{run}-merged")
     served = use("serve", "--adapters", str(run), "--load_data_args", "true")
-    assert [each.path for each in served.adapters] == [str(run)]
+    assert [adapter.path for adapter in served.adapters] == [str(run)]
 
 
 def test_a_runs_folder_is_enough(folder: Path, run: Path) -> None:
-    found = use("chat", str(run))
-    assert (found.model.path, [each.path for each in found.adapters]) == ("models/tiny", [str(run)])
-    assert found.chat.system == "Be brief."
+    used = use("chat", str(run))
+    assert (used.model.path, [adapter.path for adapter in used.adapters]) == ("models/tiny", [str(run)])
+    assert used.chat.system == "Be brief."
     assert use("chat", str(run), "--from-run", "false").chat.system is None
 
 
@@ -114,9 +114,9 @@ def test_swifts_own_record(folder: Path) -> None:
     args = {"model": "models/tiny", "template": "qwen3", "system": None, "seed": 3}
     (checkpoint / "args.json").write_text(json.dumps(args))
     (checkpoint / "val_dataset.jsonl").write_text("{}")
-    found = use("infer", "--adapters", str(checkpoint), "--load_data_args", "true")
-    assert (found.model.path, found.chat.template) == ("models/tiny", "qwen3")
-    assert found.data.run and found.data.run.train[0].path.endswith("val_dataset.jsonl")
+    used = use("infer", "--adapters", str(checkpoint), "--load_data_args", "true")
+    assert (used.model.path, used.chat.template) == ("models/tiny", "qwen3")
+    assert used.data.run and used.data.run.train[0].path.endswith("val_dataset.jsonl")
     (checkpoint / "args.json").write_text(json.dumps({**args, "template": "its_own"}))
     reading = read_use("infer", ["--adapters", str(checkpoint)], {})
     assert reading.use.chat.template is None and any("its_own" in note for note in reading.notes)
@@ -124,14 +124,14 @@ def test_swifts_own_record(folder: Path) -> None:
 
 def test_swift_flags(folder: Path, run: Path) -> None:
     words = "--adapters one={0} two={0} --infer_backend vllm --vllm_max_model_len 4096 --served_model_name m --port 9"
-    found = use("serve", "--model", "models/tiny", *words.format(run).split(), "--stop_words", "x", "--stream", "true")
-    assert [(each.name, each.path) for each in found.adapters] == [("one", str(run)), ("two", str(run))]
-    assert (found.engine.engine, found.engine.max_model_len) == ("vllm", 4096)
-    assert (found.serve.served_model_name, found.serve.port, found.sampling.stop) == (("m",), 9, ("x",))
+    used = use("serve", "--model", "models/tiny", *words.format(run).split(), "--stop_words", "x", "--stream", "true")
+    assert [(adapter.name, adapter.path) for adapter in used.adapters] == [("one", str(run)), ("two", str(run))]
+    assert (used.engine.engine, used.engine.max_model_len) == ("vllm", 4096)
+    assert (used.serve.served_model_name, used.serve.port, used.sampling.stop) == (("m",), 9, ("x",))
     data = use(
         "infer", "--model", "models/tiny", "--val_dataset", "rows.jsonl#5", "--metric", "rouge", "--use_hf", "true"
     )
-    assert [each.path for each in data.data.input] == ["rows.jsonl#5"]
+    assert [source.path for source in data.data.input] == ["rows.jsonl#5"]
     assert (data.data.metrics, data.model.hub) == (("rouge", "bleu"), "huggingface")
 
 
@@ -159,10 +159,10 @@ BROKEN: dict[str, tuple[Verb, list[str], list[str]]] = {
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_mistakes_are_told(case: str, folder: Path) -> None:
-    verb, words, said = BROKEN[case]
+    verb, words, expected = BROKEN[case]
     with pytest.raises(Mistakes) as raised:
         read_use(verb, words, {})
-    assert all(each in str(raised.value) for each in said), raised.value
+    assert all(part in str(raised.value) for part in expected), raised.value
 
 
 def test_a_file_tells_its_line(folder: Path) -> None:
@@ -181,11 +181,11 @@ def test_a_file_that_predicts_instead_of_training(folder: Path, run: Path, npuki
     file = folder / "predict.yaml"
     file.write_text(yaml.safe_dump({**keys, "adapter_name_or_path": str(run), "overwrite_output_dir": True}))
     assert predicts(file, []) and not predicts(file, ["do_train=true"])
-    found = use("infer", str(file))
-    assert (found.model.path, found.data.force) == ("models/tiny", True)
-    assert found.data.output == Path("answers/new/generated_predictions.jsonl")
-    said = npukit("train", str(file), "adapter_name_or_path=nowhere")
-    assert said.returncode == 2 and "there is no folder nowhere" in said.stderr
+    used = use("infer", str(file))
+    assert (used.model.path, used.data.force) == ("models/tiny", True)
+    assert used.data.output == Path("answers/new/generated_predictions.jsonl")
+    completed = npukit("train", str(file), "adapter_name_or_path=nowhere")
+    assert completed.returncode == 2 and "there is no folder nowhere" in completed.stderr
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)

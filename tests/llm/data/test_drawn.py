@@ -15,7 +15,7 @@ from npukit.llm.data.sources import find_table
 
 
 def plain(rows: Any) -> list[list[int]]:
-    return [sorted(each.tolist()) for each in rows]
+    return [sorted(row.tolist()) for row in rows]
 
 
 def test_ms_swift_splits_each_table_and_then_samples_it() -> None:

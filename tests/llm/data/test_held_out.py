@@ -23,10 +23,10 @@ def test_the_rows_are_those_that_training_evaluated_on(tiny_tokenizer: Any, tmp_
     evaluated = [
         tiny_tokenizer.decode(prepared.validation[number]["input_ids"]) for number in range(len(prepared.validation))
     ]
-    found = held_out(data, 7, tiny_tokenizer)
-    assert len(found) == len(evaluated) == 8
-    assert all(row[-1]["content"] in text for row, text in zip(found, evaluated, strict=True))
-    assert held_out(data, 8, tiny_tokenizer) != found
+    conversations = held_out(data, 7, tiny_tokenizer)
+    assert len(conversations) == len(evaluated) == 8
+    assert all(row[-1]["content"] in text for row, text in zip(conversations, evaluated, strict=True))
+    assert held_out(data, 8, tiny_tokenizer) != conversations
 
 
 def test_rows_that_were_named_are_all_of_them(tiny_tokenizer: Any, tmp_path: Path) -> None:

@@ -58,9 +58,9 @@ ROWS: dict[str, tuple[dict[str, Any], list[dict[str, str]]]] = {
 @pytest.mark.parametrize("case", ROWS)
 def test_a_row_is_recognised_and_understood(case: str) -> None:
     row, expected = ROWS[case]
-    found = recognise(row)
-    assert found
-    layout = Layout(*found)
+    recognised = recognise(row)
+    assert recognised
+    layout = Layout(*recognised)
     assert lay_out(renamed(row, layout), layout) == expected
 
 

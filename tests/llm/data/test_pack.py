@@ -24,7 +24,7 @@ def test_every_row_is_in_one_pack(lengths: list[int], capacity: int, seed: int) 
 def test_the_seed_decides_the_company() -> None:
     lengths = np.full(100, 10)
     packs = [pack(lengths, 40, seed) for seed in (1, 2)]
-    companies = [{frozenset(each[number].tolist()) for number in range(len(each))} for each in packs]
+    companies = [{frozenset(pack[number].tolist()) for number in range(len(pack))} for pack in packs]
     assert companies[0] != companies[1]
 
 

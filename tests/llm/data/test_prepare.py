@@ -112,15 +112,15 @@ def test_packed_rows_hold_the_same_labels(tiny_tokenizer: Any, train_file: str) 
     loose = prepared(tiny_tokenizer, train_file).train
     packed = prepared(tiny_tokenizer, train_file, packing=True, cutoff=64, pack_length=128).train
     assert len(packed) < len(loose)
-    found = []
+    labels = []
     for number in range(len(packed)):
         row = packed[number]
         assert len(row["input_ids"]) == len(row["labels"]) == sum(row["lengths"]) == 128
         borders = np.cumsum([0, *row["lengths"]])
         for start, end in itertools.pairwise(borders):
             assert row["labels"][start] == -100
-            found.append((row["input_ids"][start:end].tolist(), row["labels"][start:end].tolist()))
-    counted = [pair for pair in found if any(label != -100 for label in pair[1])]
+            labels.append((row["input_ids"][start:end].tolist(), row["labels"][start:end].tolist()))
+    counted = [pair for pair in labels if any(label != -100 for label in pair[1])]
     expected = [(loose[n]["input_ids"].tolist(), loose[n]["labels"].tolist()) for n in range(len(loose))]
     assert sorted(counted) == sorted(expected)
 
@@ -144,11 +144,11 @@ def test_rows_that_lose_their_answers_are_refused_if_none_is_left(tiny_tokenizer
 
 def test_a_tokenizer_without_an_end_token_is_told_of(tiny_tokenizer: Any, tmp_path: Path) -> None:
     tokenizer = copy.deepcopy(tiny_tokenizer)
-    said: list[str] = []
+    sentences: list[str] = []
     tokenizer.eos_token = None
     file = write(tmp_path / "rows.jsonl", numbered("a", 2))
-    prepared(tokenizer, file, log=said.append)
-    assert any("end token" in sentence for sentence in said)
+    prepared(tokenizer, file, log=sentences.append)
+    assert any("end token" in sentence for sentence in sentences)
 
 
 def test_bad_rows_are_counted_and_named(tiny_tokenizer: Any, tmp_path: Path) -> None:
@@ -247,14 +247,14 @@ def test_processes_that_come_at_once_tokenise_once(tiny_tokenizer: Any, tmp_path
         total = int(sum(rows[index]["input_ids"].sum() for index in range(len(rows))))
         (tmp_path / f"rank{number}").write_text(f"{len(made)} {total}")
 
-    ranks = [get_context("fork").Process(target=rank, args=(number,)) for number in range(2)]
-    for each in ranks:
-        each.start()
-    for each in ranks:
-        each.join(120)
-    said = [(tmp_path / f"rank{number}").read_text().split() for number in range(2)]
-    assert sorted(made for made, _ in said) == ["0", "1"], "one of them made it, the other waited"
-    assert said[0][1] == said[1][1]
+    processes = [get_context("fork").Process(target=rank, args=(number,)) for number in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    sentences = [(tmp_path / f"rank{number}").read_text().split() for number in range(2)]
+    assert sorted(made for made, _ in sentences) == ["0", "1"], "one of them made it, the other waited"
+    assert sentences[0][1] == sentences[1][1]
 
 
 def test_text_for_pre_training(tiny_tokenizer: Any, tmp_path: Path) -> None:
@@ -271,14 +271,14 @@ def test_text_for_pre_training(tiny_tokenizer: Any, tmp_path: Path) -> None:
 
 
 def test_what_is_told(tiny_tokenizer: Any, train_file: str) -> None:
-    told: list[str] = []
+    sentences: list[str] = []
     bare = copy.deepcopy(tiny_tokenizer)
     bare.chat_template = None
-    prepared(bare, train_file, log=told.append, packing=True, pack_length=512)
-    assert "no chat template" in told[0] and "in 1 pack of 512" in told[1]
-    told.clear()
-    prepared(tiny_tokenizer, train_file, log=told.append, template="llama3")
-    assert "<|eot_id|>" in told[0] and "split into several tokens" in told[0]
+    prepared(bare, train_file, log=sentences.append, packing=True, pack_length=512)
+    assert "no chat template" in sentences[0] and "in 1 pack of 512" in sentences[1]
+    sentences.clear()
+    prepared(tiny_tokenizer, train_file, log=sentences.append, template="llama3")
+    assert "<|eot_id|>" in sentences[0] and "split into several tokens" in sentences[0]
 
 
 def test_several_processes_tokenise_the_same(

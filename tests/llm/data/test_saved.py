@@ -30,9 +30,9 @@ def test_tokens_are_taken_as_they_are(tmp_path: Path, tiny_tokenizer: Any) -> No
     rows = [{"input_ids": [5, 6, 7, 8], "labels": [-100, -100, 7, 8]}, {"input_ids": [1, 2], "labels": [-100, 9]}]
     saved = datasets.DatasetDict({"train": datasets.Dataset.from_list(rows)})
     saved.save_to_disk(tmp_path / "saved")
-    found = prepared(tmp_path / "saved", tiny_tokenizer)
-    assert len(found) == 1  # the other has a label that is not its token
-    assert found[0]["input_ids"].tolist() == [5, 6, 7, 8] and found[0]["labels"].tolist() == [-100, -100, 7, 8]
+    tokenised = prepared(tmp_path / "saved", tiny_tokenizer)
+    assert len(tokenised) == 1  # the other has a label that is not its token
+    assert tokenised[0]["input_ids"].tolist() == [5, 6, 7, 8] and tokenised[0]["labels"].tolist() == [-100, -100, 7, 8]
 
 
 def test_tokens_of_documents_to_rank(tmp_path: Path, tiny_tokenizer: Any) -> None:

@@ -56,9 +56,9 @@ def test_shapes_are_those_of_transformers(kind: str, shape: dict[str, Any]) -> N
     config = AutoConfig.for_model(kind, **(shape if kind == "gpt2" else SMALL | shape))
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-    found = families.of(config).shapes
-    assert found is not None
-    assert found(config.to_dict()) == {name: tuple(each.shape) for name, each in model.named_parameters()}
+    shapes = families.of(config).shapes
+    assert shapes is not None
+    assert shapes(config.to_dict()) == {name: tuple(weight.shape) for name, weight in model.named_parameters()}
 
 
 def test_every_family_with_plain_attention_is_among_them() -> None:

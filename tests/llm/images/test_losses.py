@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import torch
 from tests.seeing import FAMILIES, NOT_FOR_MODELS, about_tokens, write_rows, written
 
-from npukit.llm.config.options import Config
+from npukit.llm.config.options import Config, HeadOptions
 from npukit.llm.finetune.train import train
 
 PADDED = ("qwen3_5", "qwen3_5_moe", "gemma3", "paligemma", "mllama")  # families whose attention knows no packs
@@ -291,6 +292,57 @@ def test_a_reward_model_sees(family: str, seeing_models: Callable[[str], Path], 
     assert logged(tmp_path / "run")[0] == pytest.approx(float(loss), abs=1e-5)
 
 
+HEADS: dict[str, tuple[dict[str, Any], list[str]]] = {  # rows with a picture, and the texts that are read of each
+    "classify": ({"label": 1}, ["<image>Who?"]),
+    "embed": ({"positive": ["a cat"]}, ["<image>Who?", "a cat"]),
+    "rerank": ({"positive": ["a cat"], "negative": ["two birds"]}, ["<image>Who?a cat", "<image>Who?two birds"]),
+}
+
+
+@pytest.mark.parametrize("task", HEADS)
+def test_models_that_classify_embed_or_rank_see(
+    task: str, seeing_models: Callable[[str], Path], pictures: Path, tmp_path: Path
+) -> None:
+    """By the last states that transformers' own code makes of the texts and their pictures."""
+    from PIL import Image
+    from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
+
+    from npukit.llm.finetune.train import make_model
+
+    columns, texts = HEADS[task]
+    file, folder = tmp_path / "rows.jsonl", seeing_models("qwen2_5_vl")
+    file.write_text(
+        "".join(json.dumps({"query": "<image>Who?", "images": [f"{n}.png"], **columns}) + "\n" for n in "ac")
+    )
+    given = config(folder, file, tmp_path / "run", data={"media_dir": pictures, "packing": False}, batch_size=2)
+    wanted = given.model_copy(update={"task": task, "head": HeadOptions(similarity="cosine_similarity")})
+    train(wanted)
+    body, processor = AutoModel.from_pretrained(folder), AutoImageProcessor.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    states = []
+    for name, text in itertools.product("ac", texts):
+        seen = (
+            processor(images=[Image.open(pictures / f"{name}.png")], return_tensors="pt") if "<image>" in text else {}
+        )
+        for image in written("qwen2_5_vl", seen) if seen else []:
+            text = text.replace("<image>", image)
+        ids = torch.tensor([tokenizer.encode(text, add_special_tokens=False)])
+        kinds = about_tokens("qwen2_5_vl", ids, seen, body.config.image_token_id, 0)
+        with torch.no_grad():
+            states.append(body(input_ids=ids, **seen, **kinds)[0][0, -1])
+    model = make_model(wanted, str(folder), torch.device("cpu"))
+    hidden = torch.stack(states)
+    scores = None if task == "embed" else model.base_model.model.score(hidden).detach()
+    if scores is None:
+        loss = (torch.cosine_similarity(hidden[::2], hidden[1::2]) - 1).square().mean()
+    elif task == "classify":
+        loss = torch.nn.functional.cross_entropy(scores, torch.tensor([1, 1]))
+    else:
+        fits = torch.tensor([1.0, 0.0, 1.0, 0.0])
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(scores.flatten(), fits)
+    assert logged(tmp_path / "run")[0] == pytest.approx(float(loss), abs=1e-5)
+
+
 PAIR = ("chosen", "rejected")
 
 
@@ -302,9 +354,12 @@ def turns(answer: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": "<image>Who?"}, {"role": "assistant", "content": answer}]
 
 
-@pytest.mark.parametrize("family", ["qwen2_5_vl", "llava"])
+@pytest.mark.parametrize(
+    ("family", "tuning"),
+    [("qwen2_5_vl", {}), ("llava", {}), ("qwen2_5_vl", {"whole_tower": True, "projector_rate": 1e-4})],
+)
 def test_an_adapter_is_merged_as_peft_does(
-    family: str, seeing_models: Callable[[str], Path], rows: Path, tmp_path: Path
+    family: str, tuning: dict[str, Any], seeing_models: Callable[[str], Path], rows: Path, tmp_path: Path
 ) -> None:
     from peft import PeftModel
     from transformers import AutoModelForImageTextToText
@@ -312,10 +367,13 @@ def test_an_adapter_is_merged_as_peft_does(
     from npukit.export.merge import merge
 
     folder = seeing_models(family)
-    train(config(folder, rows, tmp_path / "run", max_steps=2, batch_size=4))
+    train(config(folder, rows, tmp_path / "run", max_steps=2, batch_size=4, tuning=tuning))
     merge(folder, [tmp_path / "run"], tmp_path / "merged")
     found = AutoModelForImageTextToText.from_pretrained(tmp_path / "merged").state_dict()
     base = AutoModelForImageTextToText.from_pretrained(folder)
     wanted = PeftModel.from_pretrained(base, str(tmp_path / "run")).merge_and_unload().state_dict()
     assert found.keys() == wanted.keys()
     assert all(torch.allclose(found[name], wanted[name], atol=1e-6) for name in wanted)
+    before = AutoModelForImageTextToText.from_pretrained(folder).state_dict()
+    changed = {name for name in before if not torch.equal(before[name], found[name])}
+    assert any("visual" in name for name in changed) == ("whole_tower" in tuning)

@@ -196,6 +196,46 @@ def test_ms_swift_resizes_once(seeing_models: Callable[[str], Path], pictures: P
     assert f"user\n{text}Who?" in load_text(made, of(row))
 
 
+@pytest.mark.parametrize(
+    ("family", "objects", "written"),
+    [
+        (
+            "qwen2_vl",
+            {"ref": ["cat"], "bbox": [[60, 45, 30, 90]]},
+            "<|object_ref_start|>cat<|object_ref_end|><|box_start|>(500,333),(1000,667)<|box_end|>",
+        ),
+        (
+            "qwen2_5_vl",
+            {"ref": ["cat"], "bbox": [[60, 135]]},
+            "<|object_ref_start|>cat<|object_ref_end|><|box_start|>(56,140)<|box_end|>",
+        ),
+        ("llava", {"ref": ["cat"], "bbox": [[0.5, 0.25]], "bbox_type": "norm1"}, "cat[(500,250)]"),
+        ("internvl", {"ref": ["cat"], "bbox": [[30, 45, 60, 90]]}, "<ref>cat</ref><box>[[500, 333, 1000, 667]]</box>"),
+    ],
+)
+def test_objects_are_written_as_ms_swift_does(
+    family: str, objects: dict[str, Any], written: str, seeing_models: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """A picture of 60 x 135 pixels; boxes are thousandths of its sides, or pixels after it was resized."""
+    Image.new("RGB", (60, 135)).save(tmp_path / "a.png")
+    turns = [ASKED, {"role": "assistant", "content": "<ref-object><bbox> and <bbox>"}]
+    row = lay_out({"messages": turns, "images": ["a.png"], "objects": objects}, Layout("messages"))
+    made = encoder(seeing_models(family), media_dir=tmp_path)
+    (found,) = made.encode([row])
+    assert f"{written} and <bbox><|im_end|>" in load_text(made, of(found))
+
+
+@pytest.mark.parametrize("wrong", [{"bbox": [[1, 2, 3]]}, {"bbox": ["cat"]}, {"bbox": [[1, 2]], "image_id": [1]}])
+def test_objects_that_are_none_are_refused(
+    wrong: dict[str, Any], seeing_models: Callable[[str], Path], pictures: Path
+) -> None:
+    row = {"messages": [ASKED, ANSWERED], "images": ["a.png"], "objects": wrong}
+    with pytest.raises(BadRow, match="object"):
+        (found,) = encoder(seeing_models("qwen2_vl"), media_dir=pictures).encode([lay_out(row, Layout("messages"))])
+        assert isinstance(found, BadRow)
+        raise found
+
+
 def load_text(made: Encoder, ids: list[int]) -> str:
     return str(made.tokenizer.decode(ids))
 

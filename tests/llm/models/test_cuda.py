@@ -24,7 +24,7 @@ def test_the_kernel_computes_the_loss_and_its_gradients(words: int, dtype: torch
     loss = cross_entropy_of(hidden, weight, labels)
     expected = F.cross_entropy((hidden @ weight.T).float(), labels)
     assert_close(loss, expected)
-    ours, theirs = (torch.autograd.grad(each * 100, (hidden, weight)) for each in (loss, expected))
+    ours, theirs = (torch.autograd.grad(result_ * 100, (hidden, weight)) for result_ in (loss, expected))
     assert_close(ours, theirs, **({"atol": 2e-2, "rtol": 2e-2} if dtype == torch.bfloat16 else {}))
 
 
@@ -41,7 +41,7 @@ def test_packed_attention_is_that_of_rows_alone(window: int | None) -> None:
     theirs = packed_attention(*parts, sliding_window=window, row_ends=ends)[0]
     assert_close(ours, theirs, atol=2e-2, rtol=2e-2)
     upstream = torch.randn_like(ours)
-    gradients = (torch.autograd.grad(each, (query, key, value), upstream) for each in (ours, theirs))
+    gradients = (torch.autograd.grad(result_, (query, key, value), upstream) for result_ in (ours, theirs))
     assert_close(*gradients, atol=5e-2, rtol=5e-2)
     dropped = packed_attention(*parts, cu_seqlens=borders, max_length=40, dropout=0.5)[0]
     assert (dropped[0, 0] == 0).any()  # the first token sees itself alone, so some heads see nothing

@@ -71,7 +71,7 @@ def make(config: Any) -> Any:
 
 
 def packed(rows: list[torch.Tensor], length: int) -> dict[str, Any]:
-    row = packed_row([each.numpy() for each in rows], length, pad_id=0)
+    row = packed_row([row.numpy() for row in rows], length, pad_id=0)
     batch: dict[str, Any] = Collator(True, 0, length)([row])
     return batch
 
@@ -214,7 +214,7 @@ def test_an_adapter_on_the_head_counts_too() -> None:
     tuned = tune(model, *options(targets=["lm_head"]))
     row = torch.randint(1, 101, (1, 9))
     tuned(input_ids=row, labels=row).backward()
-    assert any("lm_head" in name for name, each in tuned.named_parameters() if each.grad is not None)
+    assert any("lm_head" in name for name, weight in tuned.named_parameters() if weight.grad is not None)
 
 
 def test_freezing_trains_the_last_layers() -> None:
@@ -254,7 +254,7 @@ def test_other_adapters_of_peft_learn(method: str, more: dict[str, Any]) -> None
     targets = ["q_proj", "o_proj"]  # VeRA's matrices are shared by all
     tuned = tune(model, *options(method=method, rank=4, targets=targets, peft=more))
     ids = torch.randint(0, 60, (2, 8))
-    optimizer = torch.optim.SGD([each for each in tuned.parameters() if each.requires_grad], lr=1.0)
+    optimizer = torch.optim.SGD([parameter for parameter in tuned.parameters() if parameter.requires_grad], lr=1.0)
     losses = []
     for _ in range(3):
         loss = tuned(input_ids=ids, labels=ids)
@@ -301,8 +301,8 @@ def test_adalora_counts_how_far_it_is_from_orthogonal() -> None:
     plain = float(model(input_ids=ids, labels=ids))
     tuned = tune(model, *options(method="adalora", peft={"orth_reg_weight": 0.5}))
     matrices = [value for name, value in tuned.named_parameters() if "lora_A" in name or "lora_B" in name]
-    squares = [each @ each.T if each.shape[0] < each.shape[1] else each.T @ each for each in matrices]
-    away = sum(float(torch.linalg.norm(each - torch.eye(len(each)))) for each in squares) / len(squares)
+    squares = [matrix @ matrix.T if matrix.shape[0] < matrix.shape[1] else matrix.T @ matrix for matrix in matrices]
+    away = sum(float(torch.linalg.norm(square - torch.eye(len(square)))) for square in squares) / len(squares)
     assert float(tuned(input_ids=ids, labels=ids)) == pytest.approx(plain + 0.5 * away, rel=1e-4)
 
 
@@ -323,7 +323,9 @@ def test_lora_plus_has_a_rate_for_each_matrix() -> None:
     tuned = tune(make(SHAPES["qwen2"]), *(chosen := options(rank=4, plus_ratio=16.0)))
     groups = rate_groups(tuned, chosen[0], 1e-3, 0.1)
     assert groups and {group["lr"] for group in groups} == {1e-3, 16e-3}
-    assert sum(len(group["params"]) for group in groups) == sum(each.requires_grad for each in tuned.parameters())
+    assert sum(len(group["params"]) for group in groups) == sum(
+        parameter.requires_grad for parameter in tuned.parameters()
+    )
 
 
 def test_experts_are_balanced_as_transformers_does() -> None:
@@ -350,18 +352,18 @@ def test_quantised_weights_below_an_adapter(kind: Any, error: float) -> None:
     assert float((weight - layer.weight.detach()).abs().max() / layer.weight.detach().abs().max()) < error
     wanted = F.linear(hidden, weight, layer.bias)
     assert torch.allclose(small(hidden), wanted, atol=1e-5)
-    (found,) = torch.autograd.grad(small(hidden).square().sum(), hidden)
-    assert torch.allclose(found, torch.autograd.grad(wanted.square().sum(), hidden)[0], atol=1e-4)
+    (gradient,) = torch.autograd.grad(small(hidden).square().sum(), hidden)
+    assert torch.allclose(gradient, torch.autograd.grad(wanted.square().sum(), hidden)[0], atol=1e-4)
     model = make(SHAPES["qwen2"])
-    whole = sum(each.numel() * each.element_size() for each in model.model.layers.parameters())
+    whole = sum(parameter.numel() * parameter.element_size() for parameter in model.model.layers.parameters())
     quantize(model, kind, torch.device("cpu"))
-    kept = sum(each.numel() * each.element_size() for each in model.model.layers.parameters())
+    kept = sum(parameter.numel() * parameter.element_size() for parameter in model.model.layers.parameters())
     assert kept < whole * {"nf4": 0.2, "int8": 0.3, "hqq": 0.2}[kind]
     return_loss(model)
     tuned = tune(model, *options(rank=4))
     ids = torch.randint(0, 60, (2, 8))
     tuned(input_ids=ids, labels=ids).backward()
-    assert any(each.grad is not None and float(each.grad.abs().sum()) for each in tuned.parameters())
+    assert any(parameter.grad is not None and float(parameter.grad.abs().sum()) for parameter in tuned.parameters())
 
 
 def test_a_compiled_layer_keeps_no_unpacked_weight() -> None:

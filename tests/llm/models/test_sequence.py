@@ -75,16 +75,16 @@ def test_two_ranks_compute_the_loss_and_gradients_of_one(kind: str, heads: int, 
     file = tmp_path / "meeting"
     job = (file, kind, heads, key_heads)
     ranks = [get_context("fork").Process(target=rank, args=(number, *job)) for number in range(WORLD)]
-    for each in ranks:
-        each.start()
+    for process in ranks:
+        process.start()
     made = model(heads, key_heads, kind == "scores")
     if kind != "packed":
         made.set_attn_implementation("eager")
     loss = computed(made, kind)
     loss.backward()
-    for each in ranks:
-        each.join(300)
-        assert each.exitcode == 0
+    for process in ranks:
+        process.join(300)
+        assert process.exitcode == 0
     expected = [loss.detach(), *(weight.grad for weight in made.parameters())]
     for number in (1, 2):
         for ours, wanted in zip(torch.load(f"{file}-{number}"), expected, strict=True):

@@ -43,9 +43,9 @@ def test_a_weighted_loss_is_its_definition(kind: str) -> None:
         gradient = model.model.embed_tokens.weight.grad.clone()
         model.zero_grad()
         return_loss(model, weighting=by_likelihood if kind == "dft" else partial(by_uncertainty, power=2.0))
-        found = model(IDS, labels=LABELS)
-        found.backward()
-        torch.testing.assert_close(found, wanted)
+        output = model(IDS, labels=LABELS)
+        output.backward()
+        torch.testing.assert_close(output, wanted)
         torch.testing.assert_close(model.model.embed_tokens.weight.grad, gradient)
 
 
@@ -53,7 +53,7 @@ def test_a_loss_that_stays_near_another_model_is_its_definition() -> None:
     for model, other in zip(models(), models(), strict=True):
         for value in other.parameters():
             value.data += 0.1 * torch.randn_like(value)
-        logits, theirs = (each(IDS).logits[:, :-1].flatten(0, 1).log_softmax(-1) for each in (model, other))
+        logits, theirs = (network(IDS).logits[:, :-1].flatten(0, 1).log_softmax(-1) for network in (model, other))
         counts = LABELS[:, 1:].flatten() != -100
         far = F.kl_div(logits, theirs.detach(), reduction="none", log_target=True).sum(-1)[counts].mean()
         wanted = definition(model(IDS).logits, "dft") + 0.5 * far
@@ -62,9 +62,9 @@ def test_a_loss_that_stays_near_another_model_is_its_definition() -> None:
         model.zero_grad()
         return_loss(model, weighting=by_likelihood)
         stay_near(model, 0.5, other, nullcontext)
-        found = model(IDS, labels=LABELS)
-        found.backward()
-        torch.testing.assert_close(found, wanted)
+        output = model(IDS, labels=LABELS)
+        output.backward()
+        torch.testing.assert_close(output, wanted)
         torch.testing.assert_close(model.model.embed_tokens.weight.grad, gradient)
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from npukit.llm import tasks
 from npukit.llm.config.explain import as_text
-from npukit.llm.config.given import Mistakes
 from npukit.llm.config.options import Config
+from npukit.llm.config.raw_config import Mistakes
 from npukit.llm.finetune.train import train
 from npukit.llm.reading.read import read
 

@@ -80,22 +80,22 @@ def test_a_label_that_is_no_class_is_named(tmp_path: Path, tiny_qwen2: Path) -> 
 
 
 def test_infonce_is_the_cross_entropy_of_similarities() -> None:
-    found = torch.nn.functional.normalize(torch.randn(6, 5, generator=torch.Generator().manual_seed(0)), dim=1)
+    vectors = torch.nn.functional.normalize(torch.randn(6, 5, generator=torch.Generator().manual_seed(0)), dim=1)
     options = HeadOptions(temperature=0.5)
     batch = {"input_ids": None, "attention_mask": None, "texts": torch.tensor([2, 2, 2]), "targets": torch.ones(3)}
-    loss = embedded(lambda **_: found, batch, options)
-    wanted = torch.nn.functional.cross_entropy(found[0::2] @ found[1::2].T / 0.5, torch.arange(3))
+    loss = embedded(lambda **_: vectors, batch, options)
+    wanted = torch.nn.functional.cross_entropy(vectors[0::2] @ vectors[1::2].T / 0.5, torch.arange(3))
     assert loss == pytest.approx(float(wanted), abs=1e-6)
 
 
 def test_infonce_with_questions_and_without_false_negatives() -> None:
-    found = torch.nn.functional.normalize(torch.tensor([[1.0, 0], [1, 1], [0, 1], [1, 0.1]]), dim=1)
+    vectors = torch.nn.functional.normalize(torch.tensor([[1.0, 0], [1, 1], [0, 1], [1, 0.1]]), dim=1)
     options = HeadOptions(temperature=1.0, questions=True, fake_margin=0.1)
     batch = {"input_ids": None, "attention_mask": None, "texts": torch.tensor([2, 2]), "targets": torch.ones(2)}
-    loss = embedded(lambda **_: found, batch, options)
-    similar = found[0::2] @ found[1::2].T  # the second text is nearer to the first question than its own is
-    first = torch.stack([similar[0, 0], found[0] @ found[2]])
-    second = torch.stack([similar[1, 1], found[0] @ found[2]])  # as is the first to the second
+    loss = embedded(lambda **_: vectors, batch, options)
+    similar = vectors[0::2] @ vectors[1::2].T  # the second text is nearer to the first question than its own is
+    first = torch.stack([similar[0, 0], vectors[0] @ vectors[2]])
+    second = torch.stack([similar[1, 1], vectors[0] @ vectors[2]])  # as is the first to the second
     wanted = -(first.log_softmax(0)[0] + second.log_softmax(0)[0]) / 2
     assert loss == pytest.approx(float(wanted), abs=1e-6)
 

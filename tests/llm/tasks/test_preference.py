@@ -22,7 +22,7 @@ from npukit.llm.data.row import BadRow, Layout
 from npukit.llm.data.sources import Table
 from npukit.llm.finetune.train import train
 from npukit.llm.models.loss import log_probabilities
-from npukit.llm.tasks.losses.preference import Pairs, marked_loss, pair_loss
+from npukit.llm.tasks.losses.preference import MovingMean, Pairs, marked_loss, pair_loss
 from npukit.llm.tasks.task import named
 
 QUESTION = [{"role": "user", "content": "Why?"}]
@@ -79,9 +79,9 @@ def test_log_probabilities_are_those_of_the_whole_logits() -> None:
     labels = torch.randint(0, 30, (2, 5))
     labels[0, :2] = -100
     wanted = head(hidden).log_softmax(-1).gather(2, labels.clamp(min=0)[..., None])[..., 0] * (labels != -100)
-    found = log_probabilities(head, hidden, labels)
-    assert torch.allclose(found, wanted, atol=1e-6)
-    (gradient,) = torch.autograd.grad(found.sum(), hidden)
+    actual = log_probabilities(head, hidden, labels)
+    assert torch.allclose(actual, wanted, atol=1e-6)
+    (gradient,) = torch.autograd.grad(actual.sum(), hidden)
     assert torch.allclose(gradient, torch.autograd.grad(wanted.sum(), hidden)[0], atol=1e-6)
 
 
@@ -117,6 +117,24 @@ def test_losses_by_their_definitions(options: dict[str, Any], expected: float) -
     assert figures["rewards/accuracies"] == 1
     apart = figures["rewards/chosen"] - figures["rewards/rejected"]
     assert figures["rewards/margins"] == pytest.approx(apart) and apart > 0
+
+
+def test_several_losses_at_once() -> None:
+    """BCO counts from the mean reward of all batches; of the first it is (0.1 - 0.2) / 2, of the second 0.2."""
+    mix = {"sigmoid": 0.8, "bco_pair": 0.2, "sft": 1.0}
+    options, moving = PreferenceOptions(mix=mix), MovingMean()
+    found = [
+        float(pair_loss(Fixed(logprobs), batch_of([-2.0, -1.0], [True]), options, moving)[0])
+        for logprobs in ([-1.0, -3.0], [1.0, 0.0])
+    ]
+
+    def log_sigmoid(value: float) -> float:
+        return -math.log(1 + math.exp(-value))
+
+    first = -0.8 * log_sigmoid(0.3) - 0.2 * (log_sigmoid(0.1 + 0.05) + log_sigmoid(-0.05 + 0.2)) + 0.5
+    mean = (-0.05 + 0.2) / 2
+    second = -0.8 * log_sigmoid(0.2) - 0.2 * (log_sigmoid(0.3 - mean) + log_sigmoid(mean - 0.1)) - 0.5
+    assert found == pytest.approx([first, second], abs=1e-6)
 
 
 def test_kto_by_its_definition() -> None:

@@ -8,26 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from npukit.cli.help import COMMON, aligned, argument_name, choices, default, panel, parted, shown_names
+from npukit.cli.reference.template import fill, row
 from npukit.cli.verbs import VERBS, Verb, load
 from npukit.facts.data import load_yaml
 
 
 def commands_page() -> str:
     """Every verb with its arguments and options, as `--help` has them."""
-    lines = [
-        "# Commands",
-        "",
-        "`npukit COMMAND --help` prints the same. Every command also takes `-q` (`--quiet`: results and problems only) "
-        "and `-v` (`--verbose`: all that the libraries say, and the tracebacks of errors). Names in brackets are those "
-        "of other tools.",
-    ]
+    lists: list[str] = []
+    commands: list[str] = []
     for title, verbs in VERBS.items():
-        lines += ["", f"## {title}", ""]
-        lines += [f"- [`npukit {verb.name}`](#npukit-{verb.name}): {_summary(load(verb))}" for verb in verbs]
-    for verbs in VERBS.values():
-        for verb in verbs:
-            lines += ["", *_verb(verb)]
-    return "\n".join(lines) + "\n"
+        lists += ["", f"## {title}", ""]
+        lists += [f"- [`npukit {verb.name}`](#npukit-{verb.name}): {_summary(load(verb))}" for verb in verbs]
+        commands += [line for verb in verbs for line in ("", *_verb(verb))]
+    return fill("commands.md", lists=lists, commands=commands)
 
 
 def _verb(verb: Verb) -> Iterator[str]:
@@ -40,9 +34,7 @@ def _verb(verb: Verb) -> Iterator[str]:
 
 
 def _command(name: str, command: Any, level: int = 3) -> Iterator[str]:
-    yield f"{'#' * level} {name}"
-    yield ""
-    yield _paragraphs(command.help or "")
+    yield from (f"{'#' * level} {name}", "", _paragraphs(command.help or ""))
     arguments = [param for param in command.params if param.param_type_name == "argument"]
     options = [
         param
@@ -51,12 +43,10 @@ def _command(name: str, command: Any, level: int = 3) -> Iterator[str]:
     ]
     if arguments:
         yield from ("", "| argument | meaning |", "|---|---|")
-        yield from (f"| `{_cell(argument_name(param))}` | {_cell(param.help)} |" for param in arguments)
+        yield from (row(f"`{argument_name(param)}`", param.help or "") for param in arguments)
     if options:
         yield from ("", "| option | meaning | default |", "|---|---|---|")
-        yield from (
-            f"| {_names(param)} | {_cell(param.help)}{_choices(param)} | {_default(param)} |" for param in options
-        )
+        yield from (row(_names(param), f"{param.help}{_choices(param)}", _default(param)) for param in options)
 
 
 def _summary(command: Any) -> str:
@@ -84,36 +74,27 @@ def _choices(param: Any) -> str:
 
 
 def _default(param: Any) -> str:
-    shown = default(param)
-    return f"`{shown}`" if shown and not isinstance(param.show_default, str) and shown != "on" else _cell(shown)
-
-
-def _cell(text: str | None) -> str:
-    return " ".join((text or "").split()).replace("|", "\\|")
+    text = default(param)
+    return f"`{text}`" if text and not isinstance(param.show_default, str) and text != "on" else text
 
 
 def exit_codes_page() -> str:
     """What the codes mean, and what 0 and 1 mean for each verb."""
     data = load_yaml(Path(__file__).with_name("exit_codes.yaml"))
-    lines = ["# Exit codes", "", data["intro"], "", "| code | meaning |", "|---:|---|"]
-    lines += [f"| {row['code']} | {row['meaning']} |" for row in data["codes"]]
-    lines += ["", "| command | 0 | 1 | `--json` |", "|---|---|---|---|"]
-    for row in data["verbs"]:
-        names = ", ".join(f"`{name}`" for name in row["names"])
-        lines.append(f"| {names} | {row['done']} | {row['failed']} | {_json(row)} |")
-    return "\n".join([*lines, "", data["signals"].strip(), "", "## JSON", "", data["json"].strip(), ""])
+    verbs = (
+        row(", ".join(f"`{name}`" for name in line["names"]), line["done"], line["failed"], _json(line["names"]))
+        for line in data["verbs"]
+    )
+    return fill("exit_codes.md", codes=(row(line["code"], line["meaning"]) for line in data["codes"]), verbs=verbs)
 
 
-def _json(row: dict[str, Any]) -> str:
-    """Which of the verbs in the row can print JSON."""
-    known = {verb.name: verb for verbs in VERBS.values() for verb in verbs}
-    able = [name for name in row["names"] if _prints_json(load(known[name]))]
-    if len(able) == len(row["names"]):
-        return "yes"
-    return ", ".join(f"`{name}`" for name in able)
+def _json(names: list[str]) -> str:
+    """Which of these verbs can print JSON."""
+    verbs = {verb.name: verb for group in VERBS.values() for verb in group}
+    able = [name for name in names if _prints_json(load(verbs[name]))]
+    return "yes" if able == names else ", ".join(f"`{name}`" for name in able)
 
 
 def _prints_json(command: Any) -> bool:
     inner = getattr(command, "commands", {}).values()
-    options = {name for verb in (command, *inner) for param in verb.params for name in param.opts}
-    return "--json" in options
+    return any("--json" in param.opts for verb in (command, *inner) for param in verb.params)

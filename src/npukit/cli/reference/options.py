@@ -5,31 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
+from npukit.cli.reference.template import fill, row
 from npukit.llm.config.dialects import page as dialects
 from npukit.llm.config.dialects.table import load
 from npukit.llm.config.dialects.training import DIALECTS
 from npukit.llm.config.dialects.use import llama_factory, swift
 from npukit.llm.config.options import Config
-from npukit.llm.config.schema import options
+from npukit.llm.config.schema import Option, options
 from npukit.llm.config.use import Use
 
 
 def configuration_page() -> str:
     """Every option of `npukit train` by group."""
-    lines = [
-        "# Configuration of a training",
-        "",
-        "Options of the YAML file for `npukit train`. On the command line they are `key=value` words or flags: "
-        "`training.learning_rate=1e-5`, `--training.learning_rate 1e-5`. `npukit train --explain WORD` prints those "
-        "that match a word.",
-    ]
-    known = options(Config).values()
-    for group, members in groupby(known, key=lambda option: option.key.partition(".")[0] if "." in option.key else ""):
-        lines += ["", f"## {group or 'The file'}", "", "| option | type | default | meaning |", "|---|---|---|---|"]
-        for option in members:
-            default = f"`{option.default}`" if option.default else ""
-            lines.append(f"| `{option.key}` | {_cell(option.type)} | {_cell(default)} | {_cell(option.meaning)} |")
-    return "\n".join(lines) + "\n"
+    groups = groupby(
+        options(Config).values(), key=lambda option: option.key.partition(".")[0] if "." in option.key else ""
+    )
+    tables = (
+        fill("option_group.md", title=group or "The file", options=map(_option, members)) for group, members in groups
+    )
+    return fill("configuration.md", groups="".join(tables))
+
+
+def _option(option: Option) -> str:
+    return row(f"`{option.key}`", option.type, f"`{option.default}`" if option.default else "", option.meaning)
 
 
 def llama_factory_page() -> str:
@@ -42,30 +40,16 @@ def ms_swift_page() -> str:
     return _dialect_page("ms-swift", "flag", "from-ms-swift", swift.TABLE)
 
 
-def _dialect_page(name: str, word: str, guide: str, use: str) -> str:
-    dialect, *others = [candidate for candidate in DIALECTS if candidate.name.split()[0] == name]
-    lines = [
-        f"# {name}'s {word}s",
-        "",
-        f"What each {word} becomes in npukit; see [the guide](../guides/{guide}.md). A default is shown where it "
-        "differs from npukit's own.",
-        "",
-        "## Training",
-        "",
+def _dialect_page(tool: str, word: str, guide: str, use: str) -> str:
+    dialect, *others = [candidate for candidate in DIALECTS if candidate.name.split()[0] == tool]
+    training = [
         *_escaped(dialects.table(dialect.rows, Config)),
         *(line for other in others for line in ("", f"## {other.name}", "", *dialects.table(other.rows, Config))),
-        "",
-        "## Chat, inference, serving and export",
-        "",
-        *_escaped(dialects.table(load(use), Use)),
     ]
-    return "\n".join(lines) + "\n"
+    using = _escaped(dialects.table(load(use), Use))
+    return fill("dialect.md", tool=tool, word=word, guide=guide, training=training, use=using)
 
 
 def _escaped(rows: Iterator[str]) -> Iterator[str]:
     """Tables with angle brackets that Markdown would take for HTML shown as text."""
     return (row.replace("<", "&lt;") if "`" not in row else row for row in rows)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")

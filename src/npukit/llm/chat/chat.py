@@ -79,9 +79,9 @@ class Chat:
         '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n'
         """
         markers = media.markers if media is not None else {}
-        made = prepared(messages, self.system, markers if self._keeps_text else dict.fromkeys(markers, ""))
+        written = prepared(messages, self.system, markers if self._keeps_text else dict.fromkeys(markers, ""))
         text = self._render_with_tools(
-            made,
+            written,
             list(tools) if tools else None,
             template_kwargs or {},
             add_generation_prompt=add_generation_prompt and not continue_final_message,
@@ -93,7 +93,7 @@ class Chat:
             raise BadConversation("The conversation has half of a surrogate pair, which is not text.")
         if max_characters is not None and len(text) > max_characters:
             raise TooLong(f"The conversation has {len(text)} characters: more than the model's context can hold.")
-        open_part = made[-1]["content"] if continue_final_message else text.rstrip()[-len(THINK) :]
+        open_part = written[-1]["content"] if continue_final_message else text.rstrip()[-len(THINK) :]
         is_thinking = self.thinks and open_part.rfind(THINK) > open_part.rfind(END_OF_THINK)
         return Prompt(self._encode(text), text, bool(tools), is_thinking)
 
@@ -133,8 +133,8 @@ class Chat:
     def marker_ids(self) -> frozenset[int]:
         """Special tokens that the parser needs: whoever decodes with skip_special_tokens must keep these."""
         vocabulary = self.tokenizer.get_vocab()
-        wanted = {vocabulary[marker] for marker in MARKERS if marker in vocabulary}
-        return frozenset(wanted & set(self.tokenizer.all_special_ids))
+        ids = {vocabulary[marker] for marker in MARKERS if marker in vocabulary}
+        return frozenset(ids & set(self.tokenizer.all_special_ids))
 
     def _encode(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]

@@ -24,12 +24,12 @@ def described(
     'system'
     """
     text = DESCRIPTION.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
-    made = [dict(message) for message in messages]
-    first = next((message for message in made if message["role"] == role), None)
+    with_tools = [dict(message) for message in messages]
+    first = next((message for message in with_tools if message["role"] == role), None)
     if first is None:
-        return [{"role": role, "content": text}, *made]
+        return [{"role": role, "content": text}, *with_tools]
     first["content"] = f"{first['content']}\n\n{text}" if role == "system" else f"{text}\n\n{first['content']}"
-    return made
+    return with_tools
 
 
 def written_out(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -38,20 +38,20 @@ def written_out(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     >>> written_out([{"role": "tool", "content": "21 °C"}])
     [{'role': 'user', 'content': '<tool_response>\\n21 °C\\n</tool_response>'}]
     """
-    made: list[dict[str, Any]] = []
+    plain: list[dict[str, Any]] = []
     for message in messages:
         if message["role"] == "tool":
             text = f"<tool_response>\n{message['content']}\n</tool_response>"
-            if made and made[-1].get("role") == "user" and made[-1]["content"].endswith("</tool_response>"):
-                made[-1] = {"role": "user", "content": f"{made[-1]['content']}\n{text}"}
+            if plain and plain[-1].get("role") == "user" and plain[-1]["content"].endswith("</tool_response>"):
+                plain[-1] = {"role": "user", "content": f"{plain[-1]['content']}\n{text}"}
             else:
-                made.append({"role": "user", "content": text})
+                plain.append({"role": "user", "content": text})
         elif calls := message.get("tool_calls"):
             written = [f"<tool_call>\n{_call(call['function'])}\n</tool_call>" for call in calls]
-            made.append({"role": "assistant", "content": "\n".join(filter(None, [message["content"], *written]))})
+            plain.append({"role": "assistant", "content": "\n".join(filter(None, [message["content"], *written]))})
         else:
-            made.append(message)
-    return made
+            plain.append(message)
+    return plain
 
 
 def _call(function: Mapping[str, Any]) -> str:

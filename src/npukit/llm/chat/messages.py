@@ -47,27 +47,27 @@ def prepared(
     """
     if not messages:
         raise BadConversation("There are no messages: give at least one.")
-    made = [_message(number, message, markers or {}) for number, message in enumerate(messages)]
-    if system and made[0]["role"] != "system":
-        made.insert(0, {"role": "system", "content": system})
-    return made
+    ready = [_message(number, message, markers or {}) for number, message in enumerate(messages)]
+    if system and ready[0]["role"] != "system":
+        ready.insert(0, {"role": "system", "content": system})
+    return ready
 
 
 def _message(number: int, message: Message, markers: Mapping[Kind, str]) -> dict[str, Any]:
     where = f"messages[{number}]"
     if not isinstance(message, Mapping) or message.get("role") not in ROLES:
         raise BadConversation(f"{where} must be an object whose role is one of {', '.join(ROLES)}.")
-    made = {key: value for key, value in message.items() if value is not None}
-    if made["role"] == "developer":  # OpenAI's newer name
-        made["role"] = "system"
-    made["content"] = _content(where, made.get("content", ""), markers)
-    if calls := made.get("tool_calls"):
+    ready = {key: value for key, value in message.items() if value is not None}
+    if ready["role"] == "developer":  # OpenAI's newer name
+        ready["role"] = "system"
+    ready["content"] = _content(where, ready.get("content", ""), markers)
+    if calls := ready.get("tool_calls"):
         if not isinstance(calls, list):
             raise BadConversation(f"{where}.tool_calls must be a list.")
-        made["tool_calls"] = [_call(where, call) for call in calls]
+        ready["tool_calls"] = [_call(where, call) for call in calls]
     elif "content" not in message:
         raise BadConversation(f"{where} has no content.")
-    return made
+    return ready
 
 
 def _content(where: str, content: Any, markers: Mapping[Kind, str]) -> Any:

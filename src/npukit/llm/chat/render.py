@@ -47,17 +47,17 @@ class Rendered:
         if [place[0] for place in places] != marks:
             names = " and ".join(dict.fromkeys(marks))
             raise NotRendered(f"has {len(marks)} images or videos, and {names} {len(places)} times when rendered")
-        made, done, moved = "", 0, []
+        result, done, moved = "", 0, []
         for place, (_, text) in zip(places, written, strict=True):
-            made += self.text[done : place.start()] + text
+            result += self.text[done : place.start()] + text
             moved.append((place.start(), len(text) - len(place[0])))
             done = place.end()
-        made += self.text[done:]
+        result += self.text[done:]
 
         def after(place: int) -> int:
             return place + sum(by for start, by in moved if start < place)
 
-        return Rendered(made, tuple((after(start), after(end)) for start, end in self.answers), self.unmatched)
+        return Rendered(result, tuple((after(start), after(end)) for start, end in self.answers), self.unmatched)
 
 
 class Renderer:

@@ -5,30 +5,31 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Annotated, Any
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 
 from npukit.errors import NpukitError
 from npukit.llm.config.nearest import nearest
 from npukit.llm.config.schema import Option, choices, options, plain
 from npukit.report.language import translated
+from npukit.train.options import FrozenOptions
 
 KINDS = {"boolean": "boolean", "integer": "integer", "number": "number", "string": "text", "path": "path"}
 KINDS |= {"array": "list", "object": "mapping"}
 BOUNDS = {"minimum": "minimum", "maximum": "maximum", "above": "exclusiveMinimum", "below": "exclusiveMaximum"}
 
 
-def matching(schema: type[BaseModel], word: str) -> list[Option]:
+def matching(schema: type[FrozenOptions], word: str) -> list[Option]:
     """The options with `word` in their key; all of them if it is empty."""
     known = options(schema)
-    wanted = [option for option in known.values() if word.lower() in option.key.lower()]
-    if not wanted:
+    matches = [option for option in known.values() if word.lower() in option.key.lower()]
+    if not matches:
         ends = {key.rsplit(".", 1)[-1]: key for key in known}
         near = nearest(word, known) or ends.get(nearest(word, ends) or "")
         raise NpukitError(f"There is no option {word}" + (f": did you mean {near}?" if near else "."))
-    return wanted
+    return matches
 
 
-def as_text(schema: type[BaseModel], word: str = "", groups: Collection[str] = ()) -> str:
+def as_text(schema: type[FrozenOptions], word: str = "", groups: Collection[str] = ()) -> str:
     """The table for people; of some groups of options, or of all."""
     lines = []
     for option in matching(schema, word):
@@ -43,7 +44,7 @@ def as_text(schema: type[BaseModel], word: str = "", groups: Collection[str] = (
     return "\n".join(lines)
 
 
-def as_data(schema: type[BaseModel], word: str = "") -> list[dict[str, Any]]:
+def as_data(schema: type[FrozenOptions], word: str = "") -> list[dict[str, Any]]:
     """The table for programs, and for the fields of a form.
 
     `type` is a sentence, `kind` a word: choice, boolean, integer, number, text, path, list or mapping. `minimum` and
@@ -58,8 +59,8 @@ def as_data(schema: type[BaseModel], word: str = "") -> list[dict[str, Any]]:
 def _as_data(option: Option) -> dict[str, Any]:
     group, _, name = option.key.rpartition(".")
     annotated: Any = Annotated[option.field.annotation, option.field]
-    made = TypeAdapter(annotated).json_schema()
-    alternatives = [kind for kind in made.get("anyOf", [made]) if kind.get("type") != "null"]
+    described = TypeAdapter(annotated).json_schema()
+    alternatives = [kind for kind in described.get("anyOf", [described]) if kind.get("type") != "null"]
     return {
         "key": option.key,
         "group": group,
@@ -90,7 +91,7 @@ def _bound(alternatives: list[dict[str, Any]], name: str) -> float | None:
     return bounds.pop() if len(bounds) == 1 else None
 
 
-def json_schema(schema: type[BaseModel], title: str) -> dict[str, Any]:
+def json_schema(schema: type[FrozenOptions], title: str) -> dict[str, Any]:
     """A JSON schema of the YAML file, for editors and other programs.
 
     >>> json_schema(Config, "npukit train")["properties"]["task"]["default"]

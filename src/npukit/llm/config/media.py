@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from npukit.llm import families
 from npukit.llm.chat.peers.data import table
+
+QUANTISED = re.compile(r"(-(gptq|awq|fp8|int[48]|bnb|4bit|8bit|w[48]a(8|16)))+$")
 
 
 def is_media_model(name: str) -> bool:
@@ -23,7 +27,9 @@ def media_type(name: str) -> str | None:
     'qwen2_5_vl'
     """
     short = name.rstrip("/").rpartition("/")[2].lower()
-    return next((kind for kind, names in table("ms_swift")["media"]["models"].items() if short in names), None)
+    plain = QUANTISED.sub("", short)
+    models = table("ms_swift")["media"]["models"].items()
+    return next((kind for kind, names in models if short in names or plain in names), None)
 
 
 def is_media_data(name: str) -> bool:

@@ -31,8 +31,8 @@ class OptionNames:
         if key := ends.get(word):
             return f": it belongs under {key.rsplit('.', 1)[0]}, as {key}."
         if usual := [key for key in usual_names().get(word, ()) if key in known]:
-            here = [key.rsplit(".", 1)[-1] for key in usual if key.rsplit(".", 1)[0] == above]
-            return f": did you mean {(here or usual)[0]}?"
+            nearby = [key.rsplit(".", 1)[-1] for key in usual if key.rsplit(".", 1)[0] == above]
+            return f": did you mean {(nearby or usual)[0]}?"
         if theirs := self.translated(word):
             return f": {theirs}."
         if near := nearest(word, siblings) or ends.get(nearest(word, ends) or ""):

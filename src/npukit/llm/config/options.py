@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from npukit.llm import tasks
 from npukit.llm.config.reinforcement import GrpoOptions, RewardOptions
@@ -23,8 +23,8 @@ Method = Literal[
 ]
 LORA, FREEZE, FULL = (When("tuning.method", method) for method in ("lora", "freeze", "full"))
 ADAPTER = When("tuning.method", ("lora", *OTHER_ADAPTERS))
-CHAT, PREFER, CLASSIFY, EMBED, RERANK, TOKENS = (
-    When("task", partial(tasks.using, uses)) for uses in ("chat", "preference", "classify", "embed", "rerank", "tokens")
+CHAT, CLASSIFY, EMBED, RERANK, TOKENS = (
+    When("task", partial(tasks.using, uses)) for uses in ("chat", "classify", "embed", "rerank", "tokens")
 )
 Format = Literal["auto", "alpaca", "sharegpt", "messages", "prompt", "text", "tokens"]
 
@@ -61,7 +61,7 @@ class ModelOptions(FrozenOptions):
         {}, description="stretch rotary positions, as in config.json: {rope_type: yarn, factor: 4}"
     )
     length: PositiveInt | None = Field(None, description="tokens that model.rope makes room for, if it has no factor")
-    trust_remote_code: Annotated[bool, Called(llama_factory="trust_remote_code")] = Field(
+    trust_remote_code: Annotated[bool, Called(llama_factory=True)] = Field(
         False, description="run Python code that comes with the model"
     )
 
@@ -128,6 +128,9 @@ class TuningOptions(FrozenOptions):
         description="save an adapter whose init changed the model (pissa, olora) as a plain LoRA of twice the rank, "
         "for the model as it was; always done with lora_ga",
     )
+    whole_tower: Annotated[bool, LORA] = Field(
+        False, description="of a model that sees: train all weights of the tower and the projector beside the adapter"
+    )
     modules_to_save: Annotated[tuple[str, ...], ADAPTER] = Field(
         (), description="modules whose weights are trained in full"
     )
@@ -146,7 +149,7 @@ class TuningOptions(FrozenOptions):
         (), description="modules of these layers to train, such as mlp; all if empty"
     )
 
-    freeze_vision_tower: Annotated[bool, Called(llama_factory="freeze_vision_tower", swift="freeze_vit")] = Field(
+    freeze_vision_tower: Annotated[bool, Called(llama_factory=True, swift="freeze_vit")] = Field(
         True, description="of a model that sees images: do not train what looks at them"
     )
     vision_tower_rate: Annotated[PositiveFloat | None, Called(swift="vit_lr")] = Field(
@@ -158,7 +161,7 @@ class TuningOptions(FrozenOptions):
     freeze_projector: Annotated[bool, Called(llama_factory="freeze_multi_modal_projector", swift="freeze_aligner")] = (
         Field(True, description="nor what turns features of images into embeddings")
     )
-    freeze_language_model: Annotated[bool, Called(llama_factory="freeze_language_model", swift="freeze_llm")] = Field(
+    freeze_language_model: Annotated[bool, Called(llama_factory=True, swift="freeze_llm")] = Field(
         False, description="nor the rest, the language model"
     )
     turns: Annotated[Literal["lisa", "badam"] | None, FULL] = Field(
@@ -180,7 +183,7 @@ class TuningOptions(FrozenOptions):
     @property
     def freezes_vision(self) -> bool:
         """Whether nothing that looks at images is trained."""
-        return self.freeze_vision_tower and self.freeze_projector
+        return self.freeze_vision_tower and self.freeze_projector and not self.whole_tower
 
     @property
     def is_adapter(self) -> bool:
@@ -208,6 +211,16 @@ class Source(FrozenOptions):
     question_suffix: str | None = Field(None, description="text added to every question")
     answer_prefix: str | None = Field(None, description="text put before every answer")
     answer_until: str | None = Field(None, description="text at which every answer is cut, such as a separator")
+    preset: str | None = Field(
+        None,
+        description="a public data set whose rows these are, such as coco, where other names for columns do not do",
+    )
+    archive: str | None = Field(
+        None, description="zip file of a data set on a hub with the images, videos or audio that its rows name"
+    )
+    negatives: NonNegativeInt = Field(
+        0, description="rows without texts that do not fit get so many of those that fit other rows (rerank)"
+    )
 
 
 def _as_sources(value: Any) -> Any:
@@ -235,26 +248,26 @@ class DataOptions(FrozenOptions):
         Path("data"),
         description="folder of dataset_info.json and of files named without a path; REMOTE:owner/name is on a hub",
     )
-    media_dir: Annotated[Path | None, Called(llama_factory="media_dir")] = Field(
+    media_dir: Annotated[Path | None, Called(llama_factory=True)] = Field(
         None,
         description="folder of the images and videos that rows name; if empty, data.folder or the working directory",
     )
-    image_min_pixels: Annotated[PositiveInt | None, Called(llama_factory="image_min_pixels")] = Field(
+    image_min_pixels: Annotated[PositiveInt | None, Called(llama_factory=True)] = Field(
         None, description="images with fewer pixels are enlarged; as the model's image processor says if empty"
     )
-    image_max_pixels: Annotated[PositiveInt | None, Called(llama_factory="image_max_pixels")] = Field(
+    image_max_pixels: Annotated[PositiveInt | None, Called(llama_factory=True)] = Field(
         None, description="images with more pixels are scaled down, and become fewer tokens; see image_min_pixels"
     )
-    video_fps: Annotated[PositiveFloat | None, Called(llama_factory="video_fps")] = Field(
+    video_fps: Annotated[PositiveFloat | None, Called(llama_factory=True)] = Field(
         None, description="frames of a video to take per second; as the model's video processor says if empty, or 2"
     )
     video_max_frames: Annotated[PositiveInt | None, Called(llama_factory="video_maxlen")] = Field(
         None, description="maximum number of frames of a video; they are spread over its whole length"
     )
-    video_min_pixels: Annotated[PositiveInt | None, Called(llama_factory="video_min_pixels")] = Field(
+    video_min_pixels: Annotated[PositiveInt | None, Called(llama_factory=True)] = Field(
         None, description="frames of videos with fewer pixels are enlarged"
     )
-    video_max_pixels: Annotated[PositiveInt | None, Called(llama_factory="video_max_pixels")] = Field(
+    video_max_pixels: Annotated[PositiveInt | None, Called(llama_factory=True)] = Field(
         None, description="frames of videos with more pixels are scaled down, and become fewer tokens"
     )
     template: Annotated[str | None, CHAT] = Field(
@@ -271,7 +284,7 @@ class DataOptions(FrozenOptions):
     train_on_empty_thought: Annotated[bool, CHAT] = Field(
         True, description="compute the loss on an empty <think></think> before an answer (ms_swift tokens)"
     )
-    tool_format: Annotated[str | None, CHAT, Called(llama_factory="tool_format")] = Field(
+    tool_format: Annotated[str | None, CHAT, Called(llama_factory=True)] = Field(
         None,
         description="how tools and calls are written, by LLaMA-Factory's or ms-swift's name with their tokens; "
         "the template's own if empty",
@@ -294,7 +307,7 @@ class DataOptions(FrozenOptions):
     seed: int | None = Field(
         None, description="seed for drawing rows, with llama_factory and ms_swift tokens; training.seed if empty"
     )
-    train_on_prompt: Annotated[bool, CHAT, Called(llama_factory="train_on_prompt")] = Field(
+    train_on_prompt: Annotated[bool, CHAT, Called(llama_factory=True)] = Field(
         False, description="compute the loss on questions too, not only on answers"
     )
     last_answer_only: Annotated[bool, CHAT, Called(llama_factory="mask_history")] = Field(
@@ -304,7 +317,7 @@ class DataOptions(FrozenOptions):
     pack_length: Annotated[PositiveInt | None, When("data.packing", True), Called(swift="packing_length")] = Field(
         None, description="tokens in a packed row; cutoff if empty"
     )
-    streaming: Annotated[bool, Called(llama_factory="streaming", swift="streaming")] = Field(
+    streaming: Annotated[bool, Called(llama_factory=True, swift=True)] = Field(
         False, description="read rows as they are needed; needs training.max_steps"
     )
     bad_rows: Literal["skip", "stop"] = Field("skip", description="what to do with rows that cannot be used")
@@ -320,23 +333,28 @@ class DataOptions(FrozenOptions):
 class PreferenceOptions(FrozenOptions):
     """How preferences are learnt."""
 
-    loss: Annotated[Literal["sigmoid", "hinge", "ipo", "orpo", "simpo", "cpo"], PREFER] = Field(
+    WHEN = When("task", partial(tasks.using, "preference"))
+
+    loss: Literal["sigmoid", "hinge", "ipo", "orpo", "simpo", "cpo"] = Field(
         "sigmoid",
         description="of task dpo: DPO's sigmoid, or that of another method; orpo, simpo, cpo need no reference",
     )
-    beta: Annotated[PositiveFloat, PREFER] = Field(0.1, description="how strongly the model is held to the reference")
-    gamma: Annotated[float, PREFER] = Field(0.5, description="SimPO's margin of the rewards")
-    label_smoothing: Annotated[Fraction, PREFER] = Field(0.0, description="probability that a preference is wrong")
-    sft_weight: Annotated[float, Field(ge=0), PREFER] = Field(
+    mix: dict[Literal["sigmoid", "hinge", "bco_pair", "sft"], NonNegativeFloat] = Field(
+        {}, description="several losses at once with their weights, instead of loss, as {sigmoid: 0.8, sft: 1.0} (MPO)"
+    )
+    beta: PositiveFloat = Field(0.1, description="how strongly the model is held to the reference")
+    gamma: float = Field(0.5, description="SimPO's margin of the rewards")
+    label_smoothing: Fraction = Field(0.0, description="probability that a preference is wrong")
+    sft_weight: Annotated[float, Field(ge=0)] = Field(
         0.0, description="weight of the plain loss on chosen answers (rpo_alpha, pref_ftx, cpo_alpha)"
     )
-    sft_mean: Annotated[Literal["answers", "rows", "all"], PREFER] = Field(
+    sft_mean: Literal["answers", "rows", "all"] = Field(
         "answers",
         description="the plain loss is the mean over tokens of better answers, over rows of their means "
         "(LLaMA-Factory), or over all tokens of these rows (ORPO in TRL and ms-swift)",
     )
-    desirable_weight: Annotated[float, Field(ge=0), PREFER] = Field(1.0, description="KTO's weight of good answers")
-    undesirable_weight: Annotated[float, Field(ge=0), PREFER] = Field(1.0, description="KTO's weight of bad answers")
+    desirable_weight: Annotated[float, Field(ge=0)] = Field(1.0, description="KTO's weight of good answers")
+    undesirable_weight: Annotated[float, Field(ge=0)] = Field(1.0, description="KTO's weight of bad answers")
 
 
 class HeadOptions(FrozenOptions):

@@ -15,6 +15,7 @@ from npukit.llm import tasks
 from npukit.train.options import Called, Fraction, FrozenOptions, Needs, When
 
 GRPO = When("task", partial(tasks.using, "grpo"))
+OURS = Called()  # ms-swift has no such option, or one of another meaning
 Correction = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 
 
@@ -29,135 +30,116 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
 class GrpoOptions(FrozenOptions):
     """How a model learns from rewards."""
 
-    num_generations: Annotated[int, Field(ge=2), GRPO, Called(swift="num_generations")] = Field(
+    WHEN = GRPO
+    CALLED = Called(swift=True)
+
+    num_generations: Annotated[int, Field(ge=2)] = Field(
         8, description="answers to each prompt, which are compared with each other"
     )
-    steps_per_generation: Annotated[PositiveInt | None, GRPO, Called(swift="steps_per_generation")] = Field(
+    steps_per_generation: PositiveInt | None = Field(
         None,
         description="batches of each device that are sampled at once; training.accumulation, or a multiple of it, "
         "which then makes several steps",
     )
-    num_iterations: Annotated[PositiveInt, GRPO, Called(swift="num_iterations")] = Field(
-        1, description="how often the same answers are learnt from"
-    )
-    loss_type: Annotated[Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "fipo", "real"], GRPO] = Field(
+    num_iterations: PositiveInt = Field(1, description="how often the same answers are learnt from")
+    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "fipo", "real"] = Field(
         "dapo",
         description="how ratios are clipped and tokens averaged: over each answer, then over answers (grpo, sapo), "
         "over the tokens of a batch (bnpo) or of a step (dapo, cispo, fipo), or over the longest answer (dr_grpo); "
         "real tells the good answers of a group from the bad ones",
     )
-    importance_sampling_level: Annotated[
-        Literal["token", "sequence", "sequence_token"], GRPO, Called(swift="importance_sampling_level")
-    ] = Field("token", description="whether each token has its ratio, or an answer has one (GSPO)")
-    epsilon: Annotated[float, Field(ge=0), GRPO, Called(swift="epsilon")] = Field(
+    importance_sampling_level: Literal["token", "sequence", "sequence_token"] = Field(
+        "token", description="whether each token has its ratio, or an answer has one (GSPO)"
+    )
+    epsilon: Annotated[float, Field(ge=0)] = Field(
         0.2, description="how far a ratio may fall below 1, and rise above it unless epsilon_high says so"
     )
-    epsilon_high: Annotated[PositiveFloat | None, GRPO, Called(swift="epsilon_high")] = Field(
+    epsilon_high: PositiveFloat | None = Field(
         None, description="how far a ratio may rise above 1; of cispo, the highest ratio itself"
     )
-    delta: Annotated[PositiveFloat | None, GRPO, Called(swift="delta")] = Field(
+    delta: PositiveFloat | None = Field(
         None, description="highest ratio of a token with a negative advantage (two-sided clipping)"
     )
-    tau_pos: Annotated[PositiveFloat, GRPO, Called(swift="tau_pos")] = Field(
-        1.0, description="sapo: temperature of the gate for good answers"
-    )
-    tau_neg: Annotated[PositiveFloat, GRPO, Called(swift="tau_neg")] = Field(
-        1.05, description="sapo: temperature of the gate for bad answers"
-    )
-    real_tau: Annotated[PositiveFloat, GRPO, Called(swift="real_tau")] = Field(
-        0.5, description="real: temperature of an answer's mean log-ratio"
-    )
-    fipo_decay_rate: Annotated[PositiveFloat, GRPO, Called(swift="fipo_decay_rate")] = Field(
+    tau_pos: PositiveFloat = Field(1.0, description="sapo: temperature of the gate for good answers")
+    tau_neg: PositiveFloat = Field(1.05, description="sapo: temperature of the gate for bad answers")
+    real_tau: PositiveFloat = Field(0.5, description="real: temperature of an answer's mean log-ratio")
+    fipo_decay_rate: PositiveFloat = Field(
         32.0, description="fipo: tokens after which a change counts half for those before it"
     )
-    fipo_clip_range: Annotated[float, Field(ge=0), GRPO, Called(swift="fipo_clip_range")] = Field(
+    fipo_clip_range: Annotated[float, Field(ge=0)] = Field(
         0.2, description="fipo: how far from 1 a token may be weighed by the changes after it; 0 for no limit"
     )
-    fipo_clip_high_only: Annotated[bool, GRPO, Called(swift="fipo_clip_high_only")] = Field(
-        True, description="fipo: weigh no token less than 1"
-    )
-    fipo_safety_threshold: Annotated[PositiveFloat, GRPO, Called(swift="fipo_safety_threshold")] = Field(
+    fipo_clip_high_only: bool = Field(True, description="fipo: weigh no token less than 1")
+    fipo_safety_threshold: PositiveFloat = Field(
         4.0, description="fipo: a token of a bad answer whose ratio is higher than this is not weighed more than 1"
     )
-    beta: Annotated[float, Field(ge=0), GRPO] = Field(
+    beta: Annotated[float, Field(ge=0)] = Field(
         0.0, description="weight of the distance (KL) from the model before training"
     )
-    use_bias_correction_kl: Annotated[bool, GRPO] = Field(
+    use_bias_correction_kl: Annotated[bool, OURS] = Field(
         False, description="weigh that distance by the ratio, as DeepSeek-V3.2 and TRL's default do"
     )
-    kl_in_reward: Annotated[bool, GRPO] = Field(
-        False, description="take that distance off the reward, instead of adding it to the loss"
+    kl_in_reward: bool = Field(False, description="take that distance off the reward, instead of adding it to the loss")
+    advantage_estimator: Literal["grpo", "rloo", "reinforce_plus_plus"] = Field(
+        "grpo", description="an answer's reward is compared with the mean of its group, or of the others (rloo)"
     )
-    advantage_estimator: Annotated[
-        Literal["grpo", "rloo", "reinforce_plus_plus"], GRPO, Called(swift="advantage_estimator")
-    ] = Field("grpo", description="an answer's reward is compared with the mean of its group, or of the others (rloo)")
-    scale_rewards: Annotated[Literal["group", "batch", "none", "gdpo"], GRPO] = Field(
+    scale_rewards: Literal["group", "batch", "none", "gdpo"] = Field(
         "group",
         description="advantages are divided by the standard deviation of the group or of the batch, or not; gdpo "
         "scales each reward function in its group before they are added",
     )
-    mask_truncated_completions: Annotated[bool, GRPO, Called(swift="overlong_filter")] = Field(
+    mask_truncated_completions: Annotated[bool, Called(swift="overlong_filter")] = Field(
         False, description="learn nothing from answers that were cut off"
     )
-    top_entropy_quantile: Annotated[float, Field(gt=0, le=1), GRPO, Called(swift="top_entropy_quantile")] = Field(
+    top_entropy_quantile: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="share of tokens that are learnt from, those of the highest entropy"
     )
-    dynamic_sample: Annotated[bool, GRPO, Called(swift="dynamic_sample")] = Field(
+    dynamic_sample: bool = Field(
         False, description="replace groups whose answers have the same reward by other prompts (DAPO)"
     )
-    max_resample_times: Annotated[PositiveInt, GRPO, Called(swift="max_resample_times")] = Field(
-        3, description="how often that is tried in a step"
-    )
-    importance_correction: Annotated[Correction | None, GRPO, Called(swift="rollout_importance_sampling_mode")] = Field(
+    max_resample_times: PositiveInt = Field(3, description="how often that is tried in a step")
+    importance_correction: Annotated[Correction | None, Called(swift="rollout_importance_sampling_mode")] = Field(
         None,
         description="weigh tokens by how likely they are to the learner compared with the sampler: at most the "
         "threshold (truncate), or nothing above it (mask)",
     )
-    importance_threshold: Annotated[PositiveFloat, GRPO, Called(swift="rollout_importance_sampling_threshold")] = Field(
+    importance_threshold: Annotated[PositiveFloat, Called(swift="rollout_importance_sampling_threshold")] = Field(
         2.0, description="the highest such weight"
     )
-    off_policy_mask: Annotated[PositiveFloat | None, GRPO, Called(swift="off_policy_sequence_mask_delta")] = Field(
+    off_policy_mask: Annotated[PositiveFloat | None, Called(swift="off_policy_sequence_mask_delta")] = Field(
         None, description="learn nothing from bad answers that became less likely by more than this (DeepSeek-V3.2)"
     )
-    max_completion_length: Annotated[PositiveInt, GRPO] = Field(512, description="most tokens of an answer")
-    multi_turn_scheduler: Annotated[str | None, GRPO, Called(swift="multi_turn_scheduler")] = Field(
+    max_completion_length: PositiveInt = Field(512, description="most tokens of an answer")
+    multi_turn_scheduler: str | None = Field(
         None,
         description="what follows an answer, so that the model answers again: a function of messages in "
         "rewards.plugins, a class of ms-swift's form there, math_tip_trick or gym_scheduler",
     )
-    max_turns: Annotated[PositiveInt, GRPO, Called(swift="max_turns")] = Field(
-        8, description="answers of the model in a conversation, after which it ends"
-    )
-    completion_length_limit_scope: Annotated[Literal["total", "per_round"], GRPO] = Field(
+    max_turns: PositiveInt = Field(8, description="answers of the model in a conversation, after which it ends")
+    completion_length_limit_scope: Literal["total", "per_round"] = Field(
         "total",
         description="whether max_completion_length is that of a conversation with all that the scheduler adds, or of "
         "each answer in it",
     )
-    use_gym_env: Annotated[bool, GRPO, Called(swift="use_gym_env")] = Field(
-        False, description="the total_reward that a scheduler notes is a reward, too: gym_reward"
-    )
-    gym_env: Annotated[str | None, GRPO, Called(swift="gym_env")] = Field(
-        None, description="gym_scheduler: the environment, unless a row has env_config"
-    )
-    temperature: Annotated[PositiveFloat, GRPO] = Field(1.0, description="of sampling, and of the learner's ratios")
-    top_p: Annotated[float, Field(gt=0, le=1), GRPO] = Field(1.0, description="sample from this share of probability")
-    top_k: Annotated[NonNegativeInt, GRPO] = Field(0, description="sample from so many tokens; all if 0")
-    min_p: Annotated[Fraction, GRPO, Called(swift="min_p")] = Field(
+    use_gym_env: bool = Field(False, description="the total_reward that a scheduler notes is a reward, too: gym_reward")
+    gym_env: str | None = Field(None, description="gym_scheduler: the environment, unless a row has env_config")
+    temperature: PositiveFloat = Field(1.0, description="of sampling, and of the learner's ratios")
+    top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="sample from this share of probability")
+    top_k: NonNegativeInt = Field(0, description="sample from so many tokens; all if 0")
+    min_p: Fraction = Field(
         0.0, description="sample tokens with at least this share of the likeliest one's probability"
     )
-    repetition_penalty: Annotated[PositiveFloat, GRPO] = Field(
-        1.0, description="above 1, tokens that occurred before are less likely"
-    )
-    max_num_seqs: Annotated[PositiveInt, GRPO, Called(swift="vllm_max_num_seqs")] = Field(
+    repetition_penalty: PositiveFloat = Field(1.0, description="above 1, tokens that occurred before are less likely")
+    max_num_seqs: Annotated[PositiveInt, Called(swift="vllm_max_num_seqs")] = Field(
         256, description="answers that a device samples at the same time"
     )
-    cache_share: Annotated[float, Field(gt=0, lt=1), GRPO] = Field(
+    cache_share: Annotated[float, Field(gt=0, lt=1), OURS] = Field(
         0.9, description="share of the device's memory that may be in use while answers are sampled"
     )
-    keep_cache: Annotated[bool, GRPO] = Field(
+    keep_cache: Annotated[bool, OURS] = Field(
         False, description="keep the memory of the key/value cache while the model learns"
     )
-    log_completions: Annotated[bool, GRPO, Called(swift="log_completions")] = Field(
+    log_completions: bool = Field(
         False, description="show the best and the worst answer of logged steps; all are in completions.jsonl"
     )
 
@@ -168,51 +150,44 @@ REWARD_PACKAGES = Needs(dict.fromkeys(("accuracy", "cosine"), "math_verify"))
 class RewardOptions(FrozenOptions):
     """What rewards answers."""
 
-    functions: Annotated[Names, GRPO, Called(swift="reward_funcs"), REWARD_PACKAGES] = Field(
+    WHEN = GRPO
+    CALLED = Called(swift=True)
+
+    functions: Annotated[Names, Called(swift="reward_funcs"), REWARD_PACKAGES] = Field(
         (),
         description="names of reward functions: accuracy, format, react_format, cosine, repetition, soft_overlong, "
         "or of a plug-in",
     )
-    plugins: Annotated[tuple[Path, ...], BeforeValidator(_as_list), GRPO] = Field(
+    plugins: Annotated[tuple[Path, ...], BeforeValidator(_as_list), OURS] = Field(
         (),
         description="Python files with reward functions and schedulers, which are run; the functions are named in "
         "functions",
     )
-    weights: Annotated[tuple[float, ...], BeforeValidator(_as_list), GRPO, Called(swift="reward_weights")] = Field(
+    weights: Annotated[tuple[float, ...], BeforeValidator(_as_list), Called(swift="reward_weights")] = Field(
         (), description="of the functions, then of the reward models; 1 each if empty"
     )
-    models: Annotated[Names, GRPO, Called(swift="reward_model")] = Field(
+    models: Annotated[Names, Called(swift="reward_model")] = Field(
         (), description="reward models, as task rm trains them: folders, or names on a hub"
     )
-    timeout: Annotated[PositiveFloat, GRPO] = Field(
+    timeout: Annotated[PositiveFloat, OURS] = Field(
         300.0,
         description="seconds that a reward function or a scheduler may take for a batch; then its answers have no "
         "reward, or end",
     )
-    cosine_min_len_value_wrong: Annotated[float, GRPO, Called(swift="cosine_min_len_value_wrong")] = Field(
-        -0.5, description="cosine: reward of a wrong answer without tokens"
-    )
-    cosine_max_len_value_wrong: Annotated[float, GRPO, Called(swift="cosine_max_len_value_wrong")] = Field(
-        0.0, description="cosine: reward of the longest wrong answer"
-    )
-    cosine_min_len_value_correct: Annotated[float, GRPO, Called(swift="cosine_min_len_value_correct")] = Field(
-        1.0, description="cosine: reward of a right answer without tokens"
-    )
-    cosine_max_len_value_correct: Annotated[float, GRPO, Called(swift="cosine_max_len_value_correct")] = Field(
-        0.5, description="cosine: reward of the longest right answer"
-    )
-    cosine_max_len: Annotated[PositiveInt | None, GRPO, Called(swift="cosine_max_len")] = Field(
+    cosine_min_len_value_wrong: float = Field(-0.5, description="cosine: reward of a wrong answer without tokens")
+    cosine_max_len_value_wrong: float = Field(0.0, description="cosine: reward of the longest wrong answer")
+    cosine_min_len_value_correct: float = Field(1.0, description="cosine: reward of a right answer without tokens")
+    cosine_max_len_value_correct: float = Field(0.5, description="cosine: reward of the longest right answer")
+    cosine_max_len: PositiveInt | None = Field(
         None, description="cosine: tokens of the longest answer; grpo.max_completion_length if empty"
     )
-    repetition_n_grams: Annotated[PositiveInt, GRPO, Called(swift="repetition_n_grams")] = Field(
-        3, description="repetition: words of a phrase"
-    )
-    repetition_max_penalty: Annotated[float, Field(le=0), GRPO, Called(swift="repetition_max_penalty")] = Field(
+    repetition_n_grams: PositiveInt = Field(3, description="repetition: words of a phrase")
+    repetition_max_penalty: Annotated[float, Field(le=0)] = Field(
         -1.0, description="repetition: reward of an answer that is nothing but repetition"
     )
-    soft_max_length: Annotated[PositiveInt | None, GRPO, Called(swift="soft_max_length")] = Field(
+    soft_max_length: PositiveInt | None = Field(
         None, description="soft_overlong: tokens at which the penalty is 1; grpo.max_completion_length if empty"
     )
-    soft_cache_length: Annotated[PositiveInt | None, GRPO, Called(swift="soft_cache_length")] = Field(
+    soft_cache_length: PositiveInt | None = Field(
         None, description="soft_overlong: tokens before that, over which the penalty grows"
     )

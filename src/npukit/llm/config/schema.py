@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import Ge, Gt, Le
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from npukit.train.options import Called, Choices, FrozenOptions, Needs, When
@@ -33,6 +32,7 @@ class Option:
 
     key: str
     field: FieldInfo
+    group: type[FrozenOptions]
 
     @property
     def type(self) -> str:
@@ -53,7 +53,7 @@ class Option:
     @property
     def when(self) -> When | None:
         """What must be chosen for it to have an effect."""
-        return _of_kind(When, self.field.metadata)
+        return _of_kind(When, self.field.metadata) or self.group.WHEN
 
     @property
     def needs(self) -> Needs | None:
@@ -61,13 +61,13 @@ class Option:
         return _of_kind(Needs, self.field.metadata)
 
     @property
-    def called(self) -> Called | None:
+    def called(self) -> Called:
         """What other tools call it."""
-        return _of_kind(Called, self.field.metadata)
+        return _of_kind(Called, self.field.metadata) or self.group.CALLED
 
 
 @functools.cache
-def options(schema: type[BaseModel]) -> dict[str, Option]:
+def options(schema: type[FrozenOptions]) -> dict[str, Option]:
     """Every option by its dotted key; those of one data set are under `data.train`.
 
     >>> options(Config)["tuning.rank"].default
@@ -76,21 +76,21 @@ def options(schema: type[BaseModel]) -> dict[str, Option]:
     return {option.key: option for option in _options(schema, "")}
 
 
-def _options(schema: type[BaseModel], above: str) -> Iterator[Option]:
+def _options(schema: type[FrozenOptions], above: str) -> Iterator[Option]:
     for name, field in schema.model_fields.items():
         inner = section(field.annotation)
         if inner is not None and not field.description:
             yield from _options(inner, f"{above}{name}.")
             continue
-        yield Option(f"{above}{name}", field)
+        yield Option(f"{above}{name}", field, schema)
         for part in parts(field.annotation):
-            if isinstance(part, type) and issubclass(part, BaseModel) and name != "validation":
+            if isinstance(part, type) and issubclass(part, FrozenOptions) and name != "validation":
                 yield from _options(part, f"{above}{name}.")
 
 
-def section(annotation: Any) -> type[BaseModel] | None:
+def section(annotation: Any) -> type[FrozenOptions] | None:
     """The options below a key, where it is a group of them."""
-    is_section = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    is_section = isinstance(annotation, type) and issubclass(annotation, FrozenOptions)
     return annotation if is_section else None
 
 
@@ -142,7 +142,7 @@ def _describe(annotation: Any, limits: list[Any]) -> str:
         return f"a list of {_plural(arguments[0])}"
     if origin is dict:
         return "a mapping of names"
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if isinstance(annotation, type) and issubclass(annotation, FrozenOptions):
         return f"{{{', '.join(annotation.model_fields)}}}"
     return WORDS[annotation] + _range([bound for limit in limits for bound in getattr(limit, "metadata", [limit])])
 

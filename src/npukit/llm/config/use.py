@@ -81,7 +81,7 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_as_names, json_schema_input_
 class ChatOptions(FrozenOptions):
     """How messages become text."""
 
-    template: Annotated[str | None, Called(swift="template"), Flag(("--chat-template", "--template"))] = Field(
+    template: Annotated[str | None, Called(swift=True), Flag(("--chat-template", "--template"))] = Field(
         None, description="chat template, by name or as a Jinja file; the tokenizer's if empty"
     )
     tokenizer: Annotated[str | None, NO_FLAG] = Field(
@@ -93,25 +93,25 @@ class ChatOptions(FrozenOptions):
     system: Annotated[str | None, Called(llama_factory="default_system")] = Field(
         None, description="system message for conversations without one"
     )
-    enable_thinking: Annotated[
-        bool | None, Called(llama_factory="enable_thinking", swift="enable_thinking"), TALKING
-    ] = Field(None, description="let the model reason first, if its chat template has a switch for it")
-    image_min_pixels: Annotated[PositiveInt | None, Called(llama_factory="image_min_pixels"), NO_FLAG] = Field(
+    enable_thinking: Annotated[bool | None, Called(llama_factory=True, swift=True), TALKING] = Field(
+        None, description="let the model reason first, if its chat template has a switch for it"
+    )
+    image_min_pixels: Annotated[PositiveInt | None, Called(llama_factory=True), NO_FLAG] = Field(
         None, description="pictures with fewer pixels are enlarged; as the model's image processor says if empty"
     )
-    image_max_pixels: Annotated[PositiveInt | None, Called(llama_factory="image_max_pixels")] = Field(
+    image_max_pixels: Annotated[PositiveInt | None, Called(llama_factory=True)] = Field(
         None, description="scale larger images down to this many pixels, which means fewer tokens"
     )
-    video_fps: Annotated[PositiveFloat | None, Called(llama_factory="video_fps")] = Field(
+    video_fps: Annotated[PositiveFloat | None, Called(llama_factory=True)] = Field(
         None, description="frames of a video to take per second; as the model's video processor says if empty, or 2"
     )
     video_max_frames: Annotated[PositiveInt | None, Called(llama_factory="video_maxlen")] = Field(
         None, description="maximum number of frames of a video; they are spread over its whole length"
     )
-    video_min_pixels: Annotated[PositiveInt | None, Called(llama_factory="video_min_pixels"), NO_FLAG] = Field(
+    video_min_pixels: Annotated[PositiveInt | None, Called(llama_factory=True), NO_FLAG] = Field(
         None, description="frames of videos with fewer pixels are enlarged"
     )
-    video_max_pixels: Annotated[PositiveInt | None, Called(llama_factory="video_max_pixels")] = Field(
+    video_max_pixels: Annotated[PositiveInt | None, Called(llama_factory=True)] = Field(
         None, description="frames of videos with more pixels are scaled down, and become fewer tokens"
     )
 
@@ -119,33 +119,33 @@ class ChatOptions(FrozenOptions):
 class SamplingOptions(FrozenOptions):
     """How tokens are chosen; what is empty is as the model's generation_config.json says."""
 
-    temperature: Annotated[NonNegativeFloat | None, Called(swift="temperature")] = Field(
+    temperature: Annotated[NonNegativeFloat | None, Called(swift=True)] = Field(
         None, description="randomness; 0 always chooses the likeliest token"
     )
-    top_p: Annotated[Annotated[float, SHARE] | None, Called(swift="top_p")] = Field(
+    top_p: Annotated[Annotated[float, SHARE] | None, Called(swift=True)] = Field(
         None, description="consider only the likeliest tokens up to this total probability"
     )
-    top_k: Annotated[int | None, Field(ge=-1), Called(swift="top_k")] = Field(
+    top_k: Annotated[int | None, Field(ge=-1), Called(swift=True)] = Field(
         None, description="consider only this many of the likeliest tokens; 0 or -1 means all"
     )
     min_p: Fraction | None = Field(None, description="consider only tokens this likely relative to the likeliest")
-    repetition_penalty: Annotated[
-        PositiveFloat | None, Called(llama_factory="repetition_penalty", swift="repetition_penalty")
-    ] = Field(None, description="above 1 makes repetitions less likely")
+    repetition_penalty: Annotated[PositiveFloat | None, Called(llama_factory=True, swift=True)] = Field(
+        None, description="above 1 makes repetitions less likely"
+    )
     presence_penalty: Annotated[float, PENALTY] | None = Field(
         None, description="above 0 makes tokens that have occurred less likely"
     )
     frequency_penalty: Annotated[float, PENALTY] | None = Field(None, description="the same, by how often they have")
     max_new_tokens: Annotated[
         PositiveInt | None,
-        Called(swift="max_new_tokens"),
+        Called(swift=True),
         Flag(("--max-new-tokens", "--max-tokens"), verbs=("chat", "infer")),
     ] = Field(None, description="longest answer, in tokens; 1,024 if empty")
     stop: Annotated[Names, ANSWERING] = Field((), description="text that ends an answer")
-    seed: Annotated[int | None, Called(llama_factory="seed", swift="seed"), ANSWERING] = Field(
+    seed: Annotated[int | None, Called(llama_factory=True, swift=True), ANSWERING] = Field(
         None, description="makes sampling repeatable"
     )
-    logprobs: Annotated[bool, Called(swift="logprobs"), NO_FLAG] = Field(
+    logprobs: Annotated[bool, Called(swift=True), NO_FLAG] = Field(
         False, description="give the log-probability of each token"
     )
     top_logprobs: Annotated[int, Field(ge=0, le=20), NO_FLAG] = Field(
@@ -249,7 +249,7 @@ class InferOptions(FrozenOptions):
     folder: Annotated[Path, Called(llama_factory="dataset_dir"), Flag(("--data-folder",), verbs=("infer",))] = Field(
         Path("data"), description="where dataset_info.json is, for data sets named in it"
     )
-    media_dir: Annotated[Path | None, Called(llama_factory="media_dir")] = Field(
+    media_dir: Annotated[Path | None, Called(llama_factory=True)] = Field(
         None,
         description="folder of the images and videos that rows name; if empty, that of the rows, or here",
     )
@@ -294,15 +294,13 @@ class ServeOptions(FrozenOptions):
         8000, description="port to listen on; 0 picks a free one"
     )
     served_model_name: Names = Field((), description="model name for clients; by default the folder's name")
-    api_key: Annotated[Names, Called(swift="api_key"), Flag(variable="NPUKIT_API_KEY")] = Field(
+    api_key: Annotated[Names, Called(swift=True), Flag(variable="NPUKIT_API_KEY")] = Field(
         (), description="key that clients must send", repr=False
     )
     no_key: bool = Field(False, description="serve without an API key on an address that others can reach")
     cors: Names = Field((), description="origin whose web pages may use the API")
-    ssl_keyfile: Annotated[Path | None, Called(swift="ssl_keyfile")] = Field(None, description="key for HTTPS")
-    ssl_certfile: Annotated[Path | None, Called(swift="ssl_certfile")] = Field(
-        None, description="certificate for HTTPS"
-    )
+    ssl_keyfile: Annotated[Path | None, Called(swift=True)] = Field(None, description="key for HTTPS")
+    ssl_certfile: Annotated[Path | None, Called(swift=True)] = Field(None, description="certificate for HTTPS")
     allow_adapter_changes: bool = Field(False, description="let clients load and remove adapters while it runs")
     max_body: PositiveFloat = Field(16, description="largest request, in MiB")
     max_images: NonNegativeInt = Field(
@@ -315,7 +313,7 @@ class ServeOptions(FrozenOptions):
     max_waiting: PositiveInt = Field(
         512, description="maximum number of running and waiting answers; further requests get status 429"
     )
-    max_logprobs: Annotated[NonNegativeInt, Called(swift="max_logprobs")] = Field(
+    max_logprobs: Annotated[NonNegativeInt, Called(swift=True)] = Field(
         20, description="maximum number of log-probabilities that a request may ask for"
     )
     timeout: PositiveFloat = Field(600, description="time limit of an answer in seconds; it is cut off there")

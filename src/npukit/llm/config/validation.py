@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from npukit.llm.config.given import MISSING, Given, Keys, Mistake
 from npukit.llm.config.names import OptionNames
 from npukit.llm.config.nearest import nearest
+from npukit.llm.config.raw_config import MISSING, Keys, Mistake, RawConfig
 from npukit.llm.config.schema import Option, choices, describe, is_choice, options, parts, section, shown
 from npukit.train.options import FrozenOptions
 
@@ -21,33 +21,33 @@ SHOWN = 6  # keys in a sentence
 NO_SPACE = re.compile(r"\w+:\S.*")  # which YAML takes for one word
 
 
-def validate(given: Given, schema: type[T], names: OptionNames) -> tuple[T | None, list[Mistake]]:
+def validate(raw: RawConfig, schema: type[T], names: OptionNames) -> tuple[T | None, list[Mistake]]:
     """The configuration as far as it can be understood, without what is wrong, and the mistakes."""
-    return _Validation(given, schema, names).run()
+    return _Validation(raw, schema, names).run()
 
 
 class _Validation(Generic[T]):
-    def __init__(self, given: Given, schema: type[T], names: OptionNames) -> None:
-        self.given, self.schema, self.names = given, schema, names
+    def __init__(self, raw: RawConfig, schema: type[T], names: OptionNames) -> None:
+        self.raw, self.schema, self.names = raw, schema, names
         self.options = options(schema)
 
     def run(self) -> tuple[T | None, list[Mistake]]:
-        given = self.given
+        raw = self.raw
         mistakes = [*self._take_for_what_was_meant(), *self._misplaced_booleans()]
         try:
-            return self.schema.model_validate(given.values), mistakes
+            return self.schema.model_validate(raw.values), mistakes
         except ValidationError as failure:
-            errors = _innermost([(_keys(error, given.values), error) for error in failure.errors()])
-        mistakes += [given.mistake(keys, self._sentence(keys, error)) for keys, error in errors.items()]
+            errors = _innermost([(_keys(error, raw.values), error) for error in failure.errors()])
+        mistakes += [raw.mistake(keys, self._sentence(keys, error)) for keys, error in errors.items()]
         try:
-            return self.schema.model_validate(self._completed(_without(given.values, list(errors)))), mistakes
+            return self.schema.model_validate(self._completed(_without(raw.values, list(errors)))), mistakes
         except ValidationError:
             return None, mistakes
 
     def _take_for_what_was_meant(self) -> list[Mistake]:
         """Misspelt keys are mistakes; from there on they count as what was meant, so that it is not missing besides."""
-        mistakes = self._misspelt((), self.given.values)
-        for name, values in list(self.given.values.items()):
+        mistakes = self._misspelt((), self.raw.values)
+        for name, values in list(self.raw.values.items()):
             if isinstance(values, dict) and name in self.schema.model_fields:
                 mistakes += self._misspelt((name,), values)
         return mistakes
@@ -58,12 +58,12 @@ class _Validation(Generic[T]):
         for key in [key for key in values if key not in known]:
             meant = nearest(key, known, cutoff=0.75)
             if meant and meant not in values:
-                mistakes.append(self.given.mistake((*level, key), self._unknown((*level, key))))
-                self.given.rename((*level, key), (*level, meant))
+                mistakes.append(self.raw.mistake((*level, key), self._unknown((*level, key))))
+                self.raw.rename((*level, key), (*level, meant))
         return mistakes
 
     def _sentence(self, keys: Keys, error: ErrorDetails) -> str:
-        name = self.given.name(keys)
+        name = self.raw.name(keys)
         if error["type"] == "extra_forbidden":
             return self._unknown(keys)
         option = self._option_of(keys)
@@ -72,7 +72,7 @@ class _Validation(Generic[T]):
             return f"{name} is missing: {what}."
         if error["type"] == "value_error":
             return f"{name}: {error['ctx']['error']}."
-        value = _at(self.given.values, keys)
+        value = _at(self.raw.values, keys)
         if option is None or (option.key != ".".join(str(key) for key in keys if isinstance(key, str))):
             space = " (write a space after the colon)" if NO_SPACE.fullmatch(str(value)) else ""
             inside = self._inside(keys)
@@ -84,11 +84,11 @@ class _Validation(Generic[T]):
         """There is no such option: which one is near, or where it belongs."""
         above = ".".join(str(key) for key in keys[:-1])
         hint = self.names.suggestion(str(keys[-1]), above, self._inside(keys[:-1]), self.options)
-        return f"there is no option {self.given.name(keys)}{hint}"
+        return f"there is no option {self.raw.name(keys)}{hint}"
 
     def _inside(self, keys: Keys) -> list[str]:
         """The options that may stand below `keys`."""
-        model: type[BaseModel] = self.schema
+        model: type[FrozenOptions] = self.schema
         for key in keys:
             if isinstance(key, int):
                 continue
@@ -110,12 +110,12 @@ class _Validation(Generic[T]):
 
     def _misplaced_booleans(self) -> Iterator[Mistake]:
         """Python takes true for 1; people who write it mean something else."""
-        for keys, value in _leaves(self.given.values, ()):
+        for keys, value in _leaves(self.raw.values, ()):
             option = self._option_of(keys)
             if isinstance(value, bool) and option and bool not in parts(option.field.annotation):
                 types = set(parts(option.field.annotation)) & {int, float}
                 if types:
-                    yield self.given.mistake(keys, _wrong_value(self.given.name(keys), option, value))
+                    yield self.raw.mistake(keys, _wrong_value(self.raw.name(keys), option, value))
 
     def _required(self, name: str) -> str:
         """The first option that a required group must have."""

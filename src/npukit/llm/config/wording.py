@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from npukit.llm.config.given import OPTION
 from npukit.llm.config.options import Config
+from npukit.llm.config.raw_config import OPTION
 from npukit.llm.config.schema import options
 
 WORD = re.compile(r"\b[a-z]+\.[a-z_]+=[\w-]+")

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from npukit.llm.config.given import COMMAND_LINE, Mistake, Mistakes
+from npukit.llm.config.raw_config import COMMAND_LINE, Mistake, Mistakes
 from npukit.llm.config.yaml_file import Loader, plain, short
 
 ASSIGNMENT = re.compile(r"[A-Za-z_][\w.]*=")

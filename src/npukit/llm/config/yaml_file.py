@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from npukit.errors import NpukitError
-from npukit.llm.config.given import Given, Keys, Mistake, Mistakes, Origin
 from npukit.llm.config.nearest import nearest_file
+from npukit.llm.config.raw_config import Keys, Mistake, Mistakes, Origin, RawConfig
 
 
 class Loader(yaml.SafeLoader):
@@ -23,7 +23,7 @@ Loader.add_implicit_resolver(
 )
 
 
-def read_yaml(path: Path) -> Given:
+def read_yaml(path: Path) -> RawConfig:
     """The mapping in a YAML (or JSON) file; what is wrong with the file itself is raised with its line."""
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -44,44 +44,46 @@ def read_yaml(path: Path) -> Given:
         if not isinstance(node, yaml.MappingNode):
             kind = "a list" if isinstance(node, yaml.SequenceNode) else f"only {short(node.value)}"
             raise Mistakes([Mistake(Origin(str(path), 1), f"the file must contain `key: value` lines, not {kind}.")])
-        given = Given(source=str(path))
+        raw = RawConfig(source=str(path))
         wrong: list[Mistake] = []
-        given.values = _mapping(node, loader, (), given, wrong)
+        raw.values = _mapping(node, loader, (), raw, wrong)
     except yaml.MarkedYAMLError as error:
         raise Mistakes([_syntax(path, text, error)]) from None
     finally:
         loader.dispose()
     if wrong:
         raise Mistakes(wrong)
-    return given
+    return raw
 
 
-def _mapping(node: yaml.MappingNode, loader: Loader, above: Keys, given: Given, wrong: list[Mistake]) -> dict[str, Any]:
+def _mapping(
+    node: yaml.MappingNode, loader: Loader, above: Keys, raw: RawConfig, wrong: list[Mistake]
+) -> dict[str, Any]:
     first: dict[Hashable, int] = {}
     for key, _ in node.value:
         name, line = getattr(key, "value", None), key.start_mark.line + 1
         if not isinstance(name, str):
-            wrong.append(Mistake(Origin(given.source, line), "a key must be a word, not a list or a mapping."))
+            wrong.append(Mistake(Origin(raw.source, line), "a key must be a word, not a list or a mapping."))
             return {}
         if first.setdefault(name, line) != line:
-            where = Origin(given.source, line)
+            where = Origin(raw.source, line)
             wrong.append(Mistake(where, f"{name} was already given in line {first[name]}: remove one of them."))
     loader.flatten_mapping(node)
     result = {}
     for key, value in node.value:
         keys = (*above, key.value)
-        given.places[keys] = Origin(given.source, key.start_mark.line + 1)
-        result[key.value] = _value(value, loader, keys, given, wrong)
+        raw.places[keys] = Origin(raw.source, key.start_mark.line + 1)
+        result[key.value] = _value(value, loader, keys, raw, wrong)
     return result
 
 
-def _value(node: yaml.Node, loader: Loader, keys: Keys, given: Given, wrong: list[Mistake]) -> Any:
+def _value(node: yaml.Node, loader: Loader, keys: Keys, raw: RawConfig, wrong: list[Mistake]) -> Any:
     if isinstance(node, yaml.MappingNode):
-        return _mapping(node, loader, keys, given, wrong)
+        return _mapping(node, loader, keys, raw, wrong)
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
-            given.places[(*keys, index)] = Origin(given.source, item.start_mark.line + 1)
-        return [_value(item, loader, (*keys, index), given, wrong) for index, item in enumerate(node.value)]
+            raw.places[(*keys, index)] = Origin(raw.source, item.start_mark.line + 1)
+        return [_value(item, loader, (*keys, index), raw, wrong) for index, item in enumerate(node.value)]
     return plain(loader.construct_object(node), node.value)
 
 

@@ -66,7 +66,7 @@ def _check_table(table: Table, data: DataOptions, task: Task) -> None:
 
 def find_layout(records: Iterable[RawRow], table: Table, task: Task) -> Layout:
     """The table's layout, recognised by the first row that has the columns of one."""
-    layout = table.layout
+    layout = replace(table.layout, media_folder=str(table.media_folder() or ""))
     if task.columns_tell and layout.format == "auto":
         layout = replace(layout, format="messages")  # the columns of a row say what its answers are
     first: list[str] | None = None

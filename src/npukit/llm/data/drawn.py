@@ -78,8 +78,8 @@ def as_ms_swift(sizes: Sequence[int], samples: Sequence[int | None], share: floa
     """Every table is split, then what is left of it is sampled, all from one stream of random numbers."""
     random = np.random.RandomState(seed)
     train, apart = [], []
-    for size, wanted in zip(sizes, samples, strict=True):
-        count = wanted or size
+    for size, sample in zip(sizes, samples, strict=True):
+        count = sample or size
         held_out = max(int(min(size, count) * share), 1) if share else 0
         order = np.arange(size)
         if held_out:

@@ -152,6 +152,7 @@ class Encoder:
         """
         if self.images is None:
             raise BadRow(f"has {media[0].kind}s, and this model reads text only")
+        objects = getattr(media, "objects", None)
         turns, media = spread(turns, media, self.data.tokens)
         images = []
         for medium in media:
@@ -159,7 +160,7 @@ class Encoder:
                 images.append(self.images.measure(medium))
             except BadImage as error:
                 raise BadRow(f"has {NAMED[medium.kind]} that cannot be used: {error}") from None
-        return turns, tuple(images)
+        return self.images.pointed_at(turns, objects, images) if objects else turns, tuple(images)
 
     def _with_texts(self, turns: Conversation, images: Sequence[RowImage]) -> Conversation:
         """The turns with the tokens of images in them as text, which is how the peers' rows are cut, too."""
@@ -249,11 +250,18 @@ class Encoder:
         tokens, counted = encoded[0].tokens, np.flatnonzero(encoded[0].tokens >= 0)
         return tokens[: counted[0]] if len(counted) else tokens
 
-    def text(self, text: Conversation | list[int]) -> list[Encoded] | BadRow:
+    def text(self, text: Conversation | list[int], media: Sequence[Medium] = ()) -> list[Encoded] | BadRow:
         """What the tokenizer makes of a text, or of a text and another, unless a chat template is wanted."""
         if isinstance(text[0], int):
             return self._fitting(np.array(text, dtype=np.int32))
         turns: Any = text
+        if media:
+            try:
+                turns, images = self._placed(turns, media)
+            except BadRow as error:
+                return error
+            encoded = self.text(self._with_texts(turns, images))
+            return encoded if isinstance(encoded, BadRow) else self._whole(encoded, images)
         if self.data.template:
             return self._as_the_peer(turns)
         texts = [turn["content"] for turn in turns]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,45 @@ from npukit.packages import require
 
 
 def hub_rows(hub: Hub, name: str, subset: str | None, split: str, streaming: bool = False) -> Iterable[dict[str, Any]]:
-    """The rows of a hub's data set, downloaded at first use, or fetched as they are needed if it is streamed."""
+    """The rows of a hub's data set, downloaded at first use, or fetched as they are needed if it is streamed; of
+    several subsets, joined by +, one after the other.
+    """
     load = _from_modelscope if hub == "modelscope" else _from_huggingface
-    try:
-        rows: Iterable[dict[str, Any]] = _undecoded(load(name, subset, split, streaming))
+    with _told(name, hub):
+        parts = [_undecoded(load(name, part, split, streaming)) for part in (subset.split("+") if subset else [None])]
+        rows: Iterable[dict[str, Any]] = parts[0] if len(parts) == 1 else _joined(parts)
         return rows
+
+
+def _joined(parts: list[Any]) -> Any:
+    from datasets import concatenate_datasets
+
+    return concatenate_datasets(parts)
+
+
+def archive_on_hub(hub: Hub, name: str, archive: str) -> Path:
+    """A file of a data set's repository, downloaded at first use."""
+    check_hub("dataset", name, hub)
+    with _told(name, hub):
+        if hub == "modelscope":
+            require("modelscope")
+            from modelscope import dataset_file_download
+
+            return Path(dataset_file_download(name, archive))
+        require("huggingface_hub", extra="train")
+        from huggingface_hub import hf_hub_download
+
+        return Path(hf_hub_download(name, archive, repo_type="dataset"))
+
+
+@contextmanager
+def _told(name: str, hub: Hub) -> Iterator[None]:
+    """Turn what the hubs' libraries raise, which is whatever their HTTP library raised, into one sentence."""
+    try:
+        yield
     except NpukitError:
         raise
-    except Exception as error:  # the hubs' libraries raise whatever their HTTP library raised
+    except Exception as error:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise NpukitError(
             f"The data set {name} could not be loaded from {hub} ({reason}): check the name and the network "

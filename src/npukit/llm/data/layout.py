@@ -6,6 +6,7 @@ from typing import Any
 
 from npukit.llm.config.options import Format
 from npukit.llm.data.media import with_tags
+from npukit.llm.data.presets import PRESETS
 from npukit.llm.data.row import (
     BadRow,
     Conversation,
@@ -52,10 +53,22 @@ def renamed(row: Any, layout: Layout) -> dict[str, Any]:
         return {"text": row}
     if not isinstance(row, dict):
         raise BadRow(f"is {kind_of(row)}, not an object with columns")
+    if layout.preset:
+        row = _preset(row, layout.preset)
     # A column that stands for another is that one, or none.
     columns = {name: value for name, value in row.items() if layout.columns.get(name, name) in row}
     columns |= {ours: row[theirs] for ours, theirs in layout.columns.items() if theirs in row}
+    if layout.media_folder:
+        media = {column: columns[column] for column in MEDIA if isinstance(columns.get(column), str)}
+        columns |= {column: f"{layout.media_folder}/{name}" for column, name in media.items()}
     return columns | {"query": layout.question.format_map(_Named(row))} if layout.question else columns
+
+
+def _preset(row: dict[str, Any], name: str) -> dict[str, Any]:
+    try:
+        return PRESETS[name].row(row)
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise BadRow(f"is not one of {name} ({type(error).__name__}: {error}); its columns are {listed(row)}") from None
 
 
 class _Named(dict[str, Any]):
@@ -103,8 +116,8 @@ def lay_out(
     """
     row, media = with_tags(row)
     if not any(row.keys() >= set(group) for group in NEEDED[layout.format]):
-        wanted = " and ".join(NEEDED[layout.format][0])
-        raise BadRow(f"has no {wanted} ({layout.format} format); its columns are {listed(row)}")
+        needed = " and ".join(NEEDED[layout.format][0])
+        raise BadRow(f"has no {needed} ({layout.format} format); its columns are {listed(row)}")
     if layout.format == "tokens":
         return _tokens(row)
     if layout.format == "text":

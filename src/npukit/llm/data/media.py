@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from npukit.llm.data.row import BadRow, Conversation
-from npukit.llm.medium import COLUMNS, TAGS, Kind, Medium
+from npukit.llm.medium import COLUMNS, TAGS, Kind, Medium, Objects, RowMedia
 
 TURNS = ("messages", "conversations", "conversation", "prompt", "completion", "chosen", "rejected", "rejected_messages")
 PARTS: dict[str, Kind] = {
@@ -22,17 +22,20 @@ PARTS: dict[str, Kind] = {
     "input_audio": "audio",
 }
 SOURCES = (*PARTS, "url", "path", "source")  # what has the medium in such a part
+OTHER_ANSWERS = [f"{answer}_{column}" for answer in ("rejected", "positive", "negative") for column in COLUMNS]
 TAG = re.compile("|".join(TAGS.values()))
 KINDS = {tag: kind for kind, tag in TAGS.items()}
 
 
-def with_tags(row: dict[str, Any]) -> tuple[dict[str, Any], tuple[Medium, ...]]:
+def with_tags(row: dict[str, Any]) -> tuple[dict[str, Any], RowMedia]:
     """The row with tags such as <image> in the place of parts that are media, and all its media; raises BadRow.
 
     >>> part = {"type": "image_url", "image_url": {"url": "cat.png"}}
     >>> with_tags({"messages": [{"role": "user", "content": [part, {"type": "text", "text": "Who?"}]}]})
     ({'messages': [{'role': 'user', 'content': [{'type': 'text', 'text': '<image>'}, …]}]}, (Medium(…, 'cat.png'),))
     """
+    if other := next((name for name in OTHER_ANSWERS if row.get(name)), None):
+        raise BadRow(f"has {other}; images of one answer alone are not supported")
     in_columns = [Medium(kind, source) for column, kind in COLUMNS.items() for source in _listed(row, column)]
     in_parts: list[Medium] = []
     tagged = {name: _tagged(row[name], in_parts) for name in TURNS if isinstance(row.get(name), list)}
@@ -44,7 +47,31 @@ def with_tags(row: dict[str, Any]) -> tuple[dict[str, Any], tuple[Medium, ...]]:
         in_parts = []
     if in_parts and in_columns:
         raise BadRow("has images, videos or audio in a column and in its messages: leave one of them out")
-    return {**row, **tagged}, tuple(in_columns or in_parts)
+    media = RowMedia(in_columns or in_parts)
+    media.objects = _objects(row.get("objects"))
+    return {**row, **tagged}, media
+
+
+def _objects(given: Any) -> Objects | None:
+    """The column `objects` of ms-swift's rows; another one of that name is left alone."""
+    if not isinstance(given, dict) or not {"bbox", "ref"} & given.keys():
+        return None
+    names, boxes, images = (given.get(name) or [] for name in ("ref", "bbox", "image_id"))
+    try:
+        ordered = tuple(_ordered([float(number) for number in box]) for box in boxes)
+        numbers = (*map(int, images), *[0] * (len(boxes) - len(images)))
+    except (TypeError, ValueError):
+        raise BadRow("has objects whose bbox and image_id are no lists of numbers") from None
+    if any(len(box) not in (2, 4) for box in ordered) or not all(isinstance(name, str) for name in names):
+        raise BadRow("has objects of which one is neither a point of 2 numbers nor a box of 4, or has no name")
+    return Objects(tuple(names), ordered, numbers, given.get("bbox_type") == "norm1")
+
+
+def _ordered(box: list[float]) -> tuple[float, ...]:
+    """The upper left corner of a box first."""
+    if len(box) != 4:
+        return tuple(box)
+    return min(box[0], box[2]), min(box[1], box[3]), max(box[0], box[2]), max(box[1], box[3])
 
 
 def _listed(row: dict[str, Any], column: str) -> list[Any]:

@@ -16,12 +16,12 @@ def split(sizes: Sequence[int], validation: float, seed: int) -> tuple[list[Numb
     Each table gives its part, chosen at random by the seed; what remains keeps its order.
     """
     total = sum(sizes)
-    wanted = round(total * validation) if validation < 1 else int(validation)
+    apart = round(total * validation) if validation < 1 else int(validation)
     if 0 < validation < 1:
-        wanted = max(wanted, 1)
-    if wanted >= total:
-        raise NpukitError(f"data.validation takes {wanted:,} of {total:,} rows, which leaves none to train on.")
-    ends = np.round(np.cumsum([0, *sizes]) * (wanted / total)).astype(np.int64)
+        apart = max(apart, 1)
+    if apart >= total:
+        raise NpukitError(f"data.validation takes {apart:,} of {total:,} rows, which leaves none to train on.")
+    ends = np.round(np.cumsum([0, *sizes]) * (apart / total)).astype(np.int64)
     random = np.random.default_rng([seed, 1])
     train, held_out = [], []
     for size, count in zip(sizes, np.diff(ends), strict=True):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from npukit.llm.data.layout import conversation, question_of
 from npukit.llm.data.media import with_tags
 from npukit.llm.data.row import BadRow, Conversation, Layout, listed
 from npukit.llm.data.turns import check_order, turns_of
-from npukit.llm.medium import Medium
+from npukit.llm.medium import RowMedia
 
 if TYPE_CHECKING:
     from npukit.llm.data.encode import Encoded, Encoder
@@ -25,7 +25,7 @@ class Pair:
     question: Conversation
     chosen: str | None
     rejected: str | None
-    media: tuple[Medium, ...] = ()
+    media: RowMedia = field(default_factory=RowMedia)
 
     def encode(self, encoder: Encoder) -> list[Encoded] | BadRow:
         """The better answer's tokens, a mark, the worse one's; an answer that is not there has none."""

@@ -70,24 +70,24 @@ class _Preparation:
         self._tell_about_template()
         data = self.encoder.data
         train_tables = [find_table(source, data, self.hub) for source in data.train]
-        wanted = data.validation
+        held_out = data.validation
         validation: Chosen | Packed | None = None
-        if isinstance(wanted, tuple):
-            validation = self._all_rows([self._rows(find_table(source, data, self.hub)) for source in wanted])
+        if isinstance(held_out, tuple):
+            validation = self._all_rows([self._rows(find_table(source, data, self.hub)) for source in held_out])
         train: Chosen | Packed | Stream
         if data.streaming:
             train = Stream(train_tables, self.encoder, self.seed, self.pad_id, self.log)
-            if not isinstance(wanted, tuple) and wanted:
-                validation = self._all_rows(train.hold_out(wanted))
+            if not isinstance(held_out, tuple) and held_out:
+                validation = self._all_rows(train.hold_out(held_out))
         else:
             train_tables, apart = drawn(train_tables, data, self.seed if data.seed is None else data.seed)
             if apart:
                 validation = self._all_rows([self._rows(table) for table in apart])
             tables = [self._rows(table) for table in train_tables]
-            share = 0.0 if apart or isinstance(wanted, tuple) else wanted
-            chosen, held_out = split(list(map(len, tables)), share, self.seed)
+            share = 0.0 if apart or isinstance(held_out, tuple) else held_out
+            chosen, validation_rows = split(list(map(len, tables)), share, self.seed)
             if share:
-                validation = self._finished("validation", tables, held_out)
+                validation = self._finished("validation", tables, validation_rows)
             chosen = mix(chosen, [table.weight for table in train_tables], self.seed)
             train = self._finished("training", tables, chosen)
         return Prepared(train, validation, self.encoder.template, self.problems)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npukit.llm.data.row import BadRow, Conversation
-from npukit.llm.medium import Medium
+from npukit.llm.medium import RowMedia
 
 if TYPE_CHECKING:
     from npukit.llm.data.encode import Encoded, Encoder
@@ -21,7 +21,7 @@ class PromptRow:
 
     question: Conversation
     columns: dict[str, Any]
-    media: tuple[Medium, ...] = ()  # for which tags such as <image> stand in the question
+    media: RowMedia = field(default_factory=RowMedia)  # for which tags such as <image> stand in the question
 
     def encode(self, encoder: Encoder) -> list[Encoded] | BadRow:
         """The question's tokens and a mark, then the rest as the bytes of JSON."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from npukit.llm.chat.render import Turn
 from npukit.llm.config.options import Format
-from npukit.llm.medium import Medium
+from npukit.llm.medium import RowMedia
 
 Conversation = list[Turn]
 
@@ -63,6 +63,8 @@ class Layout:
     rewriting: Rewriting = Rewriting()
     question: str = ""  # made of columns
     min_label: float | None = None
+    preset: str = ""  # see presets.py
+    media_folder: str = ""  # where the names of media in columns begin
     keeps_empty: bool = False  # an empty answer teaches to say nothing, as in LLaMA-Factory and ms-swift
 
 
@@ -87,7 +89,7 @@ class Illustrated:
     """A conversation with media: each <image> in its turns stands for the next image, each <video> for a video."""
 
     turns: Conversation
-    media: tuple[Medium, ...]
+    media: RowMedia
 
     def encode(self, encoder: Any) -> Any:
         """Its tokens with those of the media, or a BadRow."""

@@ -16,9 +16,12 @@ from typing import Any
 from npukit.errors import NpukitError
 from npukit.llm.config.nearest import nearest_file
 from npukit.llm.config.options import DataOptions, Source
+from npukit.llm.data.archive import unpacked
 from npukit.llm.data.files import READERS, RawRow, read_file
-from npukit.llm.data.hub import hub_rows
+from npukit.llm.data.hub import archive_on_hub, hub_rows
+from npukit.llm.data.negatives import with_negatives
 from npukit.llm.data.origin import hub_root
+from npukit.llm.data.presets import PRESETS
 from npukit.llm.data.row import Layout, Rewriting
 from npukit.llm.hub import Hub
 
@@ -40,6 +43,8 @@ class Table:
     sampled: int | None = None  # rows that another tool would draw at random; see drawn.py
     keep: tuple[int, ...] | None = None  # numbers of the rows to take, each as often as it is named; all if None
     weight: float | None = None
+    archive: str = ""  # a zip file on the hub with the media that rows name
+    negatives: int = 0  # texts of other rows for each row that has none which do not fit
     streaming: bool = False
 
     def records(self) -> Iterator[RawRow]:
@@ -52,11 +57,32 @@ class Table:
             yield from itertools.repeat(record, times[number])
 
     def _records(self) -> Iterator[RawRow]:
+        records = self._plain_records()
+        if self.negatives:
+            fitting = self.layout.columns.get("positive", "positive")
+            records = with_negatives(records, self._plain_records, fitting, self.negatives)
+        yield from records
+
+    def _plain_records(self) -> Iterator[RawRow]:
         if self.hub:
             for number, row in enumerate(self._hub_rows(), 1):
                 yield RawRow(self.name, number, row, unit="row")
         for file in self.files:
             yield from read_file(file)
+
+    def media_folder(self) -> Path | None:
+        """Where the media of its archive are, which is unpacked at first use; None where it has none."""
+        if not self.archive:
+            return None
+        return unpacked(archive_on_hub(self.hub, self.hub_name, self.archive) if self.hub else self._beside())
+
+    def _beside(self) -> Path:
+        """The archive in the folder of its files."""
+        folders = {self.files[0].parent, *self.files[0].parents}
+        found = next((folder / self.archive for folder in folders if (folder / self.archive).is_file()), None)
+        if found is None:
+            raise NpukitError(f"{self.name}: there is no {self.archive} beside {self.files[0]}: copy it there.")
+        return found
 
     def fingerprint(self) -> str:
         """What changes when a hub's data set does."""
@@ -89,9 +115,19 @@ def find_table(source: Source, data: DataOptions, hub: Hub | None = None) -> Tab
         rewriting=rewriting,
         question=source.question or "",
         min_label=source.min_label,
+        preset=_preset(source),
         keeps_empty=data.tokens != "npukit",
     )
-    table = Table(source.path, layout, split=source.split, subset=source.subset, weight=source.weight)
+    archive = "" if data.media_dir else source.archive or ""  # which the user has unpacked there
+    table = Table(
+        source.path,
+        layout,
+        split=source.split,
+        subset=source.subset,
+        weight=source.weight,
+        archive=archive,
+        negatives=source.negatives,
+    )
     entries = _info_entries(data.folder)
     if path in entries:
         table = _from_info(table, path, entries[path], data.folder, hub)
@@ -104,6 +140,12 @@ def find_table(source: Source, data: DataOptions, hub: Hub | None = None) -> Tab
     limits = [number for number in (limit, data.max_rows, table.limit) if number]
     sampled = None if data.streaming else limit or table.limit
     return replace(table, limit=min(limits, default=None), sampled=sampled)
+
+
+def _preset(source: Source) -> str:
+    if source.preset and source.preset not in PRESETS:
+        raise NpukitError(f"{source.path}: there is no preset {source.preset}; known are {', '.join(PRESETS)}.")
+    return source.preset or ""
 
 
 def _local(path: str, folder: Path) -> Path | None:

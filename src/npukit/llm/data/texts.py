@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from npukit.llm.data.layout import are_numbers
 from npukit.llm.data.row import BadRow, Conversation, listed
+from npukit.llm.medium import RowMedia
 
 if TYPE_CHECKING:
     from npukit.llm.data.encode import Encoded, Encoder
+    from npukit.llm.images.images import RowImage
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,8 @@ class Texts:
 
     texts: tuple[Conversation | list[int], ...]  # or a text that is tokenised already
     labels: tuple[float, ...]
+    media: RowMedia = field(default_factory=RowMedia)
+    are_shared: bool = False  # the media belong to each text, and not to the first alone
 
     def encode(self, encoder: Encoder) -> list[Encoded] | BadRow:
         """Each text's tokens and a mark, then the labels as the bytes of 32-bit numbers."""
@@ -28,16 +32,18 @@ class Texts:
 
         mark = np.array([SEPARATOR], dtype=np.int32)
         parts = []
-        for text in self.texts:
-            encoded = encoder.text(text)
+        images: tuple[RowImage, ...] = ()
+        for number, text in enumerate(self.texts):
+            encoded = encoder.text(text, self.media if self.are_shared or number == 0 else ())
             if isinstance(encoded, BadRow):
                 return encoded
+            images = encoded[0].images or images
             if not len(encoded[0].tokens):
                 return BadRow("has an empty text")
             parts += [encoded[0].tokens, mark]
         labels = stored_bytes(np.array(self.labels, np.float32).tobytes())
         was_cut = any(len(part) == encoder.data.cutoff for part in parts)
-        return [Encoded(np.concatenate([*parts, labels]), was_cut)]
+        return [Encoded(np.concatenate([*parts, labels]), was_cut, images=images)]
 
 
 def labels_of(row: dict[str, Any]) -> tuple[float, ...]:

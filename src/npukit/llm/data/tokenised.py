@@ -154,7 +154,7 @@ def _key(table: Table, encoder: Encoder) -> str:
         "libraries": [importlib.metadata.version(name) for name in ("tokenizers", "transformers", "jinja2")],
         "files": [(str(file.absolute()), _digest(file)) for file in table.files],
         "hub": table.fingerprint() if table.hub else None,
-        "table": [asdict(table.layout), table.limit, table.keep],
+        "table": [asdict(table.layout), table.limit, table.keep, table.archive, table.negatives],
         "options": data.model_dump(include=TOKENS_DEPEND_ON),
         "task": [task.name, task.tokens_depend_on(data)],
         "template": template.text,

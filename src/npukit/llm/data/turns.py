@@ -79,8 +79,8 @@ def _call(call: Any, number: int) -> str:
     function = call.get("function", call) if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise BadRow(f"has a call without a function's name in turn {number}")
-    wanted = {"name": function["name"], "arguments": function.get("arguments", {})}
-    return json.dumps(wanted, ensure_ascii=False)
+    written = {"name": function["name"], "arguments": function.get("arguments", {})}
+    return json.dumps(written, ensure_ascii=False)
 
 
 def _content(role: str, message: dict[str, Any], key: str, number: int, layout: Layout) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from npukit.llm.families.vision import ImageSize, TileVision, TowerSizes
+from npukit.llm.families.vision import BoxRule, ImageSize, TileVision, TowerSizes
 
 
 @dataclass(frozen=True)
@@ -29,4 +29,6 @@ class InternVision(TileVision):
         return f"<img>{super().text(size)}</img>"
 
 
-VISION = InternVision(marker="<IMG_CONTEXT>", token="<IMG_CONTEXT>")
+VISION = InternVision(
+    marker="<IMG_CONTEXT>", token="<IMG_CONTEXT>", boxes=BoxRule("<ref>{name}</ref>", "<box>[{numbers}]</box>")
+)

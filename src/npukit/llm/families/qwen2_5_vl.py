@@ -17,4 +17,5 @@ class PacedVideo(VideoRule):
         return float(config.vision_config.tokens_per_second * seconds)
 
 
-FAMILY, VISION = qwen2_vl.FAMILY, replace(qwen2_vl.VISION, video=PacedVideo())
+BOXES = replace(qwen2_vl.VISION.boxes, in_pixels=True)
+FAMILY, VISION = qwen2_vl.FAMILY, replace(qwen2_vl.VISION, video=PacedVideo(), boxes=BOXES)

@@ -139,6 +139,16 @@ class VideoRule:
         return self.marker.replace(self.token, self.token * size.tokens)
 
 
+@dataclass(frozen=True)
+class BoxRule:
+    """How text names an object of an image and says where it is."""
+
+    name: str = "{name}"
+    box: str = "[{points}]"
+    in_pixels: bool = False
+    """Whether places are counted in pixels of the image as the model sees it, and not in thousandths of its sides."""
+
+
 LONGEST_VIDEO = 128_000 * 0.9  # tokens, as qwen_vl_utils has them
 
 
@@ -168,6 +178,13 @@ class Vision:
     """Whether layers of the language model look at images, and nothing is put in the place of embeddings."""
     prefix: bool = False
     """Whether all tokens of a prompt see each other, and not only those before them."""
+    boxes: BoxRule = BoxRule()
+    """How ms-swift writes objects of images for it."""
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """What it takes besides text."""
+        return (self.kind, "video") if self.video else (self.kind,)
 
     def part_of(self, name: str) -> str | None:
         """Which part of the model a module or parameter belongs to: vision_tower, projector or language_model.
@@ -205,6 +222,10 @@ class Vision:
         `config` is that of the model, as transformers has it, `call` what the processor is called with.
         """
         raise NotImplementedError
+
+    def box_frame(self, processor: Any, size: ImageSize) -> tuple[int, int]:
+        """The width and height of an image in the unit of its boxes."""
+        return 1000, 1000
 
     def audio_size(self, processor: Any, samples: int) -> ImageSize:
         """What so many samples of audio become; raises ValueError with a reason where they cannot be used."""
@@ -296,6 +317,11 @@ class GridVision(Vision):
             height, width = smart_resize(height, width, patch * merge, least, most)
         grid = (1, height // patch, width // patch)
         return ImageSize(grid[1] * grid[2] // merge**2, grid)
+
+    def box_frame(self, processor: Any, size: ImageSize) -> tuple[int, int]:
+        if not self.boxes.in_pixels:
+            return super().box_frame(processor, size)
+        return size.grid[2] * processor.patch_size, size.grid[1] * processor.patch_size
 
     def limit(self, processor: Any, min_pixels: int | None, max_pixels: int | None) -> bool:
         given = {"shortest_edge": min_pixels, "longest_edge": max_pixels}

@@ -226,7 +226,7 @@ def adapt(
 ) -> Any:
     """A model as transformers makes it, turned into the one that is trained."""
     compiles = config.training.compile
-    if compiles is None and tasks.of(config).compiles:
+    if compiles is None:
         compiles = abilities(device).compiles and config.training.sequence_parallel == 1
     if config.model.quantize:
         quantize(model, config.model.quantize, device)
@@ -243,7 +243,7 @@ def adapt(
     task.after_tuning(model, tuned, config, device)
     if compiles:
         for layer in layers_of(model):
-            layer.compile()
+            layer.compile(dynamic=task.samples or None)  # answers of other lengths in every batch
     return tuned
 
 

@@ -16,11 +16,8 @@ from npukit.llm.images.files import MAX_BYTES, BadImage
 
 Samples = NDArray[np.float32]
 MAX_SECONDS = 3600.0
-WIDTHS: dict[int, Any] = {
-    1: np.dtype("u1"),
-    2: np.dtype("<i2"),
-    4: np.dtype("<i4"),
-}  # of samples in WAV files, in bytes
+# The types of samples in WAV files, by their bytes.
+WIDTHS: dict[int, Any] = {1: np.dtype("u1"), 2: np.dtype("<i2"), 4: np.dtype("<i4")}
 
 
 def read_length(source: Path | bytes, rate: int, name: str) -> int:

@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 
 from npukit.errors import NpukitError
 from npukit.llm.config.options import DataOptions
+from npukit.llm.data.row import Conversation
 from npukit.llm.families.vision import Grid, ImageSize, Vision
 from npukit.llm.images.audio import read_length, read_samples
 from npukit.llm.images.files import BadImage, locate, read_image, read_size
+from npukit.llm.images.objects import pointed_at
 from npukit.llm.images.resize import resized, resizes
 from npukit.llm.images.sampling import Sampled, Sampling
 from npukit.llm.images.video import MAX_SECONDS, Source, frame_files, is_frame, read_frames, read_header
-from npukit.llm.medium import Kind, Medium
+from npukit.llm.medium import Kind, Medium, Objects
 
 Inputs = dict[str, Any]
 NUMBER = "{number}"  # in a marker: which of its kind it is, from 1 on
@@ -229,6 +231,15 @@ class Images:
     def groups(self, ids: NDArray[np.int64], prompt: int) -> NDArray[np.int64] | None:
         """Which tokens of a row see each other, see `Vision.groups`."""
         return self.vision.groups(self.is_image(ids), prompt)
+
+    def pointed_at(self, turns: Conversation, objects: Objects, images: Sequence[RowImage]) -> Conversation:
+        """The turns with the names and boxes of objects of these images; raises BadRow, BadImage."""
+        sizes = [
+            (read_size(image.source, self._turns, image.name), self.vision.box_frame(self.processor, image.size))
+            for image in images
+            if image.kind == "image"
+        ]
+        return pointed_at(turns, objects, self.vision.boxes, sizes)
 
     def _size(self, size: tuple[int, int], name: str) -> ImageSize:
         try:

@@ -22,6 +22,9 @@ MAX_SECONDS = 3 * 3600.0  # of a file: all frames before the last one that is wa
 MAX_FPS = 240
 MAX_FRAMES = int(MAX_SECONDS * MAX_FPS)
 FULL_HD = 60 * 1920 * 1080  # pixels a second that may have to be decoded
+CONTAINERS = (
+    "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,flv,ogg,asf,gif"  # no playlist, which could name other files
+)
 FRAMES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 MISSING_TAIL = 1.0  # seconds that files may lack at their end; the last frame stands for those
 
@@ -115,7 +118,7 @@ def _opened(source: Content, name: str) -> Iterator[tuple[Any, Any]]:
     size = len(source) if isinstance(source, bytes) else source.stat().st_size
     if size > MAX_BYTES:
         raise BadImage(f"{name} has {size >> 20:,} MiB, more than {MAX_BYTES >> 20}: make it smaller")
-    options = {"protocol_whitelist": "file,pipe", "format_whitelist": CONTAINERS}  # a playlist could name other files
+    options = {"protocol_whitelist": "file,pipe", "format_whitelist": CONTAINERS}
     try:
         file = io.BytesIO(source) if isinstance(source, bytes) else str(source.absolute())
         with av.open(file, "r", container_options=options, metadata_errors="ignore") as container:
@@ -128,9 +131,6 @@ def _opened(source: Content, name: str) -> Iterator[tuple[Any, Any]]:
             yield container, stream
     except av.FFmpegError as error:
         raise BadImage(f"{name} is not a video that can be read ({error.strerror})") from None
-
-
-CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,flv,ogg,asf,gif"
 
 
 def _count(container: Any, stream: Any, name: str) -> int:

@@ -24,19 +24,19 @@ def return_preference(model: Any, yes: int, no: int) -> None:
     model.forward = MethodType(_preferred, model)
 
 
-def _embedded(self: Any, input_ids: Tensor, attention_mask: Tensor, **_: Any) -> Tensor:
-    return F.normalize(_last_hidden(self, input_ids, attention_mask), dim=1)
+def _embedded(self: Any, attention_mask: Tensor, **batch: Any) -> Tensor:
+    return F.normalize(_last_hidden(self, attention_mask, batch), dim=1)
 
 
-def _preferred(self: Any, input_ids: Tensor, attention_mask: Tensor, **_: Any) -> Tensor:
-    logits = self.get_output_embeddings()(_last_hidden(self, input_ids, attention_mask))
+def _preferred(self: Any, attention_mask: Tensor, **batch: Any) -> Tensor:
+    logits = self.get_output_embeddings()(_last_hidden(self, attention_mask, batch))
     yes, no = self.answer_tokens
     difference: Tensor = logits[:, yes] - logits[:, no]
     return difference.unsqueeze(1)
 
 
-def _last_hidden(model: Any, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+def _last_hidden(model: Any, attention_mask: Tensor, batch: dict[str, Any]) -> Tensor:
     body = getattr(model, model.base_model_prefix)
-    hidden: Tensor = body(input_ids=input_ids, attention_mask=attention_mask, use_cache=False)[0]
+    hidden: Tensor = body(**batch, attention_mask=attention_mask, use_cache=False)[0]
     rows = torch.arange(len(hidden), device=hidden.device)
     return hidden[rows, attention_mask.sum(1) - 1]

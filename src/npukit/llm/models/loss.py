@@ -16,9 +16,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from npukit.launch.abilities import abilities
+
 IGNORED = -100
 # Elements of the logits that are there at once, where fp32 copies are made of them.
 CHUNK = 2**27
+COMPILED_CHUNK = 2**28  # where the compiler makes hardly any
 ALIGNED = 64
 
 
@@ -143,18 +146,27 @@ def sampled_log_probabilities(head: Head, hidden: Tensor, labels: Tensor, temper
     >>> sampled_log_probabilities(nn.Linear(4, 10, bias=False), torch.zeros(1, 4), torch.tensor([3]), 1.0)
     (tensor([-2.3026]), tensor([2.3026]))
     """
-    chunk = _chunk(hidden.shape[0], int(getattr(head, "out_features", 2**17)), CHUNK)
+    compiles = abilities(hidden.device).compiles
+    chunk = _chunk(hidden.shape[0], int(getattr(head, "out_features", 2**17)), COMPILED_CHUNK if compiles else CHUNK)
+    compute = _compiled_likelihood if compiles else _likelihood
+
+    def sampled(some: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+        return compute(head(some), wanted, temperature)
+
     pieces = zip(torch.split(hidden, chunk), torch.split(labels, chunk), strict=True)
-    chunks = [checkpoint(_sampled, head, some, wanted, temperature, use_reentrant=False) for some, wanted in pieces]
+    chunks = [checkpoint(sampled, some, wanted, use_reentrant=False) for some, wanted in pieces]
     logprobs, entropies = zip(*chunks, strict=True)
     return torch.cat(logprobs), torch.cat(entropies)
 
 
-def _sampled(head: Head, hidden: Tensor, labels: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    logarithms = (head(hidden).float() / temperature).log_softmax(-1)
+def _likelihood(logits: Tensor, labels: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    logarithms = (logits.float() / temperature).log_softmax(-1)
     with torch.no_grad():
         entropy = -(logarithms.exp() * logarithms).sum(-1)
-    return logarithms.gather(1, labels.unsqueeze(1)).squeeze(1), entropy
+    return -F.nll_loss(logarithms, labels, reduction="none"), entropy
+
+
+_compiled_likelihood = torch.compile(_likelihood, dynamic=True)  # nothing is as large as the logits but their gradient
 
 
 def _distance(head: Head, hidden: Tensor, their_head: Head, their_hidden: Tensor) -> Tensor:

@@ -30,6 +30,9 @@ def tune(
         model.get_input_embeddings().register_forward_hook(partial(_noisy, alpha=options.noise))
     if options.is_adapter:
         tuned = _with_adapter(model, options, loaded, gradients)
+        for name, parameter in tuned.named_parameters() if options.whole_tower else ():
+            if _is_unused(_plain(name), model):
+                parameter.requires_grad_(False)
         for module in tuned.modules():
             _train_in_fp32(module)
         return tuned
@@ -73,9 +76,28 @@ def is_frozen(name: str, model: Any, options: TuningOptions) -> bool:
     """Whether a parameter or module belongs to a part of the model that is not trained."""
     vision = families.vision_of(model.config)
     part = vision.part_of(name) if vision else None
-    if vision and vision.is_unused(model.config, name):
+    if _is_unused(name, model):
         return True
     return part is not None and bool(getattr(options, f"freeze_{part}"))
+
+
+def _is_unused(name: str, model: Any) -> bool:
+    """Whether no feature of an image depends on a parameter."""
+    vision = families.vision_of(model.config)
+    return vision is not None and vision.is_unused(model.config, name)
+
+
+def _plain(name: str) -> str:
+    """What a parameter is called without an adapter around it."""
+    return name.removeprefix("base_model.model.").replace(".modules_to_save.default.", ".")
+
+
+def _whole_parts(model: Any) -> list[str]:
+    """The tower and the projector, as modules that are copied and trained as a whole beside an adapter."""
+    vision = families.vision_of(model.config)
+    names = [*vision.tower, *vision.projector] if vision else []
+    there = [name for name, _ in model.named_modules() if name in names]
+    return [name for name in there if not any(name.startswith(f"{other}.") for other in there)]
 
 
 def _is_chosen(name: str, options: TuningOptions) -> bool:
@@ -102,7 +124,7 @@ def rate_groups(model: Any, options: TuningOptions, learning_rate: float, weight
         return None
     groups: dict[tuple[float, bool], dict[str, Any]] = {}
     for name, value in model.named_parameters():
-        part = vision.part_of(name.removeprefix("base_model.model.")) if vision else None
+        part = vision.part_of(_plain(name)) if vision else None
         rate = own.get(part or "") or learning_rate
         if options.plus_ratio and "lora_B" in name:
             rate *= options.plus_ratio
@@ -124,8 +146,11 @@ def _with_adapter(
     if wanted == "all-linear" and (options.dropout or gradients or sees):
         wanted = ("all-linear",)  # PEFT's own also takes a MoE's experts, which bear neither, and a frozen tower
     targets = wanted if isinstance(wanted, str) else _expanded(model, wanted)
+    whole = _whole_parts(model) if options.whole_tower else []
     if sees:
-        targets = [name for name, part in model.named_modules() if _is_wanted(name, part, targets, model, options)]
+        modules = model.named_modules()
+        targets = [name for name, part in modules if _is_wanted(name, part, targets, model, options)]
+        targets = [name for name in targets if not name.startswith(tuple(f"{tower}." for tower in whole))]
     if not any(is_target(name, options.targets) for name, _ in model.named_modules()):
         names = sorted({name.rpartition(".")[2] for name, part in model.named_modules() if _is_linear(part)})
         raise NpukitError(f"tuning.targets matches no module of this model: use all-linear, or {', '.join(names)}.")
@@ -145,7 +170,7 @@ def _with_adapter(
         "use_dora": options.dora,
         "bias": options.bias,
         "init_lora_weights": options.init,
-        "modules_to_save": list(options.modules_to_save) or None,
+        "modules_to_save": [*options.modules_to_save, *whole] or None,
     }
     try:
         config = LoraConfig(**own | ({"lora_ga_config": {}} if gradients else {}) | options.peft)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,12 @@ from typing import Any
 from npukit import packages
 from npukit.errors import NpukitError
 from npukit.llm import families
-from npukit.llm.config.given import COMMAND_LINE, MISSING, Given, Keys, Mistake
 from npukit.llm.config.media import is_media_data, is_media_model, media_type
 from npukit.llm.config.nearest import nearest, nearest_file
-from npukit.llm.config.options import Config
+from npukit.llm.config.options import Config, Source
+from npukit.llm.config.raw_config import COMMAND_LINE, MISSING, Keys, Mistake, RawConfig
 from npukit.llm.config.schema import options, plain
+from npukit.llm.medium import COLUMNS, Kind
 from npukit.llm.models.outline import is_target, look_at
 from npukit.llm.models.weights import broken_tokenizer, broken_weights, has_weights
 from npukit.llm.tasks.task import of as task_of
@@ -31,46 +32,46 @@ class ConfigProblem:
     text: str
 
 
-def mistakes_in(config: Config, given: Given, files: bool = True) -> tuple[list[Mistake], list[str]]:
-    """The mistakes in `config`, each where `given` has its option; and notes about options without effect.
+def mistakes_in(config: Config, raw: RawConfig, files: bool = True) -> tuple[list[Mistake], list[str]]:
+    """The mistakes in `config`, each where `raw` has its option; and notes about options without effect.
 
     Without `files` the files that it names are not looked for.
     """
     mistakes = [
-        given.mistake(keys, problem.text)
+        raw.mistake(keys, problem.text)
         for look in (CHECKS if files else CHECKS_WITHOUT_FILES)
-        for problem in look(config, given)
+        for problem in look(config, raw)
         for keys in [_keys(problem.key)]
     ]
-    without_effect = list(_without_effect(config, given))
-    if given.theirs:  # other tools' files carry such options along, and those tools do not mind
-        return mistakes, [given.worded(problem.text) for problem in without_effect]
-    overridden = [problem for problem in without_effect if _was_overridden(problem.key, given)]
+    without_effect = list(_without_effect(config, raw))
+    if raw.theirs:  # other tools' files carry such options along, and those tools do not mind
+        return mistakes, [raw.worded(problem.text) for problem in without_effect]
+    overridden = [problem for problem in without_effect if _was_overridden(problem.key, raw)]
     wrong = [problem for problem in without_effect if problem not in overridden]
     notes = [problem.text for problem in overridden]
-    return mistakes + [given.mistake(_keys(problem.key), f"{problem.text}.") for problem in wrong], notes
+    return mistakes + [raw.mistake(_keys(problem.key), f"{problem.text}.") for problem in wrong], notes
 
 
 def _keys(key: str) -> Keys:
     return tuple(int(part) if part.isdigit() else part for part in key.split("."))
 
 
-def _without_effect(config: Config, given: Given) -> Iterator[ConfigProblem]:
+def _without_effect(config: Config, raw: RawConfig) -> Iterator[ConfigProblem]:
     """Options that were written although what was chosen makes no use of them."""
     for key, option in options(Config).items():
         when = option.when
-        if when and _value(config, when.key) not in when.values and given.has(_keys(key)):
+        if when and _value(config, when.key) not in when.values and raw.has(_keys(key)):
             if _value(config, key) == option.field.default:
                 continue
             chosen = f"{when.key} is {plain(_value(config, when.key))}"
-            yield ConfigProblem(key, f"{given.name(_keys(key))} has no effect because {chosen}")
+            yield ConfigProblem(key, f"{raw.name(_keys(key))} has no effect because {chosen}")
 
 
-def _was_overridden(key: str, given: Given) -> bool:
+def _was_overridden(key: str, raw: RawConfig) -> bool:
     """Whether the file is consistent, and the command line chose what makes no use of the option."""
     when = options(Config)[key].when
     assert when is not None
-    return given.place(_keys(when.key)) == COMMAND_LINE != given.place(_keys(key))
+    return raw.place(_keys(when.key)) == COMMAND_LINE != raw.place(_keys(key))
 
 
 def _value(config: Config, key: str) -> Any:
@@ -80,7 +81,7 @@ def _value(config: Config, key: str) -> Any:
     return value
 
 
-def _options_together(config: Config, given: Given) -> Iterator[ConfigProblem]:
+def _options_together(config: Config, raw: RawConfig) -> Iterator[ConfigProblem]:
     data, training, tuning, model = config.data, config.training, config.tuning, config.model
     yield from (ConfigProblem(key, text) for key, text in task_of(config).problems(config))
     if data.streaming and training.max_steps is None:
@@ -152,7 +153,7 @@ LOSS = "eval_loss"
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
-def _model_files(config: Config, given: Given) -> Iterator[ConfigProblem]:
+def _model_files(config: Config, raw: RawConfig) -> Iterator[ConfigProblem]:
     path = Path(config.model.path).expanduser()
     if config.model.path == MISSING:
         return
@@ -192,8 +193,8 @@ def _targets(config: Config) -> Iterator[ConfigProblem]:
     model = look_at(config.model) if config.tuning.is_adapter and targets != "all-linear" else None
     modules = list(model.linear()) if model else []
     for target in (targets,) if isinstance(targets, str) else targets:
-        wanted = target if isinstance(targets, str) else (target,)
-        if modules and not any(is_target(module, wanted) for module in modules):
+        pattern = target if isinstance(targets, str) else (target,)
+        if modules and not any(is_target(module, pattern) for module in modules):
             names = sorted({module.rpartition(".")[2] for module in modules})
             near = nearest(target, names)
             hint = f"did you mean {near}?" if near else f"choose from {', '.join(names)}, or all-linear."
@@ -208,7 +209,7 @@ def _config_json(file: Path) -> Iterator[ConfigProblem]:
         yield ConfigProblem("model.path", f"{file} cannot be read: {error}.")
 
 
-def _data_files(config: Config, given: Given) -> Iterator[ConfigProblem]:
+def _data_files(config: Config, raw: RawConfig) -> Iterator[ConfigProblem]:
     from npukit.llm.data.check import check_files
 
     sources = {f"data.train.{index}": source for index, source in enumerate(config.data.train)}
@@ -239,35 +240,58 @@ def _enough_rows(config: Config, wanted: float) -> Iterator[ConfigProblem]:
         yield ConfigProblem("data.validation", text)
 
 
-def _media(config: Config, given: Given) -> Iterator[ConfigProblem]:
+def _media(config: Config, raw: RawConfig) -> Iterator[ConfigProblem]:
     """What can be known by name alone; the rows of other data say it themselves."""
-    later = "it is not supported yet"
-    if not Path(config.model.path).expanduser().exists() and is_media_model(config.model.path):
-        yield ConfigProblem("model.path", f"{config.model.path} is a multimodal model: {later}.")
+    model = config.model.path
+    if not Path(model).expanduser().exists() and is_media_model(model):
+        yield ConfigProblem("model.path", _not_for(model))
+        return
     validation = config.data.validation if isinstance(config.data.validation, tuple) else ()
     for name, sources in (("train", config.data.train), ("validation", validation)):
         for index, source in enumerate(sources):
-            if "images" in source.columns and not _may_see(config.model.path):
-                known = ", ".join(sorted(name for name, vision in families.visions().items() if vision.kind == "image"))
+            key, kinds = f"data.{name}.{index}", _kinds(source)
+            if kind := next((kind for kind in kinds if kind not in _taken(model)), None):
+                known = ", ".join(sorted(name for name, vision in families.visions().items() if kind in vision.kinds))
+                what = {"image": "images", "video": "videos", "audio": "audio"}[kind]
                 text = (
-                    f"{source.path} has images, and {config.model.path} is not known to see: use a model whose "
-                    f"model_type is one of {known}."
+                    f"{source.path} has {what}, and {model} is not known to take them: use a model whose model_type "
+                    f"is one of {known}."
                 )
-                yield ConfigProblem(f"data.{name}.{index}", text)
-            if is_media_data(source.path) and "images" not in source.columns and not Path(source.path).exists():
-                yield ConfigProblem(f"data.{name}.{index}", f"{source.path} is a multimodal data set: {later}.")
+                yield ConfigProblem(key, text)
+            if is_media_data(source.path) and not kinds and not Path(source.path).exists():
+                yield ConfigProblem(key, f"{source.path} is a multimodal data set: it is not supported yet.")
 
 
-def _may_see(model: str) -> bool:
-    """Whether a model sees images, by its folder, or by its name."""
+def _not_for(model: str) -> str:
+    """Why a model that is no model of text alone cannot be trained."""
+    if kind := media_type(model):
+        return f"{model} is a multimodal model of the type {kind}: it is not supported yet."
+    return (
+        f"{model} is a multimodal model that runs on Python code of its own: it is not supported, since transformers "
+        "has no such model."
+    )
+
+
+def _kinds(source: Source) -> list[Kind]:
+    """What the rows of a data set have besides text, as far as its options say it."""
+    from npukit.llm.data.presets import PRESETS
+
+    if source.preset in PRESETS:
+        return [PRESETS[source.preset].kind]
+    return [kind for column, kind in COLUMNS.items() if column in source.columns]
+
+
+def _taken(model: str) -> Collection[Kind]:
+    """What a model takes besides text, by its folder, or by its name."""
     try:
         config = json.loads((Path(model).expanduser() / "config.json").read_text(encoding="utf-8"))
-        return families.vision_of(config) is not None
+        vision = families.vision_of(config)
     except (OSError, ValueError):
-        return (media_type(model) or "") in families.visions()
+        vision = families.visions().get(media_type(model) or "")
+    return vision.kinds if vision else ()
 
 
-def _template(config: Config, given: Given) -> Iterator[ConfigProblem]:
+def _template(config: Config, raw: RawConfig) -> Iterator[ConfigProblem]:
     from npukit.llm.chat.templates import find_template
 
     try:
@@ -277,23 +301,23 @@ def _template(config: Config, given: Given) -> Iterator[ConfigProblem]:
         yield ConfigProblem("data.template", str(error))
 
 
-def _words_or_files(config: Config, given: Given) -> Iterator[ConfigProblem]:
+def _words_or_files(config: Config, raw: RawConfig) -> Iterator[ConfigProblem]:
     """Where a word or a path may be written, a word that is not known looks like a path."""
     training = config.training
     if isinstance(training.parallel, Path):
-        yield from _deepspeed_file(training.parallel, given)
+        yield from _deepspeed_file(training.parallel, raw)
     if isinstance(training.resume, Path) and not training.resume.is_dir():
         near = nearest(str(training.resume), ["auto", "never"])
         hint = f": did you mean {near}?" if near else nearest_file(training.resume) or "."
         yield ConfigProblem("training.resume", f"there is no checkpoint {training.resume}{hint}")
-    there = next(place for place in (training.output, *training.output.absolute().parents) if place.exists())
-    if there.is_file():
-        yield ConfigProblem("training.output", f"{there} is a file: name a folder.")
-    elif not os.access(there, os.W_OK):
-        yield ConfigProblem("training.output", f"{there} cannot be written to: name another folder.")
+    existing = next(place for place in (training.output, *training.output.absolute().parents) if place.exists())
+    if existing.is_file():
+        yield ConfigProblem("training.output", f"{existing} is a file: name a folder.")
+    elif not os.access(existing, os.W_OK):
+        yield ConfigProblem("training.output", f"{existing} cannot be written to: name another folder.")
 
 
-def _deepspeed_file(path: Path, given: Given) -> Iterator[ConfigProblem]:
+def _deepspeed_file(path: Path, raw: RawConfig) -> Iterator[ConfigProblem]:
     if not path.is_file():
         words = ["ddp", "fsdp2", "zero1", "zero2", "zero3"]
         near = nearest(str(path), words)
@@ -307,7 +331,7 @@ def _deepspeed_file(path: Path, given: Given) -> Iterator[ConfigProblem]:
         yield ConfigProblem("training.parallel", f"{path} is not a DeepSpeed file: {error}.")
 
 
-def _packages(config: Config, given: Given) -> Iterator[ConfigProblem]:
+def _packages(config: Config, raw: RawConfig) -> Iterator[ConfigProblem]:
     """Packages that an option needs, before a model is loaded in vain."""
     for key, option in options(Config).items():
         value = _value(config, key) if option.needs else ()
@@ -319,7 +343,7 @@ def _packages(config: Config, given: Given) -> Iterator[ConfigProblem]:
                 yield ConfigProblem(key, text)
 
 
-CHECKS: tuple[Callable[[Config, Given], Iterator[ConfigProblem]], ...] = (
+CHECKS: tuple[Callable[[Config, RawConfig], Iterator[ConfigProblem]], ...] = (
     _options_together,
     _media,
     _model_files,

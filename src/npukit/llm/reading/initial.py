@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from npukit.llm.config.given import Mistakes
 from npukit.llm.config.options import Config
+from npukit.llm.config.raw_config import Mistakes
 from npukit.llm.reading.read import read
 
 CUTOFF = 1024

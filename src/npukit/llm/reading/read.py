@@ -11,9 +11,9 @@ from npukit.llm.config.dialects.table import Dialect
 from npukit.llm.config.dialects.training import DIALECTS
 from npukit.llm.config.dialects.training.swift import SWIFT
 from npukit.llm.config.dialects.translator import recognise
-from npukit.llm.config.given import COMMAND_LINE, Given, Mistake, Mistakes
 from npukit.llm.config.names import OptionNames
 from npukit.llm.config.options import Config
+from npukit.llm.config.raw_config import COMMAND_LINE, Mistake, Mistakes, RawConfig
 from npukit.llm.config.validation import validate
 from npukit.llm.config.wording import worded
 from npukit.llm.config.words import parse_words
@@ -30,15 +30,15 @@ class Reading:
 
     config: Config
     notes: list[str]
-    given: Given
+    raw: RawConfig
     dialect: str = "npukit"
 
     def check_card(self, card: str, has_bf16: bool) -> None:
         """bf16 on a card that has none is a mistake."""
         if self.config.training.precision == "bf16" and not has_bf16:
             keys = ("training", "precision")
-            text = f"{self.given.name(keys)}: a {card} cannot compute in bf16: use fp16, or auto."
-            raise Mistakes([self.given.mistake(keys, text)])
+            text = f"{self.raw.name(keys)}: a {card} cannot compute in bf16: use fp16, or auto."
+            raise Mistakes([self.raw.mistake(keys, text)])
 
 
 def read(
@@ -56,44 +56,44 @@ def read(
     >>> read(Path("sft.yaml"), ["training.epochs=2"], os.environ).config.training.epochs
     2.0
     """
-    given, options = read_written(file, words)
+    raw, options = read_written(file, words)
     flags = verb != "train" and any("." not in key for key in options)
-    dialect = _dialect(given, flags, verb)
+    dialect = _dialect(raw, flags, verb)
     mistakes: list[Mistake] = []
     notes: list[str] = []
     if dialect:
         task = verb if verb in ("pt", "rlhf") else "sft"
-        given, mistakes, notes = translate(dialect, given, environ, task, NAMES, ranks)
-    set_own(given, options, environ)
-    mistakes += _same_task(given, verb)
-    config, wrong = validate(given, Config, NAMES)
+        raw, mistakes, notes = translate(dialect, raw, environ, task, NAMES, ranks)
+    set_own(raw, options, environ)
+    mistakes += _same_task(raw, verb)
+    config, wrong = validate(raw, Config, NAMES)
     mistakes += wrong
     if config:
-        wrong, more = mistakes_in(config, given, files)
+        wrong, more = mistakes_in(config, raw, files)
         mistakes += wrong
         notes += more
     name = dialect.name if dialect else "npukit"
     if mistakes or config is None:
-        raise Mistakes([replace(mistake, text=worded(mistake.text, given.theirs)) for mistake in mistakes])
-    return Reading(config, notes, given, name)
+        raise Mistakes([replace(mistake, text=worded(mistake.text, raw.theirs)) for mistake in mistakes])
+    return Reading(config, notes, raw, name)
 
 
 def predicts(file: Path | None, words: Sequence[str]) -> bool:
     """Whether LLaMA-Factory is asked for answers instead of training: do_predict without do_train."""
-    given = read_yaml(file).values if file else {}
-    given |= {key: value for key, (value, _) in parse_words(words).items()}
-    return given.get("do_predict") is True and given.get("do_train") is not True
+    raw = read_yaml(file).values if file else {}
+    raw |= {key: value for key, (value, _) in parse_words(words).items()}
+    return raw.get("do_predict") is True and raw.get("do_train") is not True
 
 
-def _dialect(given: Given, flags: bool, verb: str) -> Dialect | None:
+def _dialect(raw: RawConfig, flags: bool, verb: str) -> Dialect | None:
     """Whose words these are; None is our own. Flags without a dot can only be another tool's."""
-    if any(_is_group(key, value) for key, value in given.values.items()):
+    if any(_is_group(key, value) for key, value in raw.values.items()):
         return None
     # Between equals flags are ms-swift's, a file LLaMA-Factory's.
     order = sorted(DIALECTS, key=lambda dialect: dialect is not SWIFT) if flags else DIALECTS
     if verb == "rlhf":
         return SWIFT  # LLaMA-Factory has no such verb
-    return recognise(given.values, order) or (SWIFT if flags else None)
+    return recognise(raw.values, order) or (SWIFT if flags else None)
 
 
 def _is_group(key: str, value: object) -> bool:
@@ -105,16 +105,16 @@ def _is_group(key: str, value: object) -> bool:
     return is_word or isinstance(value, dict)
 
 
-def _same_task(given: Given, verb: str) -> list[Mistake]:
+def _same_task(raw: RawConfig, verb: str) -> list[Mistake]:
     """`npukit sft` and `npukit pt` say what the task is, and the file may not say otherwise."""
     if verb in ("train", "rlhf"):
         return []
-    written = given.values.get("task")
+    written = raw.values.get("task")
     task = tasks.known().get(str(written))
     if task and task.verb == verb:  # ms-swift's sft trains classifiers, embeddings and rerankers, too
         return []
-    if task and given.has(("task",)):
-        name = given.name(("task",))
-        return [given.mistake(("task",), f"{name} is {written}, but the command is npukit {verb}.")]
-    given.set(("task",), verb, COMMAND_LINE)
+    if task and raw.has(("task",)):
+        name = raw.name(("task",))
+        return [raw.mistake(("task",), f"{name} is {written}, but the command is npukit {verb}.")]
+    raw.set(("task",), verb, COMMAND_LINE)
     return []

@@ -26,9 +26,9 @@ from npukit.llm.config.dialects.translator import recognise
 from npukit.llm.config.dialects.use import DIALECTS
 from npukit.llm.config.dialects.use.llama_factory import TABLE as LLAMA_FACTORY_TABLE
 from npukit.llm.config.dialects.use.swift import TABLE as SWIFT_TABLE
-from npukit.llm.config.given import COMMAND_LINE, MISSING, Given, Keys, Mistake, Mistakes, Origin
 from npukit.llm.config.names import OptionNames
 from npukit.llm.config.nearest import nearest_file
+from npukit.llm.config.raw_config import COMMAND_LINE, MISSING, Keys, Mistake, Mistakes, Origin, RawConfig
 from npukit.llm.config.record import RunRecord, find_record
 from npukit.llm.config.schema import options
 from npukit.llm.config.use import USED, Use, Verb
@@ -58,31 +58,31 @@ def read_use(verb: Verb, words: Sequence[str], environ: Mapping[str, str] = os.e
     'Qwen/Qwen2-7B-Instruct'
     """
     file, model, rows, words = _first(words)
-    given, written = read_written(file, words)
+    raw, written = read_written(file, words)
     mistakes: list[Mistake] = []
     notes: list[str] = []
-    dialect = _dialect(given, verb, is_file=file is not None)
-    own = _taken_out(given, own_names(verb), dialect)
+    dialect = _dialect(raw, verb, is_file=file is not None)
+    own = _taken_out(raw, own_names(verb), dialect)
     names = OptionNames({known.name: known.rows for known in DIALECTS}, f"npukit {verb} --help")
     if dialect:
-        given, mistakes, notes = translate(dialect, given, environ, verb, names)
+        raw, mistakes, notes = translate(dialect, raw, environ, verb, names)
     for keys, value, place, name in own:
-        given.set(keys, value, place, name)
-    set_own(given, written, environ)
+        raw.set(keys, value, place, name)
+    set_own(raw, written, environ)
     if model:
-        given.set(("model", "path"), model, COMMAND_LINE)
+        raw.set(("model", "path"), model, COMMAND_LINE)
     if rows:
-        given.set(("data", "input"), rows, COMMAND_LINE)
-    _adapter_for_a_model(given)
-    use, wrong = validate(given, Use, names)
+        raw.set(("data", "input"), rows, COMMAND_LINE)
+    _adapter_for_a_model(raw)
+    use, wrong = validate(raw, Use, names)
     mistakes += wrong
     if use:
         use = _completed(use, verb, notes)
-        mistakes += _missing_files(use, given)
+        mistakes += _missing_files(use, raw)
     if mistakes or use is None:
         raise Mistakes(mistakes)
-    chosen = frozenset(".".join(map(str, keys)) for keys in given.places if given.has(keys))
-    return UseReading(use, notes + _without_effect(verb, given), dialect.name if dialect else "npukit", chosen)
+    chosen = frozenset(".".join(map(str, keys)) for keys in raw.places if raw.has(keys))
+    return UseReading(use, notes + _without_effect(verb, raw), dialect.name if dialect else "npukit", chosen)
 
 
 def _first(words: Sequence[str]) -> tuple[Path | None, str | None, list[str], list[str]]:
@@ -120,42 +120,42 @@ def is_known(flag: str, verb: Verb) -> bool:
     return key in own_names(verb) or is_anothers(key)
 
 
-def _dialect(given: Given, verb: Verb, is_file: bool) -> Dialect | None:
+def _dialect(raw: RawConfig, verb: Verb, is_file: bool) -> Dialect | None:
     """Whose words these are; None is our own: MODEL and --adapter, where ms-swift has --model and --adapters."""
-    if any(isinstance(value, dict) and key in Use.model_fields for key, value in given.values.items()):
+    if any(isinstance(value, dict) and key in Use.model_fields for key, value in raw.values.items()):
         return None
     own = own_names(verb).keys() - {"adapters"}
-    if all(key in own for key in given.values):
+    if all(key in own for key in raw.values):
         return None
-    return recognise(given.values, DIALECTS if is_file else DIALECTS[::-1])
+    return recognise(raw.values, DIALECTS if is_file else DIALECTS[::-1])
 
 
 def _taken_out(
-    given: Given, own: Mapping[str, str], dialect: Dialect | None
+    raw: RawConfig, own: Mapping[str, str], dialect: Dialect | None
 ) -> Sequence[tuple[Keys, Any, Origin, str]]:
     """Short names of ours that the dialect does not have, as the options that they stand for."""
     taken = []
-    for key, value in list(given.values.items()):
+    for key, value in list(raw.values.items()):
         is_group = isinstance(value, dict) and key in Use.model_fields
         if key in own and not is_group and not (dialect and dialect.row(key)):
-            taken.append((tuple(own[key].split(".")), value, given.place((key,)), given.name((key,))))
-            del given.values[key]
+            taken.append((tuple(own[key].split(".")), value, raw.place((key,)), raw.name((key,))))
+            del raw.values[key]
     return taken
 
 
-def _adapter_for_a_model(given: Given) -> None:
+def _adapter_for_a_model(raw: RawConfig) -> None:
     """An adapter's folder may be named as the model, and its model need not be named at all."""
-    group = given.values.get("model")
+    group = raw.values.get("model")
     path = group.get("path") if isinstance(group, dict) else None
-    adapters = given.values.get("adapters") or []
+    adapters = raw.values.get("adapters") or []
     adapters = [adapters] if isinstance(adapters, str) else adapters
     if isinstance(path, str) and _is_adapter(path) and isinstance(adapters, list):
-        given.set(("adapters",), [path, *adapters], given.place(("model", "path")))
-        adapters, path = given.values["adapters"], None
+        raw.set(("adapters",), [path, *adapters], raw.place(("model", "path")))
+        adapters, path = raw.values["adapters"], None
     if path is None and adapters and isinstance(adapters, list):
         first = adapters[0].get("path") if isinstance(adapters[0], dict) else str(adapters[0]).rpartition("=")[2]
         if below := base(str(first)):
-            given.set(("model", "path"), below, given.place(("adapters",)), "adapters")
+            raw.set(("model", "path"), below, raw.place(("adapters",)), "adapters")
         elif isinstance(group, dict):
             group.pop("path", None)
 
@@ -216,10 +216,10 @@ def _template(record: RunRecord, notes: list[str]) -> str | None:
         return None
 
 
-def _missing_files(use: Use, given: Given) -> list[Mistake]:
+def _missing_files(use: Use, raw: RawConfig) -> list[Mistake]:
     paths = [(("model", "path"), use.model.path), *((("adapters",), adapter.path) for adapter in use.adapters)]
     return [
-        given.mistake(keys, f"there is no folder {path}{nearest_file(Path(path).expanduser()) or '.'}")
+        raw.mistake(keys, f"there is no folder {path}{nearest_file(Path(path).expanduser()) or '.'}")
         for keys, path in paths
         if path != MISSING and not Path(path).expanduser().is_dir() and not _may_be_on_a_hub(path)
     ]
@@ -231,8 +231,8 @@ def _may_be_on_a_hub(path: str) -> bool:
     return bool(HUB_NAME.fullmatch(path)) and not Path(path).parent.is_dir()
 
 
-def _without_effect(verb: Verb, given: Given) -> list[str]:
+def _without_effect(verb: Verb, raw: RawConfig) -> list[str]:
     """Options that somebody wrote and that this verb makes no use of."""
-    written = [keys for keys in given.places if given.has(keys) and keys[0] in Use.model_fields]
-    names = [given.name(keys) for keys in written if keys[0] not in USED[verb]]
+    written = [keys for keys in raw.places if raw.has(keys) and keys[0] in Use.model_fields]
+    names = [raw.name(keys) for keys in written if keys[0] not in USED[verb]]
     return [f"{', '.join(dict.fromkeys(names))}: without effect in npukit {verb}"] if names else []

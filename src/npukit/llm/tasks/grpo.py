@@ -28,7 +28,6 @@ class GRPO(Task):
     columns_tell = True
     counts_tokens = False
     samples = True
-    compiles = False  # layers are called by the sampler and by the learner, with rows of very different lengths
 
     def problems(self, config: Config) -> Iterator[tuple[str, str]]:
         yield from super().problems(config)

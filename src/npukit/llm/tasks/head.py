@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ class Head(Task):
 
     verb = "sft"
     columns_tell = True
+    shares_media: ClassVar[bool] = False  # those of a question belong to each text of its row
 
     def problems(self, config: Config) -> Iterator[tuple[str, str]]:
         yield from super().problems(config)
@@ -37,11 +39,10 @@ class Head(Task):
 
     def row(self, row: dict[str, Any], layout: Layout) -> Row:
         row, media = with_tags(row)
-        if media:
-            raise BadRow(f"has {media[0].kind}s; task {self.name} reads text only")
         if "input_ids" in row:  # ms-swift's cached_dataset
             return self.tokenised(row)
-        return self.texts(question_of(row, layout), row, layout)
+        texts = self.texts(question_of(row, layout), row, layout)
+        return replace(texts, media=media, are_shared=self.shares_media) if media else texts
 
     def texts(self, question: Conversation, row: dict[str, Any], layout: Layout) -> Texts:
         """The texts of a row, and their labels."""
@@ -55,8 +56,8 @@ class Head(Task):
         from npukit.llm.data.collate import tokens_of_texts
         from npukit.llm.tasks.losses.head import TextCollator, TextRows, texts_in
 
-        given = (train, validation)
-        train, validation = (rows if rows is None else TextRows(rows, self.draw(config)) for rows in given)
+        made = partial(TextRows, draw=self.draw(config), shares_images=self.shares_media)
+        train, validation = (rows if rows is None else made(rows) for rows in (train, validation))
         texts = TextCollator(collate, self.targets(config))
         return Learning(train, validation, texts, self.loss(config), texts_in, tokens_of_texts)
 
@@ -133,6 +134,7 @@ class Rerank(Head):
     name = "rerank"
     summary = "documents that fit a question (rerank)"
     uses: ClassVar[frozenset[str]] = frozenset({"chat", "rerank", "temperature"})
+    shares_media = True
 
     def texts(self, question: Conversation, row: dict[str, Any], layout: Layout) -> Texts:
         fitting, others = documents(row, "assistant")

@@ -65,9 +65,10 @@ class DPO(Preference):
         return config.preference.sft_mean != "all"
 
     def loss(self, config: Config) -> Any:
-        from npukit.llm.tasks.losses.preference import pair_loss
+        from npukit.llm.tasks.losses.preference import MovingMean, pair_loss
 
-        return partial(pair_loss, options=config.preference)
+        moving = MovingMean() if "bco_pair" in config.preference.mix else None
+        return partial(pair_loss, options=config.preference, moving=moving)
 
     def needs_reference(self, config: Config) -> bool:
         from npukit.llm.tasks.losses.preference import WITHOUT_REFERENCE

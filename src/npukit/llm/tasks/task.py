@@ -46,7 +46,6 @@ class Task:
     rows_per_item: ClassVar[int] = 1  # of the model for each row of the data
     columns_tell: ClassVar[bool] = False  # a row is understood by its own columns, whatever the layout of the others
     samples: ClassVar[bool] = False  # the model writes the answers that it learns from
-    compiles: ClassVar[bool] = True  # layers may be compiled where that makes them faster
     counts_everything: ClassVar[bool] = False  # questions count in the loss as answers do
 
     def problems(self, config: Config) -> Iterator[tuple[str, str]]:

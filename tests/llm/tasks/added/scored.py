@@ -29,10 +29,10 @@ class ScoredAnswer:
     percent: int
 
     def encode(self, encoder: Encoder) -> list[Encoded] | BadRow:
-        found = encoder.answers(self.question, [self.answer])
-        if isinstance(found, BadRow):
-            return found
-        return [Encoded(np.concatenate([found[0], [SEPARATOR, self.percent]]).astype(np.int32))]
+        encoded = encoder.answers(self.question, [self.answer])
+        if isinstance(encoded, BadRow):
+            return encoded
+        return [Encoded(np.concatenate([encoded[0], [SEPARATOR, self.percent]]).astype(np.int32))]
 
 
 class ScoredRows:

@@ -216,21 +216,21 @@ def _in_turn(messages: Turns) -> Turns:
 
     An answer before a call is left out, as LLaMA-Factory does where both are in one message.
     """
-    made: Turns = []
+    joined: Turns = []
     for message in messages:
-        before = made[-1] if made else {"role": ""}
+        before = joined[-1] if joined else {"role": ""}
         if before["role"] == "assistant" and message["role"] == "call":
-            made[-1] = message
+            joined[-1] = message
         elif before["role"] == message["role"] == "result":
-            made[-1] = {**before, "content": BETWEEN_RESULTS.join((before["content"], message["content"]))}
+            joined[-1] = {**before, "content": BETWEEN_RESULTS.join((before["content"], message["content"]))}
         elif before["role"] == message["role"] == "call":
             calls = [call for text in (before["content"], message["content"]) for call in _listed(json.loads(text))]
-            made[-1] = {**before, "content": json.dumps(calls, ensure_ascii=False)}
+            joined[-1] = {**before, "content": json.dumps(calls, ensure_ascii=False)}
         else:
-            made.append(message)
-    if any((message["role"] in ("user", "result")) == number % 2 for number, message in enumerate(made)):
+            joined.append(message)
+    if any((message["role"] in ("user", "result")) == number % 2 for number, message in enumerate(joined)):
         raise BadTurns("does not have questions or results, and answers or calls, in turn")
-    return made
+    return joined
 
 
 def _between(words: Sequence[str], text: str) -> re.Match[str] | None:

@@ -170,7 +170,7 @@ class Writer:
         keeps = meta.preserve_thinking
         if keeps is None:
             keeps = not (meta.is_thinking or self.thinking) or not self.last_answer_only
-        made = []
+        ready = []
         for number, message in enumerate(messages):
             content, more = message["content"], None
             if message["role"] == "assistant":
@@ -183,12 +183,12 @@ class Writer:
                     content = content if content.startswith(starts) else meta.non_thinking_prefix + content
                 if not keeps and number < last:
                     content = meta.history_thinking_prefix + content.split("</think>")[-1].strip()
-            made.append({**message, "content": [content, *more] if more else content})
+            ready.append({**message, "content": [content, *more] if more else content})
         if system is None:
             system = self.system if self.system is not None else meta.default_system
         if tools and (functions := tools_of(tools)):
-            system = self._with_tools(functions, system, made)
-        return system, made if meta.separator is not None else made[-2 + len(made) % 2 :]
+            system = self._with_tools(functions, system, ready)
+        return system, ready if meta.separator is not None else ready[-2 + len(ready) % 2 :]
 
     def _with_tools(self, tools: list[Any], system: str | None, messages: list[Turn]) -> str:
         """The system message with tools; some formats have them in the first question."""

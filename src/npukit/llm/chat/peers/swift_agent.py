@@ -22,30 +22,30 @@ def with_calls(
     prompt: Sequence[Context],
 ) -> list[Turn]:
     """Questions or results, and answers, in turn: neighbouring answers and calls become one answer of several parts."""
-    made: list[Turn] = []
+    joined: list[Turn] = []
     for role, neighbours in itertools.groupby(turns, key=lambda turn: turn["role"]):
         texts = [turn["content"] for turn in neighbours]
         if role in ("call", "result") and tool_format is None:
             raise BadTurns("calls functions, which this template does not write: set data.tool_format")
-        before = made[-1] if made and made[-1]["role"] == "assistant" else None
+        before = joined[-1] if joined and joined[-1]["role"] == "assistant" else None
         if role == "user":
-            made.append({"role": "user", "content": "".join(texts)})
+            joined.append({"role": "user", "content": "".join(texts)})
         elif role == "result":
             if before is None:
                 raise BadTurns("has the result of a call that is not there")
             assert tool_format
             before["content"], contexts = _results(before["content"], texts, tool_format, separator, prompt)
-            made.append({"role": "result", "content": contexts})
+            joined.append({"role": "result", "content": contexts})
         else:
             if role == "call":
                 assert tool_format
                 texts = [tool_format.write_calls([_call(text) for text in texts])]
             if before is None:
-                made.append({"role": "assistant", "content": texts if len(texts) > 1 else texts[0]})
+                joined.append({"role": "assistant", "content": texts if len(texts) > 1 else texts[0]})
             else:
                 earlier = before["content"]
                 before["content"] = [*(earlier if isinstance(earlier, list) else [earlier]), *texts]
-    return made
+    return joined
 
 
 def _results(

@@ -93,12 +93,12 @@ def _environment() -> jinja2.Environment:
     import jinja2
     from jinja2.sandbox import SandboxedEnvironment
 
-    made = SandboxedEnvironment(
+    environment = SandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined
     )
-    made.filters |= {"json": _json, "text": _text, "bare": bare, "full": full, "described": _described}
-    made.globals["refuse"] = _refuse
-    return made
+    environment.filters |= {"json": _json, "text": _text, "bare": bare, "full": full, "described": _described}
+    environment.globals["refuse"] = _refuse
+    return environment
 
 
 @functools.cache

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pydantic import BaseModel
-
 from npukit.llm.config.dialects.table import DialectRow
 from npukit.llm.config.schema import options, plain
+from npukit.train.options import FrozenOptions
 
 
-def table(rows: Mapping[str, DialectRow], schema: type[BaseModel]) -> Iterator[str]:
+def table(rows: Mapping[str, DialectRow], schema: type[FrozenOptions]) -> Iterator[str]:
     """What can be written, what has no effect, what is rejected, and what keys were called before."""
     ordered = sorted(rows.items())
     yield from ("| key | here | default |", "|---|---|---|")
@@ -26,7 +25,7 @@ def table(rows: Mapping[str, DialectRow], schema: type[BaseModel]) -> Iterator[s
         yield from (f"| `{key}` | `{row.renamed}` | {row.since} |" for key, row in renamed)
 
 
-def _default(row: DialectRow, schema: type[BaseModel]) -> str:
+def _default(row: DialectRow, schema: type[FrozenOptions]) -> str:
     """Theirs, where it differs from ours."""
     if "default" not in row.model_fields_set:
         return ""

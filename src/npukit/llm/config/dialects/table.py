@@ -15,10 +15,10 @@ from npukit.llm.config.dialects.values import Values
 from npukit.llm.config.options import Config
 from npukit.llm.config.schema import options
 from npukit.llm.config.use import Use
-from npukit.train.options import Called
+from npukit.train.options import Called, FrozenOptions
 
 FOLDER = Path(__file__).parent
-SCHEMAS: dict[str, type[BaseModel]] = {"training": Config, "use": Use}
+SCHEMAS: dict[str, type[FrozenOptions]] = {"training": Config, "use": Use}
 Function = Callable[[Values], Mapping[str, Any]]
 
 
@@ -134,6 +134,6 @@ def _declared(table: str) -> dict[str, DialectRow]:
         return rows
     for key, option in options(SCHEMAS[purpose]).items():
         is_of_training = purpose == "use" and key.startswith(("model.", "data.run."))
-        if option.called and not is_of_training:
-            rows |= {name: DialectRow(to=(key,)) for name in option.called.by(tool)}
+        if not is_of_training:
+            rows |= {name: DialectRow(to=(key,)) for name in option.called.by(tool, key.rpartition(".")[2])}
     return rows

@@ -7,9 +7,9 @@ from typing import Any
 
 from npukit.llm.config.dialects.table import Dialect, DialectRow
 from npukit.llm.config.dialects.values import RefusedValue, Values
-from npukit.llm.config.given import MISSING, Given, Mistake, Origin
 from npukit.llm.config.names import OptionNames
 from npukit.llm.config.nearest import nearest
+from npukit.llm.config.raw_config import MISSING, Mistake, Origin, RawConfig
 from npukit.llm.config.schema import shown
 
 
@@ -31,9 +31,9 @@ def _several(value: Any) -> list[Any]:
 class Translator:
     """Turns what is given in a dialect into our own configuration, with notes and mistakes."""
 
-    def __init__(self, dialect: Dialect, given: Given, values: Values, names: OptionNames) -> None:
-        self.dialect, self.given, self.values, self.names = dialect, given, values, names
-        self.ours = Given(source=given.source, theirs=dialect.names)
+    def __init__(self, dialect: Dialect, raw: RawConfig, values: Values, names: OptionNames) -> None:
+        self.dialect, self.raw, self.values, self.names = dialect, raw, values, names
+        self.ours = RawConfig(source=raw.source, theirs=dialect.names)
         self.mistakes: list[Mistake] = []
         self._ignored: dict[str, list[str]] = {}  # keys without effect, by the reason
 
@@ -41,7 +41,7 @@ class Translator:
         """Every key is translated, named as changing nothing, or refused; none is dropped silently."""
         self._flatten()
         self._rename()
-        for key, value in list(self.given.values.items()):
+        for key, value in list(self.raw.values.items()):
             self._look_at(key, value)
         self.values.notes += [f"{', '.join(keys)}: {reason}" for reason, keys in self._ignored.items()]
         self._copy()
@@ -57,23 +57,23 @@ class Translator:
 
     def _flatten(self) -> None:
         """Take the keys of a group for keys of their own, with the group's name and a dot before theirs."""
-        for group in self.dialect.groups & set(self.given.values):
-            below = self.given.values.pop(group)
+        for group in self.dialect.groups & set(self.raw.values):
+            below = self.raw.values.pop(group)
             if not isinstance(below, dict | None):
                 self._mistake(group, f"{group} must be keys and values, as {{name: …}}, not {shown(below)}.")
                 continue
             for key, value in (below or {}).items():
-                self.given.set((f"{group}.{key}",), value, self.given.place((group, key)))
+                self.raw.set((f"{group}.{key}",), value, self.raw.place((group, key)))
 
     def _rename(self) -> None:
         """Take the keys of earlier releases for those that they became."""
         renamed: list[str] = []
-        keys = [key for key in self.given.values if (row := self.dialect.row(key)) and row.renamed]
+        keys = [key for key in self.raw.values if (row := self.dialect.row(key)) and row.renamed]
         for key in sorted(keys, key=lambda key: bool(self.dialect.rows[key].ignored)):
             row = self.dialect.rows[key]
-            place, name, value = self.given.place((key,)), self._written(key), row.value_now(self.given.values[key])
-            before = self.given.values.get(row.renamed)
-            if row.ignored and (before is not None or value == self.given.values[key]):
+            place, name, value = self.raw.place((key,)), self._written(key), row.value_now(self.raw.values[key])
+            before = self.raw.values.get(row.renamed)
+            if row.ignored and (before is not None or value == self.raw.values[key]):
                 if before is None:
                     self._no_value(key, row)
                 continue  # it has no effect beside the other key
@@ -83,15 +83,15 @@ class Translator:
                 self._mistake(key, f"{name} and {self._written(row.renamed)} say different things: remove one.")
                 value = None
             if value is not None:
-                self.given.set((row.renamed,), value, place, name)
-            del self.given.values[key]
+                self.raw.set((row.renamed,), value, place, name)
+            del self.raw.values[key]
             renamed.append(f"{key} is {row.renamed} since {row.since}")
         if renamed:
             self.values.notes.append(f"keys of earlier releases: {', '.join(renamed)}")
 
     def _no_value(self, key: str, row: DialectRow) -> None:
         """A name that an earlier release would have known, or had to."""
-        value, other = self.given.values[key], self._written(row.renamed)
+        value, other = self.raw.values[key], self._written(row.renamed)
         self._mistake(key, f"{self._written(key)} {value} does not say which {row.renamed} is meant: give {other}.")
         self._set(self.dialect.rows[row.renamed].to[0], MISSING, [key])
 
@@ -99,11 +99,11 @@ class Translator:
         """The keys whose values can be taken as they are; a default gives way to what is written."""
         copied: dict[str, str] = {}
         for key, row in self.dialect.rows.items():
-            is_given = key in self.given.values
+            is_given = key in self.raw.values
             if not row.to or row.by or not (is_given or "default" in row.model_fields_set):
                 continue
             before = copied.get(row.to[0])
-            if is_given and before and self.given.values[before] != self.given.values[key]:
+            if is_given and before and self.raw.values[before] != self.raw.values[key]:
                 self._mistake(
                     key, f"{self._written(before)} and {self._written(key)} say different things: remove one."
                 )
@@ -137,16 +137,16 @@ class Translator:
 
     def _take_for(self, meant: str | None, key: str) -> None:
         """Go on as if the key had been written right, so that its absence is no mistake besides."""
-        if meant and meant not in self.given.values:
-            self.given.set((meant,), self.given.values[key], self.given.place((key,)), self._written(key))
+        if meant and meant not in self.raw.values:
+            self.raw.set((meant,), self.raw.values[key], self.raw.place((key,)), self._written(key))
 
     def _set(self, ours: str, value: Any, keys: Collection[str]) -> None:
-        written = [key for key in keys if key in self.given.values]
+        written = [key for key in keys if key in self.raw.values]
         if written:
             # Of several keys that make one option, the one that says it, or else most, is named.
-            given = {key: self.given.values[key] for key in written}
-            key = max(written, key=lambda name: (given[name] == value, bool(given[name]), given[name] is not True))
-            place, name = self.given.place((key,)), self._written(key)
+            own = {key: self.raw.values[key] for key in written}
+            key = max(written, key=lambda name: (own[name] == value, bool(own[name]), own[name] is not True))
+            place, name = self.raw.place((key,)), self._written(key)
         else:
             place, name = Origin(self.dialect.name, is_default=True), ours
         self.ours.set(tuple(ours.split(".")), value, place, name)
@@ -161,7 +161,7 @@ class Translator:
         return none + (f": did you mean {near}?" if near else ".")
 
     def _written(self, key: str) -> str:
-        return self.given.names.get((key,), key)
+        return self.raw.names.get((key,), key)
 
     def _mistake(self, key: str, text: str) -> None:
-        self.mistakes.append(self.given.mistake((key,), text))
+        self.mistakes.append(self.raw.mistake((key,), text))

@@ -19,9 +19,9 @@ class RefusedValue(Exception):
 
 @dataclass
 class Values:
-    """What was given, else the tool's default, else None; and notes for the user."""
+    """What was written, else the tool's default, else None; and notes for the user."""
 
-    given: Mapping[str, Any]
+    explicit: Mapping[str, Any]
     defaults: Mapping[str, Any]
     environ: Mapping[str, str]
     verb: str  # of the command
@@ -30,7 +30,7 @@ class Values:
 
     def get(self, key: str, otherwise: Any = None) -> Any:
         """Its value, from wherever it comes."""
-        value = self.given.get(key)
+        value = self.explicit.get(key)
         value = self.defaults.get(key) if value is None else value
         return otherwise if value is None else value
 

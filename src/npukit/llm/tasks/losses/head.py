@@ -23,10 +23,14 @@ MARGIN = 0.5  # how far apart unlike texts should be, in cosine distance
 
 
 class TextRows:
-    """Rows of texts with what is known of them; `draw` chooses some of the texts of a row, if there is one."""
+    """Rows of texts with what is known of them; `draw` chooses some of the texts of a row, if there is one. Its images
+    belong to the first text, or to each where they are shared.
+    """
 
-    def __init__(self, rows: Chosen, draw: Callable[[Any], Sequence[int]] | None = None) -> None:
-        self._rows, self._draw = rows, draw
+    def __init__(
+        self, rows: Chosen, draw: Callable[[Any], Sequence[int]] | None = None, shares_images: bool = False
+    ) -> None:
+        self._rows, self._draw, self._shares_images = rows, draw, shares_images
         self.highest_token = rows.highest_token
 
     def __len__(self) -> int:
@@ -40,7 +44,11 @@ class TextRows:
         if self._draw:
             chosen = self._draw(labels)
             texts, labels = [texts[at] for at in chosen], labels[chosen]
-        rows = [dict(zip(("input_ids", "labels"), inputs_and_labels(text), strict=True)) for text in texts]
+        rows: list[Batch] = []
+        for text in texts:
+            ids, of_text = inputs_and_labels(text)
+            images = self._rows.images(number) if self._shares_images or not rows else []
+            rows.append({"input_ids": ids, "labels": of_text, "images": [images]})
         return {"rows": rows, "labels": labels}
 
 
@@ -98,7 +106,7 @@ def texts_in(batch: Batch) -> int:
 
 
 def _of_model(model: nn.Module, batch: Batch) -> Tensor:
-    outputs = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
+    outputs = model(**{name: value for name, value in batch.items() if name not in ("texts", "targets")})
     values: Tensor = (outputs if isinstance(outputs, Tensor) else outputs.logits).float()
     return values
 

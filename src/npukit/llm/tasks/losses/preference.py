@@ -125,8 +125,24 @@ def _with_plain_loss(model: nn.Module, batch: dict[str, Any], mean: str) -> tupl
     return sums, lengths, -better.sum() / tokens.sum().clamp(min=1)
 
 
-def pair_loss(model: nn.Module, batch: dict[str, Any], options: PreferenceOptions) -> tuple[Tensor, dict[str, Tensor]]:
-    """The mean loss of a batch of pairs, as DPO, IPO, ORPO, SimPO or CPO define it, and the rewards behind it."""
+class MovingMean:
+    """The mean over all batches so far; a run that goes on begins anew, as in TRL."""
+
+    def __init__(self) -> None:
+        self.value, self.batches = 0.0, 0
+
+    def add(self, value: float) -> None:
+        """One more batch."""
+        self.batches += 1
+        self.value += (value - self.value) / self.batches
+
+
+def pair_loss(
+    model: nn.Module, batch: dict[str, Any], options: PreferenceOptions, moving: MovingMean | None = None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The mean loss of a batch of pairs, as DPO, IPO, ORPO, SimPO or CPO define it, and the rewards behind it. `moving`
+    is the mean reward of all batches, for BCO.
+    """
     sums, lengths, plain = _with_plain_loss(model, batch, options.sft_mean)
     by_token = sums / lengths.clamp(min=1)
     uses_means = options.loss in ("ipo", "orpo", "simpo")
@@ -137,6 +153,8 @@ def pair_loss(model: nn.Module, batch: dict[str, Any], options: PreferenceOption
     beta, smoothing = options.beta, options.label_smoothing
     known = 0 if options.loss in WITHOUT_REFERENCE else torch.stack([wanted, unwanted])
     figures = rewards(*(beta * (torch.stack([chosen, rejected]) - known)))
+    if options.mix:
+        return _mixed(chosen - wanted, rejected - unwanted, plain, options, _seen(moving, model, figures)), figures
     if options.loss == "hinge":
         losses = F.relu(1 - beta * margin)
     elif options.loss == "ipo":
@@ -148,6 +166,29 @@ def pair_loss(model: nn.Module, batch: dict[str, Any], options: PreferenceOption
         scaled = beta * margin - (options.gamma if options.loss == "simpo" else 0)
         losses = -(1 - smoothing) * F.logsigmoid(scaled) - smoothing * F.logsigmoid(-scaled)
     return losses.mean() + options.sft_weight * plain if options.sft_weight else losses.mean(), figures
+
+
+def _seen(moving: MovingMean | None, model: nn.Module, figures: dict[str, Tensor]) -> float:
+    """The mean reward of all batches with this one, from which BCO counts."""
+    if moving is None:
+        return 0.0
+    if model.training:
+        reward = (figures["rewards/chosen"] + figures["rewards/rejected"]) / 2
+        moving.add(_mean_of_ranks(reward.clone()).item())
+    return moving.value
+
+
+def _mixed(chosen: Tensor, rejected: Tensor, plain: Tensor, options: PreferenceOptions, mean: float) -> Tensor:
+    """Several losses of the same answers, each with its weight; answers are as much likelier than before."""
+    beta, smoothing = options.beta, options.label_smoothing
+    margin = beta * (chosen - rejected)
+    parts = {
+        "sigmoid": -(1 - smoothing) * F.logsigmoid(margin) - smoothing * F.logsigmoid(-margin),
+        "hinge": F.relu(1 - margin),
+        "bco_pair": -F.logsigmoid(beta * chosen - mean) - F.logsigmoid(mean - beta * rejected),
+        "sft": plain,
+    }
+    return torch.stack([weight * parts[name].mean() for name, weight in options.mix.items()]).sum()
 
 
 def rewards(chosen: Tensor, rejected: Tensor) -> dict[str, Tensor]:

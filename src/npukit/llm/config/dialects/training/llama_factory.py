@@ -12,7 +12,7 @@ from npukit.llm.config.dialects.values import RefusedValue, Values
 
 
 def task(values: Values) -> Translated:
-    if "do_train" in values.given and not values.flag("do_train"):
+    if "do_train" in values.explicit and not values.flag("do_train"):
         raise RefusedValue("do_train", "do_train must be true: this command trains.")
     if values.get("stage") == "ppo":
         raise RefusedValue(

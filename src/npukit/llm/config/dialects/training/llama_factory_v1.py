@@ -22,7 +22,7 @@ def task(values: Values) -> Translated:
     pairs = any(row.get("converter") == "pair" for row in _described("train_dataset", values).values())
     if kind == "cls":
         return {"task": "rm"}
-    return {"task": "dpo" if pairs or any(key in values.given for key in PREFERENCES) else "sft"}
+    return {"task": "dpo" if pairs or any(key in values.explicit for key in PREFERENCES) else "sft"}
 
 
 def _described(key: str, values: Values) -> dict[str, dict[str, Any]]:

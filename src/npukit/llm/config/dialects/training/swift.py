@@ -72,12 +72,14 @@ def preference(values: Values) -> Translated:
     kind = values.choice("rlhf_type", (*METHODS, *LATER), otherwise="dpo")
     _, loss, beta = _method(values)
     kinds = values.words("loss_type")
-    if kind == "dpo" and kinds:
+    mix = _mix(kinds, values) if kind == "dpo" and len(kinds) > 1 else {}
+    if kind == "dpo" and kinds and not mix:
         loss = values.choice("loss_type", ("sigmoid", "hinge", "ipo"), otherwise=kinds[0])
     weight = {"dpo": "rpo_alpha", "cpo": "cpo_alpha", "simpo": "cpo_alpha"}.get(kind, "")
     default = 1.0 if kind == "cpo" else 0.0
     return {
         "preference.loss": loss,
+        "preference.mix": mix,
         "preference.beta": values.number("beta", beta),
         "preference.gamma": values.number("simpo_gamma", 1.0),
         "preference.label_smoothing": values.number("label_smoothing", 0.0),
@@ -86,6 +88,22 @@ def preference(values: Values) -> Translated:
         "preference.desirable_weight": values.number("desirable_weight", 1.0),
         "preference.undesirable_weight": values.number("undesirable_weight", 1.0),
     }
+
+
+MIXED = ("sigmoid", "hinge", "bco_pair", "sft")
+
+
+def _mix(kinds: list[str], values: Values) -> dict[str, float]:
+    """Several losses at once, each with its weight."""
+    if unknown := [kind for kind in kinds if kind not in MIXED]:
+        text = f"loss_type {unknown[0]} is not supported beside others; {', '.join(MIXED)} are."
+        raise RefusedValue("loss_type", text)
+    weights = values.words("loss_weights") or ["1"] * len(kinds)
+    try:
+        return dict(zip(kinds, map(float, weights), strict=True))
+    except ValueError:
+        text = f"loss_weights must be {len(kinds)} numbers, one for each loss_type."
+        raise RefusedValue("loss_weights", text) from None
 
 
 def hub(values: Values) -> Translated:
@@ -100,7 +118,7 @@ def hub(values: Values) -> Translated:
 def dtype(values: Values) -> Translated:
     name = values.choice("torch_dtype", ("auto", "bfloat16", "float16", "float32"), "auto")
     precision = {"auto": "auto", "bfloat16": "bf16"}.get(name, "fp16")
-    if name == "float32" and not {"fp16", "bf16"} & set(values.given):
+    if name == "float32" and not {"fp16", "bf16"} & set(values.explicit):
         values.notes.append("torch_dtype: float32 weights are trained with fp16 autocast, as in ms-swift")
     for key in ("bf16", "fp16"):
         if values.flag(key):
@@ -127,7 +145,7 @@ def rope(values: Values) -> Translated:
     """A word, which max_model_len says the factor of, or what config.json would have."""
     wanted = values.get("rope_scaling")
     if wanted is None:
-        if "max_model_len" in values.given:
+        if "max_model_len" in values.explicit:
             raise RefusedValue("max_model_len", "max_model_len needs rope_scaling; max_length is the length of rows.")
         return {}
     if isinstance(wanted, dict):
@@ -232,7 +250,7 @@ def evaluation(values: Values) -> Translated:
     steps = {"no": None, "steps": values.get("eval_steps") or values.get("save_steps"), "epoch": "epoch"}
     every = values.choice("eval_strategy", steps, otherwise=values.get("save_strategy"))
     if every is not None and not validation(values)["data.validation"]:
-        if {"eval_steps", "eval_strategy"} & set(values.given):
+        if {"eval_steps", "eval_strategy"} & set(values.explicit):
             values.notes.append("eval_steps: not used, because there is neither val_dataset nor split_dataset_ratio")
         return {"training.eval_every": None}
     return {"training.eval_every": every}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from npukit.facts.data import load_yaml
 from npukit.llm.config.dialects.table import FOLDER, named_values
+from npukit.llm.config.dialects.training.swift_heads import variable
 from npukit.llm.config.dialects.training.transformers import Translated
 from npukit.llm.config.dialects.values import RefusedValue, Values
 
@@ -51,7 +52,7 @@ def _note_names(values: Values) -> None:
     """Nearly every command of theirs carries these along; they are for one data set alone."""
     teaches = any("self-cognition" in name for name in values.words("dataset"))
     if not teaches and not values.number("self_cognition_sample", 0):
-        for key in sorted({"model_name", "model_author"} & set(values.given)):
+        for key in sorted({"model_name", "model_author"} & set(values.explicit)):
             values.notes.append(f"{key}: it is for the data set swift/self-cognition")
 
 
@@ -73,7 +74,7 @@ def sources(key: str, values: Values) -> list[Translated]:
             result.append({"path": name, **columns})
             continue
         path = match["path"] + (match["rows"] or "")
-        source = {"path": path, **_named(match["path"], match["subset"])}
+        source = {"path": path, **_named(match["path"], match["subset"], values)}
         if SELF_COGNITION.search(match["path"]):
             source = _self_cognition(path, match["subset"], values)
         result.append({**columns, **source, **({"hub": HUBS[match["hub"].upper()]} if match["hub"] else {})})
@@ -101,10 +102,12 @@ def uses_hugging_face(values: Values) -> bool:
     return values.flag("use_hf", values.environ.get("USE_HF", "").lower() in ("1", "true"))
 
 
-def _named(path: str, subset: str | None) -> Translated:
+def _named(path: str, subset: str | None, values: Values) -> Translated:
     """The subset on the hub; or how ms-swift reads one that no hub has."""
     known = load_yaml(FOLDER / "training/swift_datasets.yaml").get(path.lower(), {})
     options: Translated = known.get(subset or "default", {"subset": subset} if subset else {})
+    if "negatives" in options:
+        return {**options, "negatives": variable(values, "MAX_NEGATIVE_SAMPLES", options["negatives"])}
     return options
 
 

@@ -20,7 +20,7 @@ def is_grpo(values: Values) -> bool:
 def grpo(values: Values) -> dict[str, Any]:
     """How answers are sampled, compared and learnt from; of other methods only that sampling has no effect."""
     if not is_grpo(values):
-        if given := [key for key in SAMPLING if key in values.given]:
+        if given := [key for key in SAMPLING if key in values.explicit]:
             values.notes.append(f"{', '.join(given)}: only for generation")
         if values.words("external_plugins"):
             raise RefusedValue(

@@ -48,17 +48,17 @@ def head(values: Values) -> Translated:
             "head.in_batch": _switch(values, "INFONCE_USE_BATCH", True),
             "head.questions": _switch(values, "INFONCE_INCLUDE_QQ", False),
             "head.documents": _switch(values, "INFONCE_INCLUDE_DD", False),
-            "head.fake_margin": _variable(values, "INFONCE_FAKE_NEG_MARGIN", 0.1) if masks else None,
-            "head.temperature": _variable(values, "INFONCE_TEMPERATURE", 0.1),
+            "head.fake_margin": variable(values, "INFONCE_FAKE_NEG_MARGIN", 0.1) if masks else None,
+            "head.temperature": variable(values, "INFONCE_TEMPERATURE", 0.1),
         }
     is_generative = values.get("task_type") == "generative_reranker"
     return {
         "head.ranking": values.choice("loss_type", RANKINGS, otherwise="pointwise_reranker"),
         "head.yes": values.environ.get("GENERATIVE_RERANKER_POSITIVE_TOKEN", "yes") if is_generative else None,
         "head.no": values.environ.get("GENERATIVE_RERANKER_NEGATIVE_TOKEN", "no"),
-        "head.positives": _variable(values, "MAX_POSITIVE_SAMPLES", 1),
-        "head.negatives": _variable(values, "MAX_NEGATIVE_SAMPLES", 7),
-        "head.temperature": _variable(values, "LISTWISE_RERANKER_TEMPERATURE", 1.0),
+        "head.positives": variable(values, "MAX_POSITIVE_SAMPLES", 1),
+        "head.negatives": variable(values, "MAX_NEGATIVE_SAMPLES", 7),
+        "head.temperature": variable(values, "LISTWISE_RERANKER_TEMPERATURE", 1.0),
     }
 
 
@@ -66,7 +66,8 @@ def _switch(values: Values, name: str, otherwise: bool) -> bool:
     return values.environ.get(name, str(otherwise)).lower() in ("1", "true", "yes", "on", "y", "t")
 
 
-def _variable(values: Values, name: str, otherwise: float) -> float:
+def variable(values: Values, name: str, otherwise: float) -> float:
+    """A number that ms-swift reads from the environment."""
     written = values.environ.get(name)
     try:
         return otherwise if written is None else float(written)

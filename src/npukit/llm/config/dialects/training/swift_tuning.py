@@ -22,7 +22,7 @@ OTHER_NAMES = {"vera_rank": "r", "bone": "miss"}
 
 
 def method(values: Values) -> Translated:
-    given = [key for key in ("tuner_type", "train_type") if key in values.given]
+    given = [key for key in ("tuner_type", "train_type") if key in values.explicit]
     if len(given) == 2 and values.get("tuner_type") != values.get("train_type"):
         raise RefusedValue("tuner_type", "--tuner_type and --train_type say different things: remove one.")
     wanted = values.get(given[0]) if given else "lora"
@@ -30,6 +30,8 @@ def method(values: Values) -> Translated:
         layers = values.get("llamapro_num_groups") or values.number("llamapro_num_new_blocks", 4)
         values.notes.append("tuner_type: llamapro saves the whole model, with its new layers")
         return {"tuning.method": "freeze", "tuning.new_layers": layers}
+    if wanted == "lora_llm":
+        return {"tuning.method": "lora", "tuning.whole_tower": True}
     return {"tuning.method": OTHER_NAMES.get(str(wanted), wanted)}
 
 

@@ -87,11 +87,11 @@ def betas(values: Values) -> Translated:
 
 
 def evaluation(values: Values) -> Translated:
-    key = "evaluation_strategy" if "evaluation_strategy" in values.given else "eval_strategy"
+    key = "evaluation_strategy" if "evaluation_strategy" in values.explicit else "eval_strategy"
     strategy = values.choice(key, ("no", "steps", "epoch"), otherwise="no")
     if strategy == "steps":
         return {"training.eval_every": values.get("eval_steps") or values.get("logging_steps")}
-    if "eval_steps" in values.given:
+    if "eval_steps" in values.explicit:
         values.notes.append(f"eval_steps: not used, because eval_strategy is {strategy}")
     return {"training.eval_every": "epoch" if strategy == "epoch" else None}
 
@@ -118,7 +118,7 @@ def loggers(values: Values) -> Translated:
     wanted = [word for word in values.words("report_to") if word != "none"]
     if "all" in wanted:  # as transformers understands it: whatever is installed
         wanted = [logger for logger in known if packages.is_installed(logger)]
-    if "report_to" not in values.given:
+    if "report_to" not in values.explicit:
         for name in [name for name in wanted if not packages.is_installed(name)]:
             values.notes.append(f"report_to: {name} is the default there but not installed here, so it is left out")
             wanted.remove(name)
@@ -135,7 +135,7 @@ def loggers(values: Values) -> Translated:
 def checkpointing(values: Values) -> Translated:
     """On where nothing is said, in LLaMA-Factory as in ms-swift."""
     on = values.flag("gradient_checkpointing", not values.flag("disable_gradient_checkpointing"))
-    if on and "gradient_checkpointing" not in values.given:
+    if on and "gradient_checkpointing" not in values.explicit:
         values.notes.append(
             "gradient_checkpointing: on by default, as there; off is about a third faster and takes more memory"
         )
@@ -158,7 +158,7 @@ def parallel(values: Values) -> Translated:
 
 def _fsdp(wanted: Any, values: Values) -> Translated:
     words = " ".join(map(str, wanted)) if isinstance(wanted, list) else str(wanted)
-    if "fsdp_config" in values.given:
+    if "fsdp_config" in values.explicit:
         values.notes.append("fsdp_config: npukit always wraps each layer of the model")
     if not re.search(r"full_shard|fsdp2|True", words):
         raise RefusedValue("fsdp", f"fsdp {words} is not supported: use full_shard, or deepspeed zero2.")

@@ -23,7 +23,7 @@ def dtype(values: Values) -> Translated:
 
 
 def system(values: Values) -> Translated:
-    return {"chat.system": training_system(values)["data.system"]} if "system" in values.given else {}
+    return {"chat.system": training_system(values)["data.system"]} if "system" in values.explicit else {}
 
 
 def engine(values: Values) -> Translated:
@@ -62,7 +62,7 @@ def metrics(values: Values) -> Translated:
 
 def names(values: Values) -> Translated:
     name = values.get("served_model_name")
-    if values.verb == "serve" and "host" not in values.given:
+    if values.verb == "serve" and "host" not in values.explicit:
         values.notes.append("host: listens on 127.0.0.1 only; ms-swift listens on every address")
     return {"serve.served_model_name": [str(name)]} if name else {}
 

@@ -1,4 +1,4 @@
-"""What somebody wrote: a tree of values, with the place where each was written."""
+"""A configuration as it was written: a tree of values, with the place where each was written."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ OPTION = re.compile(r"\b[a-z]+\.[a-z_]+\b(?!=)")  # KEY=VALUE, a word for the co
 
 
 @dataclass
-class Given:
+class RawConfig:
     """A tree of values, where each was written, and by which name if that is not its key."""
 
     values: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,64 @@
+"""Rows of public data sets that take more than other names for their columns, as ms-swift makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from npukit.facts.data import load_yaml
+from npukit.llm.medium import Kind
+
+Row = dict[str, Any]
+
+KNOWN = load_yaml(Path(__file__).with_suffix(".yaml"))
+QUESTIONS = KNOWN["questions"]
+
+
+def coco(row: Row) -> Row:
+    """Objects with the numbers of their categories."""
+    found = row["objects"]
+    names = [KNOWN["coco"][number] for number in found["category"]]
+    return {
+        "images": row["image"],
+        "query": QUESTIONS["coco"],
+        "response": "\n".join(["<ref-object><bbox>"] * len(names)),
+        "objects": {"ref": names, "bbox": found["bbox"]},
+    }
+
+
+def voc_2007(row: Row) -> Row:
+    """A 1 for each class that is in the image."""
+    labels = [number for number, there in enumerate(row["npy"]) if there == 1]
+    return {"images": row["webp"], "query": f"{QUESTIONS['voc_2007']}{KNOWN['voc_2007']}", "label": labels}
+
+
+def aishell_1(row: Row) -> Row:
+    """Chinese words with spaces between them."""
+    return {
+        "audios": row["Audio:FILE"],
+        "query": QUESTIONS["aishell_1"],
+        "response": row["Text:LABEL"].replace(" ", ""),
+    }
+
+
+def video_chatgpt(row: Row) -> Row:
+    """Names of videos without an ending, and one question or two, of which the first is asked."""
+    asked = (row.get(name) for name in ("question", "question_1", "question_2"))
+    question = next((text for text in asked if text not in (None, "None")), None)
+    return {"videos": f"Test_Videos/{row['video_name']}.mp4", "query": question, "response": row["answer"]}
+
+
+class Preset(NamedTuple):
+    """What the rows of a data set have besides text, and how they become rows as others are."""
+
+    kind: Kind
+    row: Callable[[Row], Row]
+
+
+PRESETS = {
+    "coco": Preset("image", coco),
+    "voc_2007": Preset("image", voc_2007),
+    "aishell_1": Preset("audio", aishell_1),
+    "video_chatgpt": Preset("video", video_chatgpt),
+}
