@@ -111,8 +111,8 @@ def call(function: Callable[..., Any], description: str, arguments: list[str]) -
         elif is_option:
             settings["required"] = True
         parser.add_argument(flag, **settings)
-    given = vars(parser.parse_args(arguments))
-    return function(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+    parsed = vars(parser.parse_args(arguments))
+    return function(**{name: tuple(value) if isinstance(value, list) else value for name, value in parsed.items()})
 
 
 def _settings(hint: Any) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
@@ -42,7 +41,7 @@ def results(contestants: Mapping[str, Contestant]) -> Iterator[tuple[str, Any]]:
             try:
                 yield name, pool.submit(_silently, contestant).result()
             except Exception as error:
-                yield name, {"failed": "".join(traceback.format_exception(error))[-1500:]}
+                yield name, {"failed": f"{type(error).__name__}: {error}"}
 
 
 def _silently(contestant: Contestant) -> Any:

@@ -38,8 +38,8 @@ class Running:
         own = Path(f"/proc/{self.process.pid}")
         children = (own / "task" / str(self.process.pid) / "children").read_text().split()
         pid = children[0] if children else self.process.pid
-        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-        return int(found[1]) * 1024 if found else 0
+        match = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        return int(match[1]) * 1024 if match else 0
 
 
 def make_example(folder: Path) -> Path:
@@ -113,12 +113,12 @@ def served(model: Path, options: Sequence[str] = ()) -> Iterator[Running]:
         lines = []
         for line in process.stderr:
             lines.append(line)
-            if found := re.search(r" at (https?://\S+)", line):
+            if match := re.search(r" at (https?://\S+)", line):
                 break
         else:
             raise SystemExit("".join(lines))
         threading.Thread(target=lambda: [print(line, end="") for line in process.stderr or ()], daemon=True).start()
-        yield Running(process, found[1])
+        yield Running(process, match[1])
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)

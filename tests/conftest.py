@@ -139,8 +139,8 @@ def npukit(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -
             patch.setenv("COLUMNS", "160")
             patch.chdir(cwd or Path.cwd())
             main()
-        said = capfd.readouterr()
-        return subprocess.CompletedProcess(sys.argv, int(ended.value.code or 0), said.out, said.err)
+        captured = capfd.readouterr()
+        return subprocess.CompletedProcess(sys.argv, int(ended.value.code or 0), captured.out, captured.err)
 
     yield run
     for number, handler in handlers.items():

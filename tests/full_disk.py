@@ -110,21 +110,21 @@ def attempt(write: Callable[[Path], None], folder: Path) -> str:
 
 def main() -> None:
     disk = Path(sys.argv[1])
-    found = {}
+    outcomes = {}
     for name, (pages, write) in WAYS.items():
         folder = disk / "here"
         folder.mkdir()
         if "migrate" in name:
             project(folder)
         fill(disk, pages)
-        told = attempt(write, folder)
+        outcome = attempt(write, folder)
         left = [str(path.relative_to(disk)) for path in disk.rglob("*") if is_half_written(path)]
         (disk / "ballast").unlink()
         again = attempt(write, folder)
-        found[name] = {"told": told, "left": left, "again": again}
-        for each in disk.iterdir():
-            shutil.rmtree(each)
-    print(json.dumps(found))
+        outcomes[name] = {"told": outcome, "left": left, "again": again}
+        for file in disk.iterdir():
+            shutil.rmtree(file)
+    print(json.dumps(outcomes))
 
 
 def is_half_written(path: Path) -> bool:

@@ -30,8 +30,8 @@ def test_every_input_reaches_the_script() -> None:
 def test_one_torch_is_advised_everywhere() -> None:
     """The versions differ only on a Python that has no torch_npu for the newest."""
     pages = (ROOT / "docs" / "guides" / "ci.md", ROOT / "docs" / "guides" / "ci.zh.md")
-    found = re.findall(r"(?:torch|TORCH)\"?: \"([\d.]+)\"", "".join(page.read_text() for page in pages))
-    found += re.findall(r"^(?:ARG )?TORCH\s*:?=\s*([\d.]+)", (ROOT / "Dockerfile").read_text(), re.M)
-    found += re.findall(r"^TORCH\s*:?=\s*([\d.]+)", (ROOT / "Makefile").read_text(), re.M)
-    assert len(found) == 6
-    assert {*found, ACTION["inputs"]["torch"]["default"]} == {versions.advised((3, 11))}
+    matches = re.findall(r"(?:torch|TORCH)\"?: \"([\d.]+)\"", "".join(page.read_text() for page in pages))
+    matches += re.findall(r"^(?:ARG )?TORCH\s*:?=\s*([\d.]+)", (ROOT / "Dockerfile").read_text(), re.M)
+    matches += re.findall(r"^TORCH\s*:?=\s*([\d.]+)", (ROOT / "Makefile").read_text(), re.M)
+    assert len(matches) == 6
+    assert {*matches, ACTION["inputs"]["torch"]["default"]} == {versions.advised((3, 11))}

@@ -43,9 +43,9 @@ def imports_of(file: Path) -> Iterator[tuple[str, int]]:
     """Every module that a file imports, at its top or inside of functions, with the line."""
     for node in nodes_of(file):
         if isinstance(node, ast.Import):
-            yield from ((each.name, node.lineno) for each in node.names)
+            yield from ((name.name, node.lineno) for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from ((f"{node.module}.{each.name}", node.lineno) for each in node.names)
+            yield from ((f"{node.module}.{name.name}", node.lineno) for name in node.names)
 
 
 MODULES = {name_of(file): file for file in SOURCE.rglob("*.py")}
@@ -63,10 +63,12 @@ def module_of(name: str) -> str:
 @pytest.fixture(scope="module")
 def arrows() -> dict[str, set[str]]:
     """The modules that each module imports; `from package import name` is an import of the package."""
-    found: dict[str, set[str]] = {}
+    imports: dict[str, set[str]] = {}
     for name, file in MODULES.items():
-        found[name] = {module for each, _ in imports_of(file) if (module := module_of(each)) not in ("", name)}
-    return found
+        imports[name] = {
+            module for imported, _ in imports_of(file) if (module := module_of(imported)) not in ("", name)
+        }
+    return imports
 
 
 def test_every_package_is_in_the_table() -> None:
@@ -89,7 +91,9 @@ def test_packages_import_only_what_the_table_allows(arrows: dict[str, set[str]])
 
 
 def test_the_simulator_is_reached_through_one_module_of_launch(arrows: dict[str, set[str]]) -> None:
-    users = {name for name, imported in arrows.items() if any(each.startswith("npukit.simulate") for each in imported)}
+    users = {
+        name for name, imported in arrows.items() if any(other.startswith("npukit.simulate") for other in imported)
+    }
     outside = {name for name in users if not name.startswith("npukit.simulate")}
     assert outside == {"npukit.launch.devices", "npukit.cli.sim"}
 
@@ -98,14 +102,14 @@ def test_packages_that_work_without_torch_never_import_it() -> None:
     wrong = []
     for name, file in MODULES.items():
         if name.count(".") and name.split(".")[1] in WITHOUT_TORCH:
-            wrong += [f"{file}:{line}" for each, line in imports_of(file) if each.split(".")[0] == "torch"]
+            wrong += [f"{file}:{line}" for imported, line in imports_of(file) if imported.split(".")[0] == "torch"]
     assert not wrong
 
 
 def lines_with(pattern: str, *outside: str) -> set[str]:
     """The modules in which a line matches, but for those of some packages."""
-    found = {name for name, file in MODULES.items() if re.search(pattern, file.read_text(encoding="utf-8"))}
-    return {name for name in found if not name.startswith(tuple(f"npukit.{each}" for each in outside))}
+    match = {name for name, file in MODULES.items() if re.search(pattern, file.read_text(encoding="utf-8"))}
+    return {name for name in match if not name.startswith(tuple(f"npukit.{package}" for package in outside))}
 
 
 def test_one_module_tells_kinds_of_devices_apart() -> None:
@@ -179,7 +183,7 @@ def test_vague_names_do_not_spread() -> None:
 def test_there_are_no_circles_between_packages(arrows: dict[str, set[str]]) -> None:
     packages: dict[str, set[str]] = defaultdict(set)
     for name, imported in arrows.items():
-        both = [(name.split(".")[1], each.split(".")[1]) for each in imported if name.count(".") and each.count(".")]
+        both = [(name.split(".")[1], other.split(".")[1]) for other in imported if name.count(".") and other.count(".")]
         for package, other in both:
             packages[package] |= {other} - {package}
     no_circle(packages)
@@ -187,7 +191,9 @@ def test_there_are_no_circles_between_packages(arrows: dict[str, set[str]]) -> N
 
 def test_there_are_no_circles_between_files(arrows: dict[str, set[str]]) -> None:
     # A package's __init__ gathers names of its modules, which is no arrow back.
-    inner = {name: {each for each in imported if not name.startswith(f"{each}.")} for name, imported in arrows.items()}
+    inner = {
+        name: {other for other in imported if not name.startswith(f"{other}.")} for name, imported in arrows.items()
+    }
     no_circle(inner)
 
 

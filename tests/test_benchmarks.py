@@ -71,8 +71,8 @@ def test_the_parameters_of_a_benchmark_are_its_options(capsys: pytest.CaptureFix
         return folder, names, steps, slow, tool
 
     benchmark.__annotations__ = get_type_hints(benchmark, include_extras=True)
-    found = call(benchmark, "", ["here", "--names", "a", "b", "--tool", "two", "--slow"])
-    assert found == (Path("here"), ("a", "b"), 3, True, "two")
+    result = call(benchmark, "", ["here", "--names", "a", "b", "--tool", "two", "--slow"])
+    assert result == (Path("here"), ("a", "b"), 3, True, "two")
     for wrong in (["here"], ["here", "--tool", "three"], ["here", "--tool", "one", "--names", "c"]):
         with pytest.raises(SystemExit):
             call(benchmark, "", wrong)

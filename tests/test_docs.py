@@ -95,8 +95,8 @@ def test_every_verb_has_a_page(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def _linked(file: Path) -> set[Path]:
-    found = re.findall(r"\]\(([^)\s#]+)", _outside_code(file.read_text(encoding="utf-8")))
-    return {(file.parent / link).resolve() for link in found if not link.startswith("http")}
+    matches = re.findall(r"\]\(([^)\s#]+)", _outside_code(file.read_text(encoding="utf-8")))
+    return {(file.parent / link).resolve() for link in matches if not link.startswith("http")}
 
 
 def _within_two_clicks(front: Path) -> set[Path]:
@@ -131,7 +131,7 @@ def test_a_question_is_answered_in_two_clicks(question: str, front: str) -> None
     name, words = QUESTIONS[question]
     page = ROOT / "docs" / f"{name}{'.zh' if front.endswith('.zh.md') else ''}.md"
     assert page in _within_two_clicks(ROOT / front)
-    assert [each for each in words if each not in page.read_text(encoding="utf-8")] == []
+    assert [word for word in words if word not in page.read_text(encoding="utf-8")] == []
 
 
 @pytest.mark.parametrize("folder", ["rules", "findings", "advice"])
@@ -161,7 +161,7 @@ def test_the_chinese_page_has_the_same_headings_code_and_links(page: Path) -> No
 
 
 def _code(text: str) -> list[str]:
-    return [found[0] for found in FENCED.finditer(text)]
+    return [links[0] for links in FENCED.finditer(text)]
 
 
 def _levels(text: str) -> list[str]:

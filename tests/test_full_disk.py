@@ -21,9 +21,9 @@ def test_every_way_of_writing(tiny_qwen2: Path, tmp_path: Path) -> None:
     script = [sys.executable, str(Path(__file__).with_name("full_disk.py")), str(tmp_path), str(tiny_qwen2)]
     done = subprocess.run([*namespace, "sh", "-c", INSIDE, str(tmp_path), *script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found) == 9
-    for name, way in found.items():
+    outcomes = json.loads(done.stdout.splitlines()[-1])
+    assert len(outcomes) == 9
+    for name, way in outcomes.items():
         assert re.search("disk is full|GB free, but", way["told"]), (name, way)
         assert set(way["left"]) <= {ROWS_ANSWERED}, (name, way)
         assert way["again"] == "", (name, way)

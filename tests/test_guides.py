@@ -78,8 +78,8 @@ def blocks(page: Path) -> Iterator[Block]:
         else:
             if before:
                 yield Block(before, not_run=why, kind="slow" if kind else "", is_shown=False)
-            found = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", part["block"], re.MULTILINE)
-            commands = [(command, shown if shown.strip() else "…") for command, shown in found]
+            matches = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", part["block"], re.MULTILINE)
+            commands = [(command, shown if shown.strip() else "…") for command, shown in matches]
             yield Block(commands, int(part["code"] or 0), why, kind)
             before, why, kind = [], "", ""
 
@@ -110,14 +110,14 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("page", [page for page in GUIDES if any(each.is_run for each in blocks(page))], ids=str)
+@pytest.mark.parametrize("page", [page for page in GUIDES if any(block.is_run for block in blocks(page))], ids=str)
 def test_commands_print_what_the_guide_shows(
     page: Path, tmp_path: Path, npukit: Npukit, demo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with mock.patch.dict(os.environ, ROOT=str(ROOT), DEMO=str(demo), PATH=path):
-        for block in filter(lambda each: each.is_run, blocks(page)):
+        for block in filter(lambda block: block.is_run, blocks(page)):
             commands = [(command, shown) for command, shown in block.commands if not never(command)]
             if block.kind == "until stopped":
                 results = [until_stopped(command, shown) for command, shown in commands]
@@ -155,12 +155,12 @@ def in_a_shell(commands: list[str]) -> list[tuple[int, str]]:
     script = "\n".join(f"{command}\necho '{mark}' $?" for command in commands) + "\npwd\nenv -0"
     shell = ["bash", "-c", f"exec 2>&1\n{script}"]
     printed = subprocess.run(shell, stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout
-    *said, state = re.split(rf"{mark} (\d+)\n", printed)
+    *output, state = re.split(rf"{mark} (\d+)\n", printed)
     folder, _, variables = state.partition("\n")
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(row.split("=", 1) for row in variables.split("\0") if "=" in row)
-    return [(int(code), text) for text, code in zip(said[::2], said[1::2], strict=True)]
+    return [(int(code), text) for text, code in zip(output[::2], output[1::2], strict=True)]
 
 
 def until_stopped(command: str, shown: str) -> tuple[int, str]:
@@ -186,14 +186,14 @@ def test_commands_stand_in_console_blocks(page: Path) -> None:
 
 def counts() -> dict[str, list[str]]:
     """Every command that is shown, by who runs it or why nobody does."""
-    found: dict[str, list[str]] = {}
+    by_page: dict[str, list[str]] = {}
     for page in GUIDES:
-        for block in (each for each in blocks(page) if each.is_shown):
+        for block in (block for block in blocks(page) if block.is_shown):
             for command, _ in block.commands:
                 why = block.not_run or never(command)
                 run_by = "the benchmark our_guides" if block.kind else "the suite"
-                found.setdefault(f"not run: {why}" if why else f"run by {run_by}", []).append(command)
-    return found
+                by_page.setdefault(f"not run: {why}" if why else f"run by {run_by}", []).append(command)
+    return by_page
 
 
 if __name__ == "__main__":

@@ -31,7 +31,9 @@ else:
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS: dict[str, list[str]] = {name: each for name, each in PROJECT["optional-dependencies"].items() if name != "dev"}
+EXTRAS: dict[str, list[str]] = {
+    name: packages for name, packages in PROJECT["optional-dependencies"].items() if name != "dev"
+}
 EVERY = [verb for group in VERBS.values() for verb in group]
 # What npukit imports only where a card, an option or another project's library calls for it.
 ON_OCCASION = {"torch_npu", "triton", "deepspeed", "modelscope", "pytest", "math_verify", "latex2sympy2_extended"}
@@ -137,8 +139,8 @@ def _new_environment(folder: Path, extra: str) -> Path:
             if not (packages / name).exists():
                 (packages / name).symlink_to(distribution.locate_file(name))
     (packages / "npukit.pth").write_text(str(ROOT / "src"))
-    wanted = [f'{each} ; extra == "{name}"' for name, every in EXTRAS.items() for each in every]
-    requires = "".join(f"Requires-Dist: {each}\n" for each in [*PROJECT["dependencies"], *wanted])
+    wanted = [f'{requirement} ; extra == "{name}"' for name, every in EXTRAS.items() for requirement in every]
+    requires = "".join(f"Requires-Dist: {dependency}\n" for dependency in [*PROJECT["dependencies"], *wanted])
     (packages / "npukit-1.dist-info").mkdir()
     (packages / "npukit-1.dist-info" / "METADATA").write_text(f"Name: npukit\nVersion: 1\n{requires}")
     return folder / "bin" / "python"
@@ -146,7 +148,7 @@ def _new_environment(folder: Path, extra: str) -> Path:
 
 def _needed(wanted: list[str]) -> Iterator[importlib.metadata.Distribution]:
     """The distributions that these requirements install."""
-    open_ones = [(Requirement(each), "") for each in wanted]
+    open_ones = [(Requirement(requirement), "") for requirement in wanted]
     seen = set()
     while open_ones:
         requirement, extra = open_ones.pop()
@@ -156,9 +158,9 @@ def _needed(wanted: list[str]) -> Iterator[importlib.metadata.Distribution]:
         for extra in ("", *requirement.extras):
             if (name, extra) not in seen:
                 seen.add((name, extra))
-                found = importlib.metadata.distribution(name)
-                yield found
-                open_ones += [(Requirement(each), extra) for each in found.requires or ()]
+                distribution = importlib.metadata.distribution(name)
+                yield distribution
+                open_ones += [(Requirement(requirement), extra) for requirement in distribution.requires or ()]
 
 
 def _run(command: list[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -168,12 +170,12 @@ def _run(command: list[str], stdin: str = "") -> subprocess.CompletedProcess[str
 def _served(command: list[str]) -> subprocess.CompletedProcess[str]:
     server = subprocess.Popen(command, env=_variables(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert server.stdout is not None
-    said = ""
+    log = ""
     for line in server.stdout:
-        said += line
+        log += line
         if "http://" in line:
             server.terminate()
-    return subprocess.CompletedProcess(command, server.wait(), "", said)
+    return subprocess.CompletedProcess(command, server.wait(), "", log)
 
 
 def _variables() -> dict[str, str]:
@@ -248,8 +250,10 @@ def test_an_extra_brings_what_its_verbs_need(
 
 def test_every_package_that_is_imported_is_declared() -> None:
     """So that none is there by chance, because another one happens to need it."""
-    declared = {Requirement(each).name.lower().replace("-", "_") for each in PROJECT["dependencies"]}
-    declared |= {Requirement(each).name.lower().replace("-", "_") for every in EXTRAS.values() for each in every}
+    declared = {Requirement(dependency).name.lower().replace("-", "_") for dependency in PROJECT["dependencies"]}
+    declared |= {
+        Requirement(requirement).name.lower().replace("-", "_") for every in EXTRAS.values() for requirement in every
+    }
     known = (
         declared | ON_OCCASION | {"npukit", "yaml", "PIL", "annotated_types", "pydantic_core"} | sys.stdlib_module_names
     )
@@ -259,12 +263,12 @@ def test_every_package_that_is_imported_is_declared() -> None:
         for node in ast.walk(ast.parse(file.read_text()))
         for name in _names(node)
     }
-    assert {each for each in imported if each[0] not in known} == set()
+    assert {place for place in imported if place[0] not in known} == set()
 
 
 def _names(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Import):
-        return [each.name for each in node.names]
+        return [name.name for name in node.names]
     return [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
 
 

@@ -28,7 +28,7 @@ def test_warnings() -> None:
             text = f"Cannot create tensor with {name} format, tensor will be created with base format."
             warnings.warn(text, stacklevel=1)
         warnings.warn("torch.cuda.amp.GradScaler(args...) is deprecated.", stacklevel=1)
-    assert [str(each.message) for each in heard] == ["torch.cuda.amp.GradScaler(args...) is deprecated."]
+    assert [str(warning.message) for warning in heard] == ["torch.cuda.amp.GradScaler(args...) is deprecated."]
 
 
 SAYS = """
@@ -60,7 +60,7 @@ def test_libraries_are_npukits_affair_where_it_is_what_runs(
         warnings.simplefilter("always")
         quiet.install(own)
         exec(compile(SAYS, file, "exec"), {"__name__": "a_library"})
-    assert (len(heard), [each.levelname for each in caplog.records]) == (warned, logged)
+    assert (len(heard), [record.levelname for record in caplog.records]) == (warned, logged)
 
 
 def test_what_npukit_warns_of_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:

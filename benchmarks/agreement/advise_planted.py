@@ -288,15 +288,15 @@ def record(planted: Callable[[Job], None], device: str, folder: Path) -> None:
 
 def row(name: str, expected: tuple[str, ...], advised: Advised) -> bool:
     """Print what was found, and whether it is what was planted."""
-    first = [f"{each.finding.code} {each.percent:.0f}%" for each in advised.advice[:3]]
-    codes = [each.finding.code for each in advised.advice[:2]]
+    first = [f"{advice.finding.code} {advice.percent:.0f}%" for advice in advised.advice[:3]]
+    codes = [advice.finding.code for advice in advised.advice[:2]]
     if expected:
         good = any(code in codes for code in expected)
     else:
-        good = all(each.percent <= CLEAN_LIMIT for each in advised.advice)
+        good = all(advice.percent <= CLEAN_LIMIT for advice in advised.advice)
     step = max(rank.step_ms for rank in advised.ranks)
-    found = f"{'yes' if good else 'NO':4} {', '.join(first)}"
-    print(f"{name:32} {' or '.join(expected) or 'nothing':16} {step:8.1f} ms  {found}", flush=True)
+    answer = f"{'yes' if good else 'NO':4} {', '.join(first)}"
+    print(f"{name:32} {' or '.join(expected) or 'nothing':16} {step:8.1f} ms  {answer}", flush=True)
     return good
 
 
@@ -312,11 +312,11 @@ def main(
     folder = keep or Path(tempfile.mkdtemp())
     planted = {**PLANTED, **(ON_CUDA if device == "cuda" else {})}
     good = 0
-    chosen = {each: codes for each, codes in planted.items() if only in each.__name__}
+    chosen = {program: codes for program, codes in planted.items() if only in program.__name__}
     print(f"{'planted':32} {'expected':16} {'step':>11}  {'found':4} first findings")
-    for each, codes in chosen.items():
-        record(each, device, folder / each.__name__)
-        good += row(each.__name__, codes, judge(read_profiles([folder / each.__name__])))
+    for program, codes in chosen.items():
+        record(program, device, folder / program.__name__)
+        good += row(program.__name__, codes, judge(read_profiles([folder / program.__name__])))
     ranks = {name: codes for name, codes in RANKS.items() if not only}
     if ranks:
         for name in ranks:

@@ -76,13 +76,13 @@ def _record_here(folder: Path, name: str) -> None:
     os._exit(0)
 
 
-def judged(script: Path, found: Sequence[Advice]) -> tuple[bool, bool]:
+def judged(script: Path, advice: Sequence[Advice]) -> tuple[bool, bool]:
     """Whether the cause is among the first two, and whether its line is right."""
     codes, lines = expected(script)
     if not codes:
-        return all(each.percent <= CLEAN_LIMIT for each in found), True
-    named = [each.finding for each in found[:2] if each.finding.code in codes]
-    return bool(named), any(each.place and each.place.line in lines for each in named)
+        return all(item.percent <= CLEAN_LIMIT for item in advice), True
+    named = [item.finding for item in advice[:2] if item.finding.code in codes]
+    return bool(named), any(item.place and item.place.line in lines for item in named)
 
 
 def main(
@@ -98,20 +98,20 @@ def main(
         if only not in script.stem:
             continue
         record(script, device, folder / script.stem)
-        found = judge(read_profiles([folder / script.stem / "profile"])).advice
-        named, line = judged(script, found)
+        advice = judge(read_profiles([folder / script.stem / "profile"])).advice
+        named, line = judged(script, advice)
         codes = expected(script)[0]
         total, slow = total + 1, slow + bool(codes)
         good, right_line = good + (named and bool(codes)), right_line + (named and line and bool(codes))
         clean += named and not codes
         verdict = ("line" if line else "yes") if named else "NO"
-        first = [_short(each) for each in found[:3]]
+        first = [_short(item) for item in advice[:3]]
         print(f"{script.stem:30} {' '.join(sorted(codes)) or 'nothing':8} {verdict:5} {', '.join(first)}", flush=True)
     print(f"{good} of {slow} causes named first or second, {right_line} with the right line; "
           f"{clean} of {total - slow} clean scripts without a finding above 5%; {device}")  # fmt: skip
     sys.exit(0 if good == slow and clean == total - slow else 1)
 
 
-def _short(each: Advice) -> str:
-    line = f" line {each.finding.place.line}" if each.finding.place else ""
-    return f"{each.finding.code} {each.percent:.0f}%{line}"
+def _short(advice: Advice) -> str:
+    line = f" line {advice.finding.place.line}" if advice.finding.place else ""
+    return f"{advice.finding.code} {advice.percent:.0f}%{line}"

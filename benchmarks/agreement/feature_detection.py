@@ -155,9 +155,9 @@ class TorchNpu:
         return other
 
     def check(self, step: int, gradients: Gradients, scale: float) -> bool:
-        if not all(bool(torch.isfinite(each).all()) for each in gradients):
+        if not all(bool(torch.isfinite(gradient).all()) for gradient in gradients):
             return False  # with a scaler Inf is nothing unusual, and the step is skipped
-        odd = [self._odd(number, float(each.abs().max()) ** 2) for number, each in enumerate(gradients)]
+        odd = [self._odd(number, float(gradient.abs().max()) ** 2) for number, gradient in enumerate(gradients)]
         return any(odd)
 
     def _odd(self, number: int, value: float) -> bool:
@@ -177,7 +177,7 @@ class TorchNpu:
 def faulty(gradients: Gradients, jump: int, whole: bool, chance: random.Random) -> Gradients:
     """The same gradients with a fault in one that is not 0."""
     changed = list(gradients)
-    number = chance.choice([each for each, gradient in enumerate(gradients) if gradient.abs().max() > 0])
+    number = chance.choice([index for index, gradient in enumerate(gradients) if gradient.abs().max() > 0])
     changed[number] = gradients[number].clone()
     if whole:
         changed[number] *= jump
@@ -215,7 +215,9 @@ def gradients_of_run(
         optimizer.zero_grad()
         scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         seen = [
-            torch.zeros_like(each) if each.grad is None else each.grad.clone() for each in weights if each.dim() > 1
+            torch.zeros_like(weight) if weight.grad is None else weight.grad.clone()
+            for weight in weights
+            if weight.dim() > 1
         ]
         yield model, seen, scaler.get_scale()
         for group in optimizer.param_groups:
@@ -235,10 +237,10 @@ def one_run(name: str, dtype: torch.dtype, seed: int, steps: int, tally: Tally) 
         if step == 1:
             rules["npukit"] = Ours(model, dtype)
         # The first step is judged by the second: who was shown a fault sees one step more.
-        for key, rule, found in waiting:
-            tally.found[key] += found or rule.check(step, gradients, scale)
+        for key, rule, detected in waiting:
+            tally.found[key] += detected or rule.check(step, gradients, scale)
         waiting = []
-        overflow = not all(bool(torch.isfinite(each).all()) for each in gradients)
+        overflow = not all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
         if (step <= 10 or step % 5 == 0) and step < steps and not overflow:
             when = "steps 1-10" if step <= 10 else "later"
             for kind in ("one element", "whole gradient"):
@@ -260,8 +262,8 @@ def show(tally: Tally) -> None:
         print(f"| {name} | {precision} | {steps:,} | {alarms[0]} | {alarms[1]} |")
     print("\n| fault | times | when | tried | found, npukit | torch_npu's rule |\n|---|---|---|---|---|---|")
     for (kind, jump, when), tried in tally.tried.items():
-        found = [tally.found[who, kind, jump, when] / tried for who in ("npukit", "torch_npu")]
-        print(f"| {kind} | {jump} | {when} | {tried:,} | {found[0]:.1%} | {found[1]:.1%} |")
+        shares = [tally.found[who, kind, jump, when] / tried for who in ("npukit", "torch_npu")]
+        print(f"| {kind} | {jump} | {when} | {tried:,} | {shares[0]:.1%} | {shares[1]:.1%} |")
 
 
 def main(steps: int = 200, seeds: int = 3) -> None:

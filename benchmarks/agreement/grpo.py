@@ -63,8 +63,8 @@ def ours(folder: Path, options: GrpoOptions, steps: int, joined: bool) -> Iterat
     model = make_model(config, str(folder), torch.device("cpu"))
     first = make_model(config, str(folder), torch.device("cpu"))
     if not joined:
-        for each in (model, first):
-            each.set_attn_implementation("sdpa")
+        for network in (model, first):
+            network.set_attn_implementation("sdpa")
     optimizer = torch.optim.SGD(model.parameters(), RATE)
     collate = SampleCollator(Collator(joined, 0), masks_cut=False)
     for step in range(steps):
@@ -113,13 +113,13 @@ def theirs(folder: Path, options: dict[str, Any], steps: int) -> Iterator[float]
 def logprobs(trainer: Any, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
     ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
     mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
-    found = trainer._get_per_token_logps_and_entropies(model, ids, mask, inputs["completion_ids"].shape[1])
-    return found[0]  # type: ignore[no-any-return]
+    length = inputs["completion_ids"].shape[1]
+    return trainer._get_per_token_logps_and_entropies(model, ids, mask, length)[0]  # type: ignore[no-any-return]
 
 
 def padded(samples: list[RolloutSample]) -> dict[str, Any]:
     """Prompts padded at the left, answers at the right, as TRL has them."""
-    prompt, answer = max(len(each.prompt.ids) for each in samples), max(len(each.ids) for each in samples)
+    prompt, answer = max(len(sample.prompt.ids) for sample in samples), max(len(sample.ids) for sample in samples)
     made: dict[str, Any] = {}
     for name, width in (("prompt", prompt), ("completion", answer)):
         made[f"{name}_ids"], made[f"{name}_mask"] = torch.zeros(2, len(samples), width, dtype=torch.long)
@@ -142,8 +142,8 @@ def main(steps: int = 20) -> None:
             options = COMMON | own
             expected = list(theirs(folder, options, steps))
             for joined in (True, False):
-                found = list(ours(folder, GrpoOptions(**options), steps, joined))
-                apart = max(abs(one - other) for one, other in zip(found, expected, strict=True))
+                losses = list(ours(folder, GrpoOptions(**options), steps, joined))
+                apart = max(abs(one - other) for one, other in zip(losses, expected, strict=True))
                 worst = max(worst, apart)
                 way = "packed" if joined else "padded"
                 print(f"{loss:15} {way}: {expected[0]:.6f} → {expected[-1]:.6f}, at most {apart:.1e} apart", flush=True)

@@ -84,7 +84,7 @@ def check_schema(openapi: Path) -> None:
 def _with_nulls(schema: Any) -> Any:
     """The file says `nullable` as OpenAPI 3.0 did; JSON Schema wants another type."""
     if isinstance(schema, list):
-        return [_with_nulls(each) for each in schema]
+        return [_with_nulls(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     made = {key: _with_nulls(value) for key, value in schema.items()}
@@ -108,19 +108,19 @@ def requests() -> Iterator[tuple[str, str, str, dict[str, Any]]]:
         {"temperature": 99},
         {"model": "none"},
     ]
-    for each in chats:
-        yield "/v1/chat/completions", "CreateChatCompletionResponse", "CreateChatCompletionStreamResponse", chat | each
+    for more in chats:
+        yield "/v1/chat/completions", "CreateChatCompletionResponse", "CreateChatCompletionStreamResponse", chat | more
     completion: dict[str, Any] = {"model": "tiny", "prompt": "Is it", "max_tokens": 8}
-    for each in ({}, {"n": 2}, {"logprobs": 3}, {"prompt": [[1, 2], [3]]}, {"max_tokens": -1}):
-        yield "/v1/completions", "CreateCompletionResponse", "CreateCompletionResponse", completion | each
+    for more in ({}, {"n": 2}, {"logprobs": 3}, {"prompt": [[1, 2], [3]]}, {"max_tokens": -1}):
+        yield "/v1/completions", "CreateCompletionResponse", "CreateCompletionResponse", completion | more
     scored = completion | {"echo": True, "logprobs": 1}
     yield "/v1/completions", "CreateCompletionResponse", "", scored
     response: dict[str, Any] = {"model": "tiny", "input": "Is it warm?", "max_output_tokens": 60}
     flat = {"type": "function", "strict": True, **TOOL}
     json_text = {"format": {"type": "json_schema", "strict": True, **shape}}
     demanded = {"tools": [flat], "tool_choice": "required"}
-    for each in ({}, {"instructions": "Be brief."}, {"text": json_text}, demanded, {"input": []}):
-        yield "/v1/responses", "Response", "ResponseStreamEvent", response | each
+    for more in ({}, {"instructions": "Be brief."}, {"text": json_text}, demanded, {"input": []}):
+        yield "/v1/responses", "Response", "ResponseStreamEvent", response | more
 
 
 def events(text: str) -> Iterator[Any]:
@@ -293,14 +293,14 @@ def run_lm_eval() -> None:
             chat = _lm_eval(
                 folder, "local-chat-completions", chat_arguments, "tiny_generation", "--apply_chat_template"
             )
-        here = _lm_eval(folder, "hf", f"pretrained={model},dtype=float32", "tiny_choice,tiny_generation")
+        scores = _lm_eval(folder, "hf", f"pretrained={model},dtype=float32", "tiny_choice,tiny_generation")
         here_chat = _lm_eval(
             folder, "hf", f"pretrained={model},dtype=float32", "tiny_generation", "--apply_chat_template"
         )
-    worst = max(abs(a - b) for a, b in zip(_scores(api), _scores(here), strict=True))
-    same = [_texts(a) == _texts(b) for a, b in ((api, here), (chat, here_chat))]
-    print(f"{len(_scores(here))} log-likelihoods: largest difference {worst:.2e}")
-    print(f"{len(_texts(here))} completions equal: {same[0]}; {len(_texts(here_chat))} chat answers equal: {same[1]}")
+    worst = max(abs(a - b) for a, b in zip(_scores(api), _scores(scores), strict=True))
+    same = [_texts(a) == _texts(b) for a, b in ((api, scores), (chat, here_chat))]
+    print(f"{len(_scores(scores))} log-likelihoods: largest difference {worst:.2e}")
+    print(f"{len(_texts(scores))} completions equal: {same[0]}; {len(_texts(here_chat))} chat answers equal: {same[1]}")
     if worst > 1e-3 or not all(same):
         raise SystemExit(1)
 
@@ -333,8 +333,8 @@ def _lm_eval(folder: Path, model: str, arguments: str, tasks: str, *more: str) -
 
 
 def _scores(samples: list[Any]) -> list[float]:
-    found = [answer[0][0] for row in samples for answer in row["resps"] if isinstance(answer[0], list)]
-    return [float(value) for value in found]
+    logprobs = [answer[0][0] for row in samples for answer in row["resps"] if isinstance(answer[0], list)]
+    return [float(value) for value in logprobs]
 
 
 def _texts(samples: list[Any]) -> list[str]:

@@ -97,6 +97,6 @@ def main() -> None:
         print(f"| {row.text} | {row.source} | {row.published:,} | {row.low:,.5g} to {row.high:,.5g} | ", end="")
         print(f"{'yes' if row.inside else 'no'} |")
     for name, half in (("calibrated on", True), ("not looked at", False)):
-        found = [row for row in rows if row.calibrates is half]
-        print(f"{name}: {sum(row.inside for row in found)} of {len(found)} inside")
+        figures = [row for row in rows if row.calibrates is half]
+        print(f"{name}: {sum(row.inside for row in figures)} of {len(figures)} inside")
     print(f"widest range: {max(row.high / row.low for row in rows):.2f}")

@@ -55,10 +55,10 @@ LOSSES: dict[str, dict[str, Any]] = {
 def rows(count: int, task: str) -> list[dict[str, Any]]:
     pick = random.Random(0)
     texts = [" ".join(pick.choices(WORDS, k=pick.randint(2, 20))) for _ in range(3 * count)]
-    found = zip(texts[0::3], texts[1::3], texts[2::3], strict=True)
+    triples = zip(texts[0::3], texts[1::3], texts[2::3], strict=True)
     if task == "kto":
-        return [{"query": one, "response": two, "label": at % 2} for at, (one, two, _) in enumerate(found)]
-    return [{"query": one, "response": two, "rejected_response": three} for one, two, three in found]
+        return [{"query": one, "response": two, "label": at % 2} for at, (one, two, _) in enumerate(triples)]
+    return [{"query": one, "response": two, "rejected_response": three} for one, two, three in triples]
 
 
 def ours(config: Config) -> list[float]:
@@ -230,11 +230,11 @@ def wanted(name: str, folder: Path, steps: int) -> Config:
 
 def compare(loss: str, folder: Path, steps: int) -> None:
     config = wanted(loss, folder, steps)
-    found, expected = ours(config), theirs(config, steps, folder / f"trl-{loss}")
-    worst = max(abs(a - b) for a, b in zip(found, expected, strict=True))
+    actual, expected = ours(config), theirs(config, steps, folder / f"trl-{loss}")
+    worst = max(abs(a - b) for a, b in zip(actual, expected, strict=True))
     if RANK == 0:
-        shown = f"{found[0]:.4f} → {found[-1]:.4f}"
-        print(f"  {loss:8} {len(found)} steps, at most {worst:.1e} from TRL's ({shown})", flush=True)
+        shown = f"{actual[0]:.4f} → {actual[-1]:.4f}"
+        print(f"  {loss:8} {len(actual)} steps, at most {worst:.1e} from TRL's ({shown})", flush=True)
 
 
 def main(

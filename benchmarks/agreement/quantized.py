@@ -75,15 +75,15 @@ def losses(make_small: Callable[[Any], None] | None, steps: int, optimizer: str 
         options = {"optimizer_options": {"min_8bit_size": 0}}  # or small tensors stay in 32 bits
         steer = make_other(tuned, TrainOptions(optimizer=optimizer, learning_rate=1e-3, weight_decay=0.01, **options))
     rows = torch.randint(512, (8, 4, 32), generator=torch.Generator().manual_seed(2))
-    found = []
+    values = []
     for step in range(steps):
         batch = rows[step % len(rows)]
         loss = tuned(input_ids=batch, labels=batch).loss
         loss.backward()
         steer.step()
         steer.zero_grad()
-        found.append(loss.item())
-    return found
+        values.append(loss.item())
+    return values
 
 
 def main(steps: int = 100) -> None:

@@ -61,10 +61,10 @@ def main(device: str = "cpu", steps: int = 20, only: str = ",".join(JOBS)) -> No
         for job in only.split(","):
             alone = losses(folder, job, device, 1, 1, 4, steps)
             for devices, shared, batch in ((2, 2, 4), (4, 4, 4), (4, 2, 2)):
-                found = losses(folder, job, device, devices, shared, batch, steps)
-                worst = max(abs(a - b) for a, b in zip(alone, found, strict=True))
+                actual = losses(folder, job, device, devices, shared, batch, steps)
+                worst = max(abs(a - b) for a, b in zip(alone, actual, strict=True))
                 print(
-                    f"{job} on {device}: {devices} devices, rows shared by {shared}: {len(found)} losses, "
-                    f"{found[0]:.4f} → {found[-1]:.4f}, at most {worst:.1e} from those of one device",
+                    f"{job} on {device}: {devices} devices, rows shared by {shared}: {len(actual)} losses, "
+                    f"{actual[0]:.4f} → {actual[-1]:.4f}, at most {worst:.1e} from those of one device",
                     flush=True,
                 )

@@ -53,7 +53,7 @@ def tiny(kind: str) -> Any:
         sizes["num_key_value_heads"] = SIZES["num_attention_heads"]
     config = AutoConfig.for_model(kind, **sizes)
     with torch.device("meta"):
-        if sum(each.numel() for each in AutoModelForCausalLM.from_config(config).parameters()) > LARGEST:
+        if sum(weight.numel() for weight in AutoModelForCausalLM.from_config(config).parameters()) > LARGEST:
             return None
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
@@ -95,8 +95,8 @@ def main(kinds: tuple[str, ...]) -> None:
     torch.set_num_threads(1)
     counts: collections.Counter[str] = collections.Counter()
     for kind in wanted:
-        found = outcome(kind)
-        counts[found.partition(":")[0]] += 1
-        print(f"{kind:<28} {found}", flush=True)
+        result = outcome(kind)
+        counts[result.partition(":")[0]] += 1
+        print(f"{kind:<28} {result}", flush=True)
     print(", ".join(f"{count} {name}" for name, count in counts.most_common()))
     sys.exit("DIFFERENT" in counts)

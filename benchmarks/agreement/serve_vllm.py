@@ -39,7 +39,7 @@ def answers(url: str) -> dict[tuple[str, str], list[int]]:
     from openai import OpenAI
 
     client = OpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0, timeout=120)
-    said = {}
+    texts = {}
     for model in ("tiny", "lora"):
         for question in QUESTIONS:
             messages = [{"role": "user", "content": question}]
@@ -48,8 +48,8 @@ def answers(url: str) -> dict[tuple[str, str], list[int]]:
             chunks = client.chat.completions.create(**ask, stream=True)
             streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
             assert streamed == whole.choices[0].message.content, (streamed, whole.choices[0].message.content)
-            said[model, question] = whole.choices[0].model_dump()["token_ids"]
-    return said
+            texts[model, question] = whole.choices[0].model_dump()["token_ids"]
+    return texts
 
 
 def start_vllm(
@@ -85,7 +85,7 @@ def main(python: Path, words: tuple[str, ...]) -> None:
         theirs = answers(url)
         process.send_signal(signal.SIGTERM)
         code = process.wait(120)
-    for asked in (each for each in ours if ours[each] != theirs[each]):
+    for asked in (question for question in ours if ours[question] != theirs[question]):
         print(f"{', '.join(asked)}\n  npukit {ours[asked]!r}\n  vLLM   {theirs[asked]!r}")
     for served_as in ("tiny", "lora"):
         same = sum(ours[served_as, question] == theirs[served_as, question] for question in QUESTIONS)

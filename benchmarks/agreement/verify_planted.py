@@ -110,9 +110,9 @@ def copies(project: Project, work: Path) -> Iterator[tuple[str, Path, dict[str, 
 
 
 def figures(side: Side, project: Project, work: Path) -> Figures:
-    run, found = side.run([project.script], 1, work)
+    run, logged = side.run([project.script], 1, work)
     assert run.exit_code == 0, f"{project.script} in {side.folder.name}: {run.output}"
-    return worth_comparing(found)
+    return worth_comparing(logged)
 
 
 def main(only: Annotated[tuple[str, ...], "only the scripts of these names"] = ()) -> None:
@@ -131,7 +131,7 @@ def main(only: Annotated[tuple[str, ...], "only the scripts of these names"] = (
                 is_plant = not what.startswith(_UNCHANGED)
                 planted, caught = planted + is_plant, caught + (is_plant and divergence is not None)
                 unchanged, alarms = unchanged + (not is_plant), alarms + (not is_plant and divergence is not None)
-                found = f"{divergence.kind} {divergence.name} {divergence.number}" if divergence else "same"
-                largest = max((each.largest_difference for each in compared), default=0.0)
-                print(f"{project.script:<12} {what:<42} {found:<24} largest difference {largest:.0e}", flush=True)
+                verdict = f"{divergence.kind} {divergence.name} {divergence.number}" if divergence else "same"
+                largest = max((series.largest_difference for series in compared), default=0.0)
+                print(f"{project.script:<12} {what:<42} {verdict:<24} largest difference {largest:.0e}", flush=True)
     print(f"caught {caught} of {planted} planted changes; called different: {alarms} of {unchanged} unchanged")

@@ -145,9 +145,9 @@ def main() -> None:
                 start(folder, arguments, device, ranks)
                 for family in names:
                     for batches in BATCHES:
-                        found = logged(folder / f"{family}-{batches}-{device}-{ranks}")
-                        worst = max(abs(own - other) for own, other in zip(found, expected[family], strict=True))
-                        change = f"{len(found)} losses, {found[0]:.4f} → {found[-1]:.4f}"
+                        actual = logged(folder / f"{family}-{batches}-{device}-{ranks}")
+                        worst = max(abs(own - other) for own, other in zip(actual, expected[family], strict=True))
+                        change = f"{len(actual)} losses, {actual[0]:.4f} → {actual[-1]:.4f}"
                         print(
                             f"{ranks} x {device} {family:16} {batches}: {change}, at most {worst:.1e} apart", flush=True
                         )

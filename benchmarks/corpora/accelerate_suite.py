@@ -55,8 +55,8 @@ def outcome(case: xml.etree.ElementTree.Element) -> tuple[str, tuple[str, str]]:
     *folders, file, group = case.get("classname", "").split(".")
     name = f"{'/'.join([*folders, file])}.py::{group}::{case.get('name')}"
     for kind in ("failure", "error"):
-        if (found := case.find(kind)) is not None:
-            return name, ("failed", f"{found.get('message')}\n{found.text}")
+        if (element := case.find(kind)) is not None:
+            return name, ("failed", f"{element.get('message')}\n{element.text}")
     return name, ("passed" if case.find("skipped") is None else "skipped", "")
 
 
@@ -78,9 +78,9 @@ def main(
         tests = str(file.relative_to(checkout))
         if not any(name in tests for name in only):
             continue
-        found = run(checkout, [tests], [f"--npu-sim={devices}"], limit)
-        counts = Counter(kind for kind, _ in found.values())
-        failed = {name: why for name, (kind, why) in found.items() if kind == "failed"}
+        outcomes = run(checkout, [tests], [f"--npu-sim={devices}"], limit)
+        counts = Counter(kind for kind, _ in outcomes.values())
+        failed = {name: why for name, (kind, why) in outcomes.items() if kind == "failed"}
         wants_hub = {name for name, why in failed.items() if any(word in why for word in OFFLINE)}
         again = [name for name in failed if name not in wants_hub]
         on_cpu = run(checkout, again, [], limit) if again else {}

@@ -14,11 +14,11 @@ CORPUS = runpy.run_path(str(ROOT / "tests" / "explain" / "corpus.py"))
 
 
 def main() -> None:
-    found = CORPUS["answers"]()
-    wrong = [each for each in found if each.given != each.wanted]
-    print(f"{len(found) - len(wrong)} of {len(found)} messages get the right answer first.")
-    for each in wrong:
-        print(f"  {each.source}: {each.given or 'nothing'} instead of {each.wanted}")
-        print(f"    {each.log.splitlines()[0][:110]}")
-    missed = Counter(each.wanted for each in wrong).most_common(5)
+    answers = CORPUS["answers"]()
+    wrong = [answer for answer in answers if answer.given != answer.wanted]
+    print(f"{len(answers) - len(wrong)} of {len(answers)} messages get the right answer first.")
+    for answer in wrong:
+        print(f"  {answer.source}: {answer.given or 'nothing'} instead of {answer.wanted}")
+        print(f"    {answer.log.splitlines()[0][:110]}")
+    missed = Counter(answer.wanted for answer in wrong).most_common(5)
     print("Most often missed:", ", ".join(f"{code} ({count})" for code, count in missed) or "none")

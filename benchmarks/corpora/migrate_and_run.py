@@ -80,7 +80,7 @@ def verified(before: Path, after: Path, script: Script, device: str) -> str:
     command += ["--devices", str(script.devices), "--tolerance", str(script.tolerance)]
     arguments = script.command.split()
     if device == "cpu":
-        arguments = [each for each in arguments if each != script.not_on_cpu] + script.on_cpu.split()
+        arguments = [argument for argument in arguments if argument != script.not_on_cpu] + script.on_cpu.split()
     command += ["--", "python", *arguments]
     environment = {**os.environ, **dict(script.variables), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
@@ -105,19 +105,19 @@ def _in_words(result: dict[str, Any]) -> str:
     if not result["same"]:
         return "did not run on the NPU"
     compared = result["compared"]
-    losses = [each for each in compared if each["kind"] in ("loss", "backward")]
-    outputs = [each for each in compared if each["kind"] == "outputs"]  # of what only computes
-    largest = max((each["largest_difference"] for each in losses or outputs), default=0.0)
+    losses = [series for series in compared if series["kind"] in ("loss", "backward")]
+    outputs = [series for series in compared if series["kind"] == "outputs"]  # of what only computes
+    largest = max((series["largest_difference"] for series in losses or outputs), default=0.0)
     apart = f", {largest:.0e} apart" if largest else ""
     what = "" if losses else " outputs"
-    return f"same ({sum(each['count'] for each in losses or outputs)}{what}{apart})"
+    return f"same ({sum(series['count'] for series in losses or outputs)}{what}{apart})"
 
 
 def _last(text: str) -> str:
     """The line of an error that says what it was."""
     lines = [re.sub(r"^\[rank\d+\]:", "", line).strip() for line in text.splitlines() if line.strip()]
-    said = [line for line in lines if re.match(r"[\w.]*(?:Error|Exception|Exit)\b.*", line)]
-    return (said or lines or ["nothing was said"])[-1][:110].replace("|", "/")
+    errors = [line for line in lines if re.match(r"[\w.]*(?:Error|Exception|Exit)\b.*", line)]
+    return (errors or lines or ["nothing was said"])[-1][:110].replace("|", "/")
 
 
 def packages_without_operators(packages: Path, work: Path) -> Path:
@@ -150,25 +150,25 @@ def run_script(script: Script, checkout: Path, work: Path, ways: dict[str, tuple
         path = before / file
         assert text in path.read_text(), f"{script.name}: {file} is not the one that is mended"
         path.write_text(path.read_text().replace(text, replacement))
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for name, (make, device) in ways.items():
         if device == "cpu" and script.needs_device:
-            found[name] = f"— ({script.needs_device})"
+            result[name] = f"— ({script.needs_device})"
             continue
         after = home / re.sub(r"\W+", "_", name)
         try:
             make(before, after, script)
         except (RuntimeError, subprocess.TimeoutExpired, OSError) as error:
-            found[name] = f"not migrated: {_last(str(error))}"
+            result[name] = f"not migrated: {_last(str(error))}"
             continue
         with_data = home / "run" / "before"
         shutil.rmtree(home / "run", ignore_errors=True)
         for source, folder in ((before, with_data), (after, home / "run" / "after")):
             shutil.copytree(source, folder, symlinks=True)
             script.prepare(folder)
-        found[name] = verified(with_data, home / "run" / "after", script, device)
-        print(f"  {script.name}, {name}: {found[name]}", file=sys.stderr, flush=True)
-    return found
+        result[name] = verified(with_data, home / "run" / "after", script, device)
+        print(f"  {script.name}, {name}: {result[name]}", file=sys.stderr, flush=True)
+    return result
 
 
 def main(
@@ -205,8 +205,8 @@ def main(
             if chosen and missing and {script.checkout, script.imports or script.checkout} <= by_name.keys():
                 first = [str(by_name[script.imports])] if script.imports else []
                 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*first, *path]))
-                found = run_script(script, by_name[script.checkout], work, missing)
-                known[script.name] = {**known.get(script.name, {}), **found}
+                result = run_script(script, by_name[script.checkout], work, missing)
+                known[script.name] = {**known.get(script.name, {}), **result}
                 write_bytes(results, json.dumps(known, indent=1).encode())
     show(known, list(every))
 

@@ -61,7 +61,7 @@ def npukit(style: Style) -> Tool:
         names.names_of.cache_clear()
         result = migrate(source, Goal(style))
         journal.write_copy(result, source, output)
-        return len(result.fixed), sum(each.code.startswith(_ABOUT_CUDA) for each in result.by_hand)
+        return len(result.fixed), sum(finding.code.startswith(_ABOUT_CUDA) for finding in result.by_hand)
 
     return run
 
@@ -92,9 +92,9 @@ def uses_of_cuda(text: str) -> int:
     """How often code says torch.cuda or calls .cuda(), but for torch.npu's stand-in, which migrate writes."""
     text = _STAND_IN.sub("None", text)
     nodes = list(ast.walk(tree)) if "cuda" in text and (tree := parsed(text)) else []
-    called = [each for each in nodes if isinstance(each, ast.Call) and getattr(each.func, "attr", "") == "cuda"]
-    named = (each for each in nodes if isinstance(each, ast.Attribute) and each.attr == "cuda")
-    return len(called) + sum(isinstance(each.value, ast.Name) and each.value.id in ("torch", "th") for each in named)
+    called = [node for node in nodes if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "cuda"]
+    named = (node for node in nodes if isinstance(node, ast.Attribute) and node.attr == "cuda")
+    return len(called) + sum(isinstance(node.value, ast.Name) and node.value.id in ("torch", "th") for node in named)
 
 
 def cpu_seconds() -> float:
@@ -110,12 +110,12 @@ def timed(tool: Tool, source: Path, output: Path) -> tuple[float, tuple[int, int
 
 def changed(before: Path, after: Path) -> list[tuple[Path, str, str]]:
     """The files that differ, with their texts."""
-    found = []
+    files = []
     for path in find([before]):
         other = after / path.relative_to(before)
         if other.is_file() and path.read_bytes() != other.read_bytes():
-            found.append((path, path.read_text(errors="replace"), other.read_text(errors="replace")))
-    return found
+            files.append((path, path.read_text(errors="replace"), other.read_text(errors="replace")))
+    return files
 
 
 def no_longer_import(before: Path, after: Path, files: list[str]) -> set[str]:

@@ -56,12 +56,12 @@ class Skill:
 
     def __init__(self, folder: Path) -> None:
         pages = [file.read_text(encoding="utf-8") for file in sorted(folder.rglob("*.md"))]
-        found: list[str] = re.findall(r"^npukit [^\n]+$|(?<=`)npukit [^`\n]+(?=`)", "\n".join(pages), re.MULTILINE)
-        self.commands = [command for command in found if command != "npukit"]
+        commands: list[str] = re.findall(r"^npukit [^\n]+$|(?<=`)npukit [^`\n]+(?=`)", "\n".join(pages), re.MULTILINE)
+        self.commands = [command for command in commands if command != "npukit"]
 
     def run(self, begins: str, names: dict[str, str], expected: int = 0) -> str:
         """Run the first command that begins so, with the capitals replaced; returns what it printed."""
-        command = next((each for each in self.commands if each.startswith(begins)), "")
+        command = next((known for known in self.commands if known.startswith(begins)), "")
         if not command:
             sys.exit(f"the skill has no command that begins with {begins}")
         for name, value in names.items():

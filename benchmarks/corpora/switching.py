@@ -32,7 +32,7 @@ from benchmarks.corpora.small_runs.examples import train_small
 
 from npukit import packages
 from npukit.errors import NpukitError
-from npukit.llm.config.given import Mistakes
+from npukit.llm.config.raw_config import Mistakes
 from npukit.llm.reading.read import predicts, read
 from npukit.llm.reading.read_use import read_use
 
@@ -96,8 +96,8 @@ def of_llama_factory(checkout: Path) -> Iterator[Example]:
 
 def of_swift(checkout: Path) -> Iterator[Example]:
     for name, argv, environ in commands(checkout):
-        if found := _of_swift(argv):
-            yield Example("ms-swift", name, found[0], None, found[1], environ)
+        if case := _of_swift(argv):
+            yield Example("ms-swift", name, case[0], None, case[1], environ)
 
 
 def commands(checkout: Path) -> Iterator[tuple[str, list[str], dict[str, str]]]:

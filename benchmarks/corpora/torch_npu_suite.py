@@ -219,8 +219,8 @@ class FileRun:
     def __str__(self) -> str:
         count = Counter(outcome for outcome, _ in self.outcomes.values())
         words = ", ".join(f"{number} {outcome}" for outcome, number in sorted(count.items()))
-        found = words or ("not importable" if self.collection_error else "no tests")
-        return f"{self.file.parent.name}/{self.file.name}: {found} ({self.seconds:.0f} s)"
+        summary = words or ("not importable" if self.collection_error else "no tests")
+        return f"{self.file.parent.name}/{self.file.name}: {summary} ({self.seconds:.0f} s)"
 
 
 def run_all(runs: list[FileRun], jobs: int) -> Iterator[FileRun]:
@@ -248,12 +248,12 @@ def run_all(runs: list[FileRun], jobs: int) -> Iterator[FileRun]:
 
 def find_files(tests: Path, folders: list[str]) -> dict[str, list[Path]]:
     """The test files by folder, without those that need what is not simulated."""
-    found = {}
+    chosen = {}
     for folder in folders:
         pattern = folder if folder.endswith(".py") else f"{folder}/**/test_*.py"
         files = sorted(tests.glob(pattern))
-        found[folder] = [file for file in files if not any(word in str(file.relative_to(tests)) for word in LEFT_OUT)]
-    return found
+        chosen[folder] = [file for file in files if not any(word in str(file.relative_to(tests)) for word in LEFT_OUT)]
+    return chosen
 
 
 def print_table(by_folder: dict[str, list[FileRun]]) -> None:

@@ -70,18 +70,18 @@ def reason(report: str) -> str:
 def checked(version: str) -> tuple[str, str]:
     """What version_check.py found: DDP's difference from the CPU, and how the Trainer did."""
     options = ["--device", "sim", "--devices", "2", "--torch-npu", version]
-    code, said = run(*NPUKIT, "run", *options, CHECK)
-    found = dict(re.findall(r"^(DDP|Trainer): (.*)$", said, re.MULTILINE))
-    return found.get("DDP", last_line(said)), found.get("Trainer", f"failed: {last_line(said)}" if code else "")
+    code, output = run(*NPUKIT, "run", *options, CHECK)
+    losses = dict(re.findall(r"^(DDP|Trainer): (.*)$", output, re.MULTILINE))
+    return losses.get("DDP", last_line(output)), losses.get("Trainer", f"failed: {last_line(output)}" if code else "")
 
 
 def tested(version: str) -> tuple[str, list[str]]:
     """How many of npukit's tests passed and failed, and which failed."""
     simulated = ["--npu-sim=2", "--npu-sim-torch-npu", version]
     options = ["-q", "--tb=no", "--continue-on-collection-errors", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    _, said = run(sys.executable, "-m", "pytest", *simulated, *options, "tests/on_npu")
-    counts = re.search(r"^(.*\d+ (?:passed|failed|error).*?)(?: in [\d.]+s.*)?$", said, re.MULTILINE)
-    return counts[1] if counts else last_line(said), re.findall(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
+    _, output = run(sys.executable, "-m", "pytest", *simulated, *options, "tests/on_npu")
+    counts = re.search(r"^(.*\d+ (?:passed|failed|error).*?)(?: in [\d.]+s.*)?$", output, re.MULTILINE)
+    return counts[1] if counts else last_line(output), re.findall(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
 
 
 def revision(sources: Path, built_from: str, version: str) -> str:
@@ -114,9 +114,9 @@ def tested_by_torch_npu(version: str, tag: str, sources: Path, work: Path) -> di
         *SAMPLE,
         *LIMITS,
     )
-    _, said = run(*suite, "--json", outcomes, "--resume")
+    _, output = run(*suite, "--json", outcomes, "--resume")
     if not outcomes.exists():
-        return {column: (last_line(said), []) for column in OWN_TESTS}
+        return {column: (last_line(output), []) for column in OWN_TESTS}
     files = {
         str(Path(path).relative_to(work / "test")): file for path, file in json.loads(outcomes.read_text()).items()
     }
@@ -154,9 +154,9 @@ def row_of(version: str, sources: Path | None, folder: Path, remove: bool) -> di
     missing = [column for column in ("tests/on_npu", *(OWN_TESTS if sources else ())) if column not in row]
     if not missing:
         return row
-    code, said = run(*NPUKIT, "sim", "setup", "--torch-npu", version)
+    code, output = run(*NPUKIT, "sim", "setup", "--torch-npu", version)
     if code:
-        return row | {"DDP": f"set-up: {last_line(said)}"}
+        return row | {"DDP": f"set-up: {last_line(output)}"}
     wheel = Path(run(python_for(version), "-c", WHERE)[1].strip(), "torch_npu/version.py").read_text()
     facts = dict(re.findall(r"^(\w+) = '(.*)'", wheel, re.MULTILINE))
     row["torch_npu"] = facts["__version__"]
@@ -166,8 +166,8 @@ def row_of(version: str, sources: Path | None, folder: Path, remove: bool) -> di
         kept.write_text(json.dumps(row, indent=1))
     if sources and OWN_TESTS[0] in missing:
         row["tests of"] = revision(sources, facts["git_version"], version)
-        found = tested_by_torch_npu(version, row["tests of"], sources, folder.resolve() / version)
-        for column, (cell, failures) in found.items():
+        tests = tested_by_torch_npu(version, row["tests of"], sources, folder.resolve() / version)
+        for column, (cell, failures) in tests.items():
             row[column], row["failed"][column] = cell, failures
         kept.write_text(json.dumps(row, indent=1))
     if remove and version != versions.installed():

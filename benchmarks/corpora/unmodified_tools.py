@@ -107,12 +107,12 @@ def judge(tool: Tool, path: str) -> tuple[str, str]:
         (folder / "train.py").write_text(tool.script)
         (folder / "factory.yaml").write_text(json.dumps(FACTORY))
         command = [sys.executable, "-m", "npukit", "run", "--device", "sim", *tool.command]
-        found = os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH", "")]))
-        environment = {**os.environ, "PYTHONPATH": found, "OMP_NUM_THREADS": "1", "DISABLE_VERSION_CHECK": "1"}
+        pythonpath = os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH", "")]))
+        environment = {**os.environ, "PYTHONPATH": pythonpath, "OMP_NUM_THREADS": "1", "DISABLE_VERSION_CHECK": "1"}
         ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
     output = ended.stdout + ended.stderr
-    losses = [float(each) for each in LOSS.findall(output)]
-    devices = ["".join(each) for each in DEVICE.findall(output)]
+    losses = [float(loss) for loss in LOSS.findall(output)]
+    devices = ["".join(groups) for groups in DEVICE.findall(output)]
     if ended.returncode or not losses or not all(map(math.isfinite, losses)):
         return "no", next((line for line in reversed(output.splitlines()) if "Error" in line), output[-200:].strip())
     where = devices[-1] if devices else "an unknown device"
@@ -123,7 +123,7 @@ def judge(tool: Tool, path: str) -> tuple[str, str]:
 def main(
     only: Annotated[str, "tools with this in their name"] = "", at: Annotated[tuple[str, ...], "NAME=PATH"] = ()
 ) -> None:
-    paths = dict(each.split("=", 1) for each in at)
+    paths = dict(pair.split("=", 1) for pair in at)
     for tool in TOOLS:
         if only not in tool.name:
             continue

@@ -88,18 +88,18 @@ def try_every_damage(output: Path, every: int) -> dict[str, Counter[str]]:
     from npukit.train.options import TrainOptions
 
     older, newer = read(output / OLDER), read(output / NEWER)
-    told: dict[str, Counter[str]] = {}
+    outcomes: dict[str, Counter[str]] = {}
     for kind in itertools.islice(damages(output), 0, None, every):
         try:
-            found = Checkpoints(TrainOptions(output=output), 0, newer.run, newer.options).newest()
+            chosen = Checkpoints(TrainOptions(output=output), 0, newer.run, newer.options).newest()
         except NpukitError:
             result = "says what is wrong"
         else:
             known = {None: "starts over", older.folder: "uses the older one", newer.folder: SAME}
-            sound = found is None or found in (older, newer)
-            result = known[found.folder if found else None] if sound else OTHER
-        told.setdefault(kind, Counter())[result] += 1
-    return told
+            sound = chosen is None or chosen in (older, newer)
+            result = known[chosen.folder if chosen else None] if sound else OTHER
+        outcomes.setdefault(kind, Counter())[result] += 1
+    return outcomes
 
 
 def resume_some(output: Path, ranks: int, parallel: str, number: int, chance: random.Random) -> bool:
@@ -107,7 +107,7 @@ def resume_some(output: Path, ranks: int, parallel: str, number: int, chance: ra
     kinds = list(damages(output))
     same, chosen = True, set()
     for kind in set(kinds):
-        places = [index for index, each in enumerate(kinds) if each == kind]
+        places = [index for index, other in enumerate(kinds) if other == kind]
         chosen.update(chance.sample(places, min(number, len(places))))
     for index, kind in enumerate(damages(output)):
         if index in chosen:
@@ -143,13 +143,13 @@ def main(
             output = job.undisturbed(Path(folder) / way, ranks, STEPS, parallel=way)
             files = [path for path in (output / NEWER).rglob("*") if path.is_file()]
             size, began = sum(path.stat().st_size for path in files), time.monotonic()
-            told = try_every_damage(output, every)
-            total = sum(counted.total() for counted in told.values())
+            outcomes = try_every_damage(output, every)
+            total = sum(counted.total() for counted in outcomes.values())
             print(f"{way}, {ranks} rank{'s' * (ranks > 1)}: {len(files)} files, {size:,} bytes, ", end="")
             print(f"{total:,} damages in {time.monotonic() - began:.0f} s", flush=True)
-            for kind, counted in told.items():
+            for kind, counted in outcomes.items():
                 print(f"  {kind}: " + ", ".join(f"{count:,} {result}" for result, count in counted.items()), flush=True)
             chance = random.Random(seed)
-            sound &= not any(OTHER in counted for counted in told.values())
+            sound &= not any(OTHER in counted for counted in outcomes.values())
             sound &= resume_some(output, ranks, way, resumes, chance)
     sys.exit(not sound)

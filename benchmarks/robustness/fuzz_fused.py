@@ -107,10 +107,10 @@ class OddMemory:
             arguments, options = tree_map_only(Tensor, lay, (arguments, options))
             result = function(*arguments, **options)
             with torch.no_grad():
-                for given, laid in pairs:  # an operator in place
-                    if not given.requires_grad:
-                        given.copy_(laid)
-            back = {id(laid): given for given, laid in pairs}
+                for original, laid in pairs:  # an operator in place
+                    if not original.requires_grad:
+                        original.copy_(laid)
+            back = {id(laid): original for original, laid in pairs}
             return tree_map_only(Tensor, lambda t: back.get(id(t), t), result)
 
         return call
@@ -136,7 +136,7 @@ def run_tests(layout: str) -> bool:
         pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:npukit", *files], plugins=[odd])
     counts = ", ".join(f"{number} {outcome}" for outcome, number in odd.outcomes.items())
     print(f"tests of the kernels, {layout}: {counts}; {len(odd.called)} of {len(wrapped)} kernels called")
-    print("".join(f"    {each}\n" for each in odd.failed), end="", flush=True)
+    print("".join(f"    {failure}\n" for failure in odd.failed), end="", flush=True)
     os._exit(int(bool(odd.failed) or not odd.called))
 
 
@@ -214,16 +214,16 @@ def computed(function: Callable[..., Any], inputs: Any, options: dict[str, Any],
 
 
 def compared(expected: list[Any], got: list[Any], tolerance: float) -> tuple[str, str]:
-    for plain, found in zip(expected, got, strict=True):
+    for plain, actual in zip(expected, got, strict=True):
         if plain is None:
             continue
-        if found is None:
+        if actual is None:
             return "without gradients in torch_npu", ""
-        if found.shape != plain.shape:
-            return "differs", f"{tuple(found.shape)}, {tuple(plain.shape)} expected"
+        if actual.shape != plain.shape:
+            return "differs", f"{tuple(actual.shape)}, {tuple(plain.shape)} expected"
         size = tolerance * max(1.0, float(plain.detach().abs().max())) if plain.numel() else 0.0
         try:
-            torch.testing.assert_close(found.detach().cpu().float(), plain.detach().float(), rtol=tolerance, atol=size)
+            torch.testing.assert_close(actual.detach().cpu().float(), plain.detach().float(), rtol=tolerance, atol=size)
         except AssertionError as error:
             return "differs", str(error).replace("\n", " ")[:160]
     return "equal", ""

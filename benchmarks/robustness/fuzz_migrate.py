@@ -27,7 +27,7 @@ BATCH = 200  # programs of one seed
 
 def failure(number: int) -> tuple[str, str] | None:
     """The shortest failing program that this seed leads to, and what is wrong with it."""
-    found: list[tuple[str, str]] = []
+    failures: list[tuple[str, str]] = []
 
     @seed(number)
     @settings(
@@ -41,13 +41,13 @@ def failure(number: int) -> tuple[str, str] | None:
     def settles(program: str, style: Style, torch: str) -> None:
         trouble = MADE["trouble"](program, style, torch)
         if trouble is not None:
-            found.append((program, f"{style.value}, torch {torch or 'of the target'}: {trouble}"))
+            failures.append((program, f"{style.value}, torch {torch or 'of the target'}: {trouble}"))
             raise AssertionError
 
     try:
         settles()
     except AssertionError:
-        return found[-1]  # the last one tried is the shortest
+        return failures[-1]  # the last one tried is the shortest
     return None
 
 

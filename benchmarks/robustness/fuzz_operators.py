@@ -76,13 +76,13 @@ def work_through(ops: list[Any], most: int, results: Path, now: Path) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     for op in ops:
         counts: collections.Counter[str] = collections.Counter()
-        found: dict[tuple[str, str, str], str] = {}
+        findings_by_way: dict[tuple[str, str, str], str] = {}
         begun = time.time()
         for way, dtype, kind, how in findings(op, most, partial(note, now, op, begun)):
             counts[kind] += 1
             if kind not in GOOD:
-                found.setdefault((kind, way, dtype), how)
-        listed = [[*what, how] for what, how in found.items()]
+                findings_by_way.setdefault((kind, way, dtype), how)
+        listed = [[*what, how] for what, how in findings_by_way.items()]
         append(
             results, {"op": name_of(op), "counts": counts, "found": listed, "seconds": round(time.time() - begun, 1)}
         )
@@ -107,9 +107,9 @@ def read(results: Path) -> Iterator[dict[str, Any]]:
 
 def cause_of(op: str, kind: str, way: str, dtype: str, how: str) -> dict[str, str] | None:
     """The row of fuzz_operators.yaml that explains a finding; its patterns must match all of a field."""
-    found = {"op": op, "kind": kind, "way": way, "dtype": dtype, "how": how}
+    finding = {"op": op, "kind": kind, "way": way, "dtype": dtype, "how": how}
     for row in KNOWN:
-        if all(re.fullmatch(row[field], value) for field, value in found.items() if field in row):
+        if all(re.fullmatch(row[field], value) for field, value in finding.items() if field in row):
             return row
     return None
 
@@ -147,7 +147,7 @@ def report(lines: list[dict[str, Any]]) -> int:
                 new += 1
                 print(f"{line['op']}: {kind}: {way} {dtype}: {how}")
     print(f"{len(lines)} operators; " + ", ".join(f"{number:,} {kind}" for kind, number in totals.most_common()))
-    for cause, found in sorted(causes.items()):
-        print(f"{len(found):4} operators, {found.total():4} findings; {cause}")
+    for cause, by_operator in sorted(causes.items()):
+        print(f"{len(by_operator):4} operators, {by_operator.total():4} findings; {cause}")
     print(f"{new} findings that are not listed")
     return int(new > 0)

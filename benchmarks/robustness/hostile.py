@@ -354,8 +354,8 @@ def try_case(name: str, seconds: float, gigabytes: int) -> str:
     with tempfile.TemporaryDirectory() as made:
         around = Path(made)
         folder, outside = around / "case", around / "outside"
-        for each in (folder, outside, around / "home", around / "tmp"):
-            each.mkdir()
+        for place in (folder, outside, around / "home", around / "tmp"):
+            place.mkdir()
         (outside / "kept").write_text("kept")
         words = CASES[name][1](folder)
         before = state(outside)
@@ -364,19 +364,19 @@ def try_case(name: str, seconds: float, gigabytes: int) -> str:
         if child == 0:
             become(words, around, output, seconds, gigabytes)
         status = wait(child, 10 * seconds)
-        said = output.read_text(errors="replace") if output.exists() else ""
+        text = output.read_text(errors="replace") if output.exists() else ""
         if (around / CANARY).exists():
             return "CODE WAS RUN"
         if state(outside) != before:
             return "REACHED OUTSIDE"
         if status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU):
             return f"NO END within {seconds:.0f} s of CPU time"
-        if os.WIFSIGNALED(status) or "MemoryError" in said:
-            return f"USED EVERYTHING UP: status {status}: {said[-200:]}"
-        if "Traceback" in said:
-            return f"TRACEBACK: {said[-300:]}"
+        if os.WIFSIGNALED(status) or "MemoryError" in text:
+            return f"USED EVERYTHING UP: status {status}: {text[-200:]}"
+        if "Traceback" in text:
+            return f"TRACEBACK: {text[-300:]}"
         return (
-            f"good ({os.waitstatus_to_exitcode(status)}): {said.strip().splitlines()[-1][:110] if said.strip() else ''}"
+            f"good ({os.waitstatus_to_exitcode(status)}): {text.strip().splitlines()[-1][:110] if text.strip() else ''}"
         )
 
 

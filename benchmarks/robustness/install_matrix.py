@@ -23,7 +23,7 @@ from benchmarks import ROOT
 from benchmarks.tiny_server import make_model
 from tests.test_install import EVERY, EXTRAS, USES, Use, show_every_help, write_places
 
-NEEDS_TORCH = [name for name, wanted in EXTRAS.items() if any(each.startswith("torch>") for each in wanted)]
+NEEDS_TORCH = [name for name, wanted in EXTRAS.items() if any(word.startswith("torch>") for word in wanted)]
 WORKS, NAMES_EXTRA, FAILS = "works", "names the extra", "FAILS"
 
 
@@ -47,14 +47,14 @@ def install(folder: Path, wheel: Path, extra: str, torch: str) -> Path:
 def outcome(use: Use, extra: str, python: Path, places: dict[str, object]) -> tuple[str, str]:
     """How a use went, and what it said."""
     result = use.run(python, places)
-    said = result.stdout + result.stderr
-    if result.returncode in use.codes and "Traceback" not in said:
-        return WORKS, said
+    output = result.stdout + result.stderr
+    if result.returncode in use.codes and "Traceback" not in output:
+        return WORKS, output
     named = re.findall(r"pip install 'npukit\[(\w+)\]", result.stderr)
     may_lack = use.works_with not in ("base", extra)
     if may_lack and result.returncode == 2 and named and len(result.stderr.splitlines()) == 1:
-        return NAMES_EXTRA, said
-    return FAILS, said
+        return NAMES_EXTRA, output
+    return FAILS, output
 
 
 def try_extra(extra: str, folder: Path, wheel: Path, torch: str, model: Path) -> dict[str, str]:
@@ -66,16 +66,16 @@ def try_extra(extra: str, folder: Path, wheel: Path, torch: str, model: Path) ->
     places = write_places(folder / "user", model)
     helped = show_every_help(python)
     whole = helped.returncode == 0 and helped.stdout.count("Usage: npukit") == len(EVERY)
-    found = {f"`--help` of all {len(EVERY)} verbs": WORKS if whole else FAILS}
+    outcomes = {f"`--help` of all {len(EVERY)} verbs": WORKS if whole else FAILS}
     if not whole:
         print(helped.stderr, file=sys.stderr)
     for use in USES:
-        went, said = outcome(use, extra, python, places)
-        found[f"`{use.verb} {shown(use)}`".replace(" `", "`")] = went
-        for line in said.splitlines():
+        went, output = outcome(use, extra, python, places)
+        outcomes[f"`{use.verb} {shown(use)}`".replace(" `", "`")] = went
+        for line in output.splitlines():
             if went == FAILS or "Warning" in line:
                 print(f"{extra}: {use.verb}: {line}", file=sys.stderr, flush=True)
-    return found
+    return outcomes
 
 
 def shown(use: Use) -> str:
@@ -96,5 +96,5 @@ def main(extra: Annotated[tuple[str, ...], ["base", *EXTRAS]] = ("base", *EXTRAS
                 table[name] = try_extra(name, Path(place), wheel, torch, model)
     print(f"| use | {' | '.join(table)} |\n|---{'|---' * len(table)}|")
     for use in table[extra[0]]:
-        print(f"| {use} | {' | '.join(found[use] for found in table.values())} |")
-    sys.exit(any(FAILS in found.values() for found in table.values()))
+        print(f"| {use} | {' | '.join(outcomes[use] for outcomes in table.values())} |")
+    sys.exit(any(FAILS in outcomes.values() for outcomes in table.values()))

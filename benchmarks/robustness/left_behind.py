@@ -102,17 +102,17 @@ def left(work: Path, mark: str, shared_before: set[Path]) -> list[str]:
     temporary = [path.name for path in (work / "tmp").iterdir() if not path.name.startswith(theirs)]
     unfinished = [str(path.relative_to(work)) for path in work.rglob(".unfinished-*")]
     shared = [path.name for path in set(SHARED_MEMORY.iterdir()) - shared_before]
-    return [*temporary, *unfinished, *shared, *(f"process {each}" for each in processes(mark))]
+    return [*temporary, *unfinished, *shared, *(f"process {pid}" for pid in processes(mark))]
 
 
 def processes(mark: str) -> list[int]:
     """The live processes that were started with this mark in their environment."""
-    found = []
+    pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes() and (folder / "cmdline").read_bytes():
-                found.append(int(folder.name))
-    return found
+                pids.append(int(folder.name))
+    return pids
 
 
 def end(work: Path, words: list[str], by: signal.Signals | None, seconds: float) -> list[str]:
@@ -131,10 +131,10 @@ def end(work: Path, words: list[str], by: signal.Signals | None, seconds: float)
     deadline = time.monotonic() + GRACE
     while processes(mark) and time.monotonic() < deadline:
         time.sleep(0.2)
-    found = left(work, mark, shared)
-    for each in processes(mark):
-        os.kill(each, signal.SIGKILL)
-    return found
+    remains = left(work, mark, shared)
+    for pid in processes(mark):
+        os.kill(pid, signal.SIGKILL)
+    return remains
 
 
 def prepare(work: Path) -> None:
@@ -160,13 +160,13 @@ def end_every_command(only: Annotated[tuple[str, ...], "these commands"] = ()) -
             if only and name not in only:
                 continue
             ended = [end(work, case.short, None, 0), end(work, case.wrong, None, 0)]
-            ended += [end(work, case.long, each, case.seconds) for each in (signal.SIGTERM, signal.SIGKILL)]
+            ended += [end(work, case.long, number, case.seconds) for number in (signal.SIGTERM, signal.SIGKILL)]
             for made in (*work.glob("*2"), *work.glob("exported"), *work.glob("migrated")):
                 shutil.rmtree(made) if made.name in ("exported", "migrated") else None
             ended.append(end(work, case.short, None, 0))
-            counts = "".join(f"{len(each):>{width}}" for each, width in zip(ended, (6, 7, 9, 9, 6), strict=True))
+            counts = "".join(f"{len(remains):>{width}}" for remains, width in zip(ended, (6, 7, 9, 9, 6), strict=True))
             print(f"{name:<10}{counts}", flush=True)
-            wrong = [each for column in (0, 1, 2, 4) for each in ended[column]]
+            wrong = [item for column in (0, 1, 2, 4) for item in ended[column]]
             failures += bool(wrong)
             if wrong or ended[3]:
                 print(f"    left: {', '.join(sorted({*wrong, *ended[3]}))}", flush=True)

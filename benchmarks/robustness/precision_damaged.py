@@ -69,9 +69,9 @@ def tensor_set(**values: Any) -> Damage:
 
     def change(content: Any) -> None:
         for row in content["data"].values():
-            for each in (row.get("output") or [])[:1]:
-                if isinstance(each, dict):
-                    each.update(values)
+            for output in (row.get("output") or [])[:1]:
+                if isinstance(output, dict):
+                    output.update(values)
 
     return edited(change)
 
@@ -120,8 +120,8 @@ def encoded(encoding: str) -> Damage:
 
 def tensors_replaced(content: Callable[[], bytes]) -> Damage:
     def do(folder: Path) -> None:
-        for each in (folder / "dump_tensor_data").iterdir():
-            each.write_bytes(content())
+        for file in (folder / "dump_tensor_data").iterdir():
+            file.write_bytes(content())
 
     return do
 
@@ -186,7 +186,7 @@ def structures() -> Iterator[Case]:
         b"{" * 200_000,
     ]
     contents += [
-        b'{"data": %s}' % each for each in (b"[]", b"null", b"3", b'"x"', b"{}", b"9" * 6000, b"1e999", b"NaN")
+        b'{"data": %s}' % value for value in (b"[]", b"null", b"3", b'"x"', b"{}", b"9" * 6000, b"1e999", b"NaN")
     ]
     contents += [
         gzip.compress(b"{}"),
@@ -275,9 +275,9 @@ def ptdbg(canary: Path) -> Iterator[Case]:
         b"\x80\x04N.",
         b"[" * 90_000,
     ]
-    contents += [good.replace(b"[2, 2]", each) for each in (b"[-1]", b'"x"', b"[1e9]", b"[[2]]", b"null")]
-    contents += [good.replace(b"1.0", each) for each in (b"NaN", b'"x"', b"1e999", b"[]", b"9" * 6000)]
-    contents += [pickle.dumps(Hostile(canary), protocol=each) for each in range(6)]
+    contents += [good.replace(b"[2, 2]", shape) for shape in (b"[-1]", b'"x"', b"[1e9]", b"[[2]]", b"null")]
+    contents += [good.replace(b"1.0", number) for number in (b"NaN", b'"x"', b"1e999", b"[]", b"9" * 6000)]
+    contents += [pickle.dumps(Hostile(canary), protocol=protocol) for protocol in range(6)]
     for number, content in enumerate(contents):
         yield f"ptdbg {number}", only_pkl(content)
 
@@ -292,11 +292,11 @@ def folders() -> Iterator[Case]:
 
 def outcome(arguments: list[str], folder: Path) -> tuple[int, str]:
     """Exit code and what was said, from a child that has everything imported already."""
-    said = folder / "said"
+    log = folder / "said"
     child = os.fork()
     if not child:
         resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
-        descriptor = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(os.open(os.devnull, os.O_RDWR), 1)
         os.dup2(descriptor, 2)
         sys.argv = ["npukit", *arguments]
@@ -313,7 +313,7 @@ def outcome(arguments: list[str], folder: Path) -> tuple[int, str]:
             traceback.print_exc()
             os._exit(99)
     status = os.waitpid(child, 0)[1]
-    return os.waitstatus_to_exitcode(status), said.read_text(errors="replace")
+    return os.waitstatus_to_exitcode(status), log.read_text(errors="replace")
 
 
 def main(only: str = "") -> None:
@@ -332,17 +332,17 @@ def main(only: str = "") -> None:
         shutil.copytree(root / "right", broken)
         damage(broken / "step0" / "rank0")
         arguments = ["precision", "compare", str(root / "left"), str(broken), "--reproduce", str(root / "reproduce")]
-        code, said = outcome(arguments, root)
-        lines = said.strip().splitlines()
-        wrong = code not in (0, 1, 2) or "Traceback" in said or (code == 2 and len(lines) != 1) or canary.exists()
+        code, text = outcome(arguments, root)
+        lines = text.strip().splitlines()
+        wrong = code not in (0, 1, 2) or "Traceback" in text or (code == 2 and len(lines) != 1) or canary.exists()
         codes[code] += 1
         bad += wrong
         if wrong or only:
             last = lines[-1][:160] if lines else ""
             print(f"{'WRONG' if wrong else 'right'} {name}: exit code {code}, {len(lines)} lines: {last}", flush=True)
         canary.unlink(missing_ok=True)
-        for each in (broken, root / "reproduce"):
-            shutil.rmtree(each, ignore_errors=True)
+        for path in (broken, root / "reproduce"):
+            shutil.rmtree(path, ignore_errors=True)
     total = sum(codes.values())
     compared = codes[0] + codes[1]
     print(f"{total} broken dumps: {codes[2]} refused in a sentence, {compared} compared as far as they go, {bad} wrong")

@@ -173,8 +173,8 @@ def become_rank(rank: int, ranks: int, port: int, output: Path, fault: str | Non
     os.dup2(file, 1)
     os.dup2(file, 2)
     if ranks > 1:
-        here = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
-        os.environ.update({name: str(value) for name, value in here.items()}, MASTER_ADDR="localhost")
+        job = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
+        os.environ.update({name: str(value) for name, value in job.items()}, MASTER_ADDR="localhost")
     if fault is not None:
         os.environ["NPUKIT_SIM_FAULTS"] = fault
         ctypes.CDLL("libascendcl.so").npusim_read_faults()

@@ -193,9 +193,9 @@ def run(clients: int, seconds: float) -> Tally:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model = make_model(folder / "model", longest=2048)
-        adapters = {each: make_adapter(model, folder / each, seed) for seed, each in enumerate(ADAPTERS, 1)}
+        adapters = {name_: make_adapter(model, folder / name_, seed) for seed, name_ in enumerate(ADAPTERS, 1)}
         answers = offline(model, adapters)
-        named = [word for each, path in adapters.items() for word in ("--adapter", f"{each}={path}")]
+        named = [word for adapter, path in adapters.items() for word in ("--adapter", f"{adapter}={path}")]
         # A small cache is soon in use as a whole, and memory that still grows then is lost.
         size = ["--max-num-seqs", "64", "--max-model-len", "512", "--max-body", "0.2"]
         options = ["--served-model-name", "tiny", *named, "--allow-adapter-changes", *size]

@@ -145,8 +145,8 @@ class Fuzzer:
         key = self._pick.choice(["json", "json", "regex", "grammar", "choice"])
         parameters = [schema, *self._pick.sample(self._schemas, 2)]
         tools = [
-            {"type": "function", "function": {"name": f"f{number}", "parameters": each}}
-            for number, each in enumerate(parameters)
+            {"type": "function", "function": {"name": f"f{number}", "parameters": schema_}}
+            for number, schema_ in enumerate(parameters)
         ]
         if path == "/v1/responses":
             body["text"] = {"format": {"type": "json_schema", "name": "x", "schema": schema}}
@@ -215,10 +215,10 @@ class Honest:
             self._tally.wrong.append(f"honest client: {error!r}")
             return
         seconds.append(time.monotonic() - start)
-        said = answer.json()["choices"][0]["message"]["content"] if answer.status_code == 200 else None
-        self._wanted = self._wanted or said or ""
-        if said is None or said != self._wanted:
-            self._tally.wrong.append(f"honest client: {answer.status_code} {said!r} instead of {self._wanted!r}")
+        text = answer.json()["choices"][0]["message"]["content"] if answer.status_code == 200 else None
+        self._wanted = self._wanted or text or ""
+        if text is None or text != self._wanted:
+            self._tally.wrong.append(f"honest client: {answer.status_code} {text!r} instead of {self._wanted!r}")
 
     async def ask_until(self, done: asyncio.Event) -> None:
         """Ask again and again, with a pause that leaves the machine something to do for others."""
@@ -242,7 +242,7 @@ async def fuzz(url: str, requests: int, clients: int, schemas: list[Any], seed: 
             await asyncio.gather(*(client.ask(tally.quiet) for client in honest))
         asking = [asyncio.ensure_future(client.ask_until(done)) for client in honest]
         fuzzers = [Fuzzer(openapi, schemas, seed + number) for number in range(attackers)]
-        await asyncio.gather(*(attack(http, each, requests // attackers, tally) for each in fuzzers))
+        await asyncio.gather(*(attack(http, fuzzer, requests // attackers, tally) for fuzzer in fuzzers))
         done.set()
         await asyncio.gather(*asking)
         if (await http.get("/health")).status_code != 200:
@@ -252,7 +252,7 @@ async def fuzz(url: str, requests: int, clients: int, schemas: list[Any], seed: 
 
 def schemas_of(suite: Path) -> list[Any]:
     """All schemas of the suite's tests, which are lists of {"schema": …, "tests": …}."""
-    found: list[Any] = []
+    schemas: list[Any] = []
     with tarfile.open(suite) as archive:
         for member in archive:
             if (
@@ -260,8 +260,8 @@ def schemas_of(suite: Path) -> list[Any]:
                 and member.name.endswith(".json")
                 and (file := archive.extractfile(member))
             ):
-                found += [case["schema"] for case in json.load(file) if isinstance(case["schema"], dict)]
-    return found
+                schemas += [case["schema"] for case in json.load(file) if isinstance(case["schema"], dict)]
+    return schemas
 
 
 def main(requests: int = 5000, clients: int = 64, schemas: Path | None = None, seed: int = 0) -> None:

@@ -93,8 +93,8 @@ def chromium() -> Any:
     options.binary_location = shutil.which("chromium") or ""
     options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
     nowhere = "--host-resolver-rules=MAP * ~NOTFOUND"
-    for each in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,900", nowhere):
-        options.add_argument(each)
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,900", nowhere):
+        options.add_argument(argument)
     return webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
 
 
@@ -141,9 +141,9 @@ def in_a_browser(site: Path, pictures: Path | None) -> list[str]:
     try:
         for (language, words), wanted in SEARCHES.items():
             home = (site / ("zh" if language == "zh" else "") / "index.html").as_uri()
-            found = search(driver, home, words)
-            print(f"{language} {words}: {found or 'nothing'}")
-            wrong += [] if found == wanted else [f"{language} {words}: {found or 'nothing'}, not {wanted}"]
+            first = search(driver, home, words)
+            print(f"{language} {words}: {first or 'nothing'}")
+            wrong += [] if first == wanted else [f"{language} {words}: {first or 'nothing'}, not {wanted}"]
         driver.get((site / "guides" / "slow.html").as_uri())
         driver.get(driver.execute_script("return document.querySelector('a[hreflang=zh]').href"))
         chinese = driver.execute_script("return document.documentElement.lang") == "zh"

@@ -118,14 +118,14 @@ def main(requests: int = 2000, seed: int = 0) -> None:
         for run in Runs(work / ".npukit/studio"):  # some of what was asked for was started
             with contextlib.suppress(NpukitError):
                 run.signal(now=True)
-        said = server.stderr.read()
+        log = server.stderr.read()
         server.wait()
         after = {file: file.stat().st_mtime_ns for file in outside.iterdir() if file != work}
     print(f"{requests} requests to {len(known)} routes: {dict(sorted(counts.items()))}")
-    print(f"alive at the end: {alive}; outside unchanged: {before == after}; tracebacks: {said.count('Traceback')}")
+    print(f"alive at the end: {alive}; outside unchanged: {before == after}; tracebacks: {log.count('Traceback')}")
     print("\n".join(failures[:20]) or "no 5xx, nothing outside was read")
     if failures:
-        print(said[-3000:])
+        print(log[-3000:])
     sys.exit(bool(failures) or not alive or before != after)
 
 

@@ -215,11 +215,11 @@ def try_case(case: Case, model: Path, folder: Path) -> Ending:
         else:
             (folder / name).write_text(content, encoding="utf-8")
     command = [sys.executable, "-m", "npukit", case.words[0], "--device", "cpu", *case.words[1:]]
-    with (folder / "said").open("w+") as said:
-        process = subprocess.Popen(command, cwd=folder, stdout=said, stderr=said, stdin=subprocess.DEVNULL)
+    with (folder / "said").open("w+") as output:
+        process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
         _, status, used = os.wait4(process.pid, 0)
-        said.seek(0)
-        text = said.read()
+        output.seek(0)
+        text = output.read()
     process.returncode = os.waitstatus_to_exitcode(status)
     return Ending(process.returncode, used.ru_utime + used.ru_stime, text, (folder / "out").exists())
 
@@ -234,7 +234,7 @@ def main(only: tuple[str, ...] = tuple(CASES)) -> None:
             ending = try_case(CASES[case], Path(name) / "model", folder)
             problems = ending.problems()
             good, slowest = good + (not problems), max(slowest, ending.seconds)
-            said = " / ".join(ending.text.split("\n")).strip()
-            print(f"{'BAD ' + ', '.join(problems) if problems else 'good'} | {case} | {said[:300]}", flush=True)
+            text = " / ".join(ending.text.split("\n")).strip()
+            print(f"{'BAD ' + ', '.join(problems) if problems else 'good'} | {case} | {text[:300]}", flush=True)
     print(f"{good} of {len(only)} broken inputs: one sentence and exit code 2; the slowest took {slowest:.1f} s of CPU")
     sys.exit(good < len(only))

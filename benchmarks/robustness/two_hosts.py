@@ -158,9 +158,9 @@ def disturb(script: Path, way: str, number: int) -> tuple[str, float, bool, int]
     with two_hosts() as hosts:
         jobs = start(hosts, "npukit", 1, script, way, "100000", "never.pt", **{MARK: mark})
         assert jobs[0].stdout
-        told = ""
-        while "trains" not in told and (line := jobs[0].stdout.readline()):
-            told += line
+        log = ""
+        while "trains" not in log and (line := jobs[0].stdout.readline()):
+            log += line
         time.sleep(random.random())
         if what == "cut":
             hosts[number // 2 % 2].cut()
@@ -169,7 +169,7 @@ def disturb(script: Path, way: str, number: int) -> tuple[str, float, bool, int]
         started = time.monotonic()
         outputs, left = finish(jobs, mark, LIMIT)
         seconds = time.monotonic() - started - 1
-    named = sum("EI0002" in each or "EI0013" in each for each in outputs)
+    named = sum("EI0002" in output or "EI0013" in output for output in outputs)
     if left or not named:
         print(*(output[-1500:] for output in outputs), sep="\n----\n", flush=True)
     return what, seconds, named == (2 if what == "cut" else max(1, named)), left

@@ -82,8 +82,10 @@ def measure(name: str, command: list[str]) -> None:
     start = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
-    told = done.stdout.strip() or done.stderr.strip().splitlines()[-1:]
-    print(f"{name}: exit {done.returncode}, {time.monotonic() - start:.0f} s, peak {peak:.2f} GiB; {told}", flush=True)
+    outcome = done.stdout.strip() or done.stderr.strip().splitlines()[-1:]
+    print(
+        f"{name}: exit {done.returncode}, {time.monotonic() - start:.0f} s, peak {peak:.2f} GiB; {outcome}", flush=True
+    )
 
 
 def main(

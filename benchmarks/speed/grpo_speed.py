@@ -7,7 +7,8 @@ A model of that shape with random weights, LoRA of rank 16 on all linear layers,
 the given length (no token ends them), and a reward that costs nothing. TRL samples with transformers' continuous
 batching. `--trl` names a folder with TRL and what else the machine lacks, or `pip` where it is installed. Both run
 in processes of their own; the first step, which warms up, tells how far the learner's log-probabilities are from the
-sampler's, and the others are measured. A phase ends when the device has done its work.
+sampler's, and the others are measured. A phase ends when the device has done its work. A step of TRL may take minutes:
+`--warm-up` gives the answers of its first one fewer tokens.
 """
 
 from __future__ import annotations
@@ -26,8 +27,7 @@ from typing import Annotated, Any
 
 import torch
 from benchmarks.contest import result, results
-from benchmarks.speed.serve import SHAPES
-from benchmarks.speed.serve_http import save
+from benchmarks.speed.serve import SHAPES, make_config
 from benchmarks.tiny_server import make_tokenizer
 
 REWARDS = """
@@ -54,6 +54,8 @@ class Work:
     steps: int
     recomputes: bool
     max_num_seqs: int
+    keep_cache: bool
+    warm_up: int
     log: Path | None
 
     @property
@@ -163,11 +165,11 @@ def with_npukit(work: Work) -> dict[str, float]:
     config = Config.model_validate(
         {
             "task": "grpo",
-            "model": {"path": str(work.folder / "model")},
+            "model": {"path": str(work.folder / "model"), "from_config": True},
             "tuning": {"method": "lora", "rank": RANK},
             "data": {"train": str(work.folder / "rows.jsonl")},
             "rewards": {"plugins": str(work.folder / "rewards.py")},
-            "grpo": {**sampling, "max_num_seqs": work.max_num_seqs},
+            "grpo": {**sampling, "max_num_seqs": work.max_num_seqs, "keep_cache": work.keep_cache},
             "training": training,
         }
     )
@@ -185,7 +187,7 @@ def with_trl(work: Work, site: str) -> dict[str, float]:
         sys.path.append(site)  # after what the machine has itself
     from datasets import Dataset
     from peft import LoraConfig
-    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
     clock = Clock(work, "TRL")
@@ -194,14 +196,15 @@ def with_trl(work: Work, site: str) -> dict[str, float]:
     class Steps(TrainerCallback):  # type: ignore[misc]
         def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
             clock.begin_step()
+            trainer.generation_config.max_new_tokens = (clock.warms_up and work.warm_up) or work.length
 
     class Clocked(GRPOTrainer):  # type: ignore[misc]
         def _get_per_token_logps_and_entropies(self, model: Any, ids: Any, mask: Any, keep: int, **more: Any) -> Any:
-            found = super()._get_per_token_logps_and_entropies(model, ids, mask, keep, **more)
-            for answer, logprobs in zip(ids[:, -keep:].tolist(), found[0].detach().cpu(), strict=True):
+            result = super()._get_per_token_logps_and_entropies(model, ids, mask, keep, **more)
+            for answer, logprobs in zip(ids[:, -keep:].tolist(), result[0].detach().cpu(), strict=True):
                 if clock.warms_up:
                     clock.apart.append(logprobs.float() - torch.tensor(sampled[tuple(answer)]))
-            return found
+            return result
 
     for phase, method in {
         "prepare": "_prepare_inputs",
@@ -211,9 +214,10 @@ def with_trl(work: Work, site: str) -> dict[str, float]:
         setattr(Clocked, method, clock.timed(phase, getattr(GRPOTrainer, method)))
     space: dict[str, Any] = {}
     exec(REWARDS, space)
-    model = AutoModelForCausalLM.from_pretrained(
-        work.folder / "model", dtype=torch.bfloat16 if ON_GPU else torch.float32
-    )
+    with torch.device("cuda" if ON_GPU else "cpu"):
+        model = AutoModelForCausalLM.from_config(
+            AutoConfig.from_pretrained(work.folder / "model"), dtype=torch.bfloat16 if ON_GPU else torch.float32
+        )
     generate_batch = model.generate_batch
 
     def noting(*args: Any, **kwargs: Any) -> Any:
@@ -265,6 +269,8 @@ def main(
     trl: Annotated[str, "TRL beside it: a folder with its packages, or `pip`"] = "",
     recomputing: Annotated[bool, "both compute activations again instead of keeping them"] = False,
     max_num_seqs: Annotated[int, "answers that npukit samples at the same time"] = 256,
+    keep_cache: Annotated[bool, "npukit keeps the key/value cache while it learns"] = False,
+    warm_up: Annotated[int, "tokens of TRL's answers in its first step; 0: as many as in the others"] = 0,
     log: Annotated[str, "a file for the phases of each step, as they come"] = "",
 ) -> None:
     """Train both for a few steps, and print the phases of the measured ones."""
@@ -273,12 +279,10 @@ def main(
     print(f"{device}, torch {torch.__version__}, {shape} shape, {prompts} x {answers} answers of {length} tokens")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        save(shape, folder / "model")
-        torch.cuda.empty_cache()  # of this process, which is not measured
+        make_config(shape).save_pretrained(folder / "model")
         make_tokenizer().save_pretrained(folder / "model")  # one for text, with a chat template
-        work = Work(
-            folder, prompts, answers, length, batch, steps, recomputing, max_num_seqs, Path(log) if log else None
-        )
+        own = recomputing, max_num_seqs, keep_cache, warm_up, Path(log) if log else None
+        work = Work(folder, prompts, answers, length, batch, steps, *own)
         contestants = {"npukit": functools.partial(with_npukit, work)}
         if trl:
             contestants["TRL"] = functools.partial(with_trl, work, trl)

@@ -57,7 +57,7 @@ def cost(method: str, checkpointing: bool) -> Cost:
         loss.backward()
         passes.append((middle - start, time.process_time() - middle))
         model.zero_grad()
-    forward, backward = (sorted(each)[STEPS // 3] for each in zip(*passes, strict=True))
+    forward, backward = (sorted(times)[STEPS // 3] for times in zip(*passes, strict=True))
     return Cost(forward, backward, calls.of)
 
 

@@ -118,7 +118,7 @@ def batch_of(job: Job, device: str) -> dict[str, Any]:
 
 def train(job: Job, device: str, steps: int, after: Any = None) -> None:
     model = build(job, device)
-    trained = [each for each in model.parameters() if each.requires_grad]
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-5, fused=True)
     batch = batch_of(job, device)
     for _ in range(steps):
@@ -166,7 +166,9 @@ def predict_all() -> None:
 
         def _count(self, func: Any, args: Any, kwargs: Any, result: Any, inputs: Any, outputs: Any) -> None:
             super()._count(func, args, kwargs, result, inputs, outputs)
-            if kind_of(func) == "matmul" and any(each.shape[-1] * each.itemsize % 16 for each in (*inputs, *outputs)):
+            if kind_of(func) == "matmul" and any(
+                tensor.shape[-1] * tensor.itemsize % 16 for tensor in (*inputs, *outputs)
+            ):
                 self.odd += flops_of(func, args, kwargs, result)
 
         def _next_step(self) -> None:
@@ -174,7 +176,7 @@ def predict_all() -> None:
             self.odd = 0.0
 
     F.linear = linear_as_on_cuda  # type: ignore[assignment]
-    found: dict[str, Any] = {}
+    predictions: dict[str, Any] = {}
     for job in [*CALIBRATION, *JOBS]:
         start = time.perf_counter()
         gc.collect()
@@ -190,19 +192,19 @@ def predict_all() -> None:
         casts.clear()
         more = 0 if job.checkpointing else _kept_by_attention(job)
         work: dict[tuple[Any, ...], list[float]] = {}
-        for each in (*seen.work, *seen.update):
+        for item in (*seen.work, *seen.update):
             # Operators of one kind and one bound belong together: the file stays small.
-            key = (each.kind, each.flops > 200 * each.bytes)
+            key = (item.kind, item.flops > 200 * item.bytes)
             total = work.setdefault(key, [0.0, 0.0, 0.0])
-            total[0], total[1], total[2] = total[0] + each.flops, total[1] + each.bytes, total[2] + each.calls
-        found[str(job)] = {
+            total[0], total[1], total[2] = total[0] + item.flops, total[1] + item.bytes, total[2] + item.calls
+        predictions[str(job)] = {
             "peak": seen.peak - more,
             "held": seen.by_role(),
             "odd": observer.odd,
             "work": [{"kind": kind, "flops": f, "bytes": b, "calls": c} for (kind, _), (f, b, c) in work.items()],
         }
         print(f"{job!s:45} {(seen.peak - more) / GIB:6.2f} GiB   {time.perf_counter() - start:.0f} s", flush=True)
-        FILE.write_text(json.dumps(found, indent=1) + "\n")
+        FILE.write_text(json.dumps(predictions, indent=1) + "\n")
 
 
 def _kept_by_attention(job: Job) -> int:
@@ -250,23 +252,23 @@ def compare() -> None:
     from npukit.performance.plan.work import PlannedWork, step_time
 
     predicted = json.loads(FILE.read_text())
-    name = next(each for each in ("H200", "H100", "A100") if each in torch.cuda.get_device_name())
+    name = next(gpu for gpu in ("H200", "H100", "A100") if gpu in torch.cuda.get_device_name())
     speed = speed_of(name)
     assert speed is not None
 
     def seconds(job: Job, launch: float, share: float) -> float:
-        work = [PlannedWork(**each) for each in predicted[str(job)]["work"]]
+        work = [PlannedWork(**row) for row in predicted[str(job)]["work"]]
         shares = {part: (share * value, share * value) for part, value in SHARES.items()}
         assumed = replace(planning(), launch_us=(launch, launch), **shares)  # type: ignore[arg-type]
         work.append(PlannedWork("matmul", (odd - 1) * predicted[str(job)]["odd"], 0.0, 0))
-        found = step_time(work, speed, assumed=assumed)
-        assert found is not None
-        return found.step[0]
+        time = step_time(work, speed, assumed=assumed)
+        assert time is not None
+        return time.step[0]
 
     odd = odd_width()
     small, large = CALIBRATION
     measured = {small: measure(small, 60), large: measure(large)}
-    calls = sum(each["calls"] for each in predicted[str(small)]["work"])
+    calls = sum(row["calls"] for row in predicted[str(small)]["work"])
     launch = measured[small][1] / calls * 1e6
     grid = [number / 100 for number in range(20, 140)]
     share = min(grid, key=lambda each: abs(seconds(large, launch, each) / measured[large][1] - 1))

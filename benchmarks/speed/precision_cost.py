@@ -125,7 +125,7 @@ def measure(arguments: Any, device: torch.device, level: str) -> tuple[float, fl
             synchronize(device)
             times.append(clock() - began)
         stop()
-        written = sum(each.stat().st_size for each in Path(folder).rglob("*.json"))
+        written = sum(file.stat().st_size for file in Path(folder).rglob("*.json"))
     return min(times), peak(device), written / (arguments.steps + 1) / 1e6
 
 

@@ -197,14 +197,14 @@ def first_token(engine: Engine, work: Work, rate: float) -> float:
             if output.number in sent and output.token is not None:
                 waited.append(time.perf_counter() - sent[output.number])
                 sent[output.number] = float("inf")
-    firsts = sorted(each for each in waited if each >= 0)
+    firsts = sorted(seconds for seconds in waited if seconds >= 0)
     return firsts[int(len(firsts) * 0.99) - 1]
 
 
 def step_bound(model: Any, work: Work) -> float:
     """Seconds that reading the weights and the cache takes in one step of the whole batch."""
     config = model.config
-    weights = sum(each.numel() for each in model.parameters()) * 2
+    weights = sum(weight.numel() for weight in model.parameters()) * 2
     if not config.tie_word_embeddings:
         weights -= model.get_input_embeddings().weight.numel() * 2
     token = 2 * config.num_hidden_layers * config.num_key_value_heads * config.hidden_size
@@ -254,7 +254,7 @@ def generate(model: Any, prompts: list[tuple[int, ...]], length: int, **options:
     """Greedy, to the full length."""
     longest = max(map(len, prompts))
     ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=model.device)
-    mask = torch.tensor([[0] * (longest - len(each)) + [1] * len(each) for each in prompts], device=model.device)
+    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=model.device)
     with torch.no_grad():
         model.generate(
             ids,

@@ -107,9 +107,9 @@ def main(
     for kind, (asked, wanted) in texts().items():
         ids = {word: number for number, word in enumerate(dict.fromkeys(WORD.findall(asked + wanted)))}
         prompt, answer = ([ids[word] for word in WORD.findall(text)] for text in (asked, wanted))
-        said = answer[:tokens]
-        almost = [(token + 1) % len(ids) if place % wrong == wrong - 1 else token for place, token in enumerate(said)]
-        model, draft = model_that_says(prompt, said, layers, width), model_that_says(prompt, almost, 1, width)
+        answer = answer[:tokens]
+        almost = [(token + 1) % len(ids) if place % wrong == wrong - 1 else token for place, token in enumerate(answer)]
+        model, draft = model_that_says(prompt, answer, layers, width), model_that_says(prompt, almost, 1, width)
         ways: dict[str, dict[str, Any]] = {
             "lookup": {"prompt_lookup": guesses},
             "draft": {"num_speculative_tokens": guesses, "draft": draft},
@@ -121,9 +121,9 @@ def main(
             ]
             plain, passes, _, seconds = answered(model, requests)
             for way, guessing in ways.items():
-                said_so, fewer, right, less = answered(model, requests, **guessing)
+                guessed, fewer, right, less = answered(model, requests, **guessing)
                 print(
-                    f"{kind:<13}{name:<18}{way:<8}{sum(map(len, said_so)):>7}{f'{passes} to {fewer}':>12}{right:>7.0%}"
-                    f"{f'{seconds:.2f} to {less:.2f}':>16}{seconds / less:>8.2f}  {said_so == plain}",
+                    f"{kind:<13}{name:<18}{way:<8}{sum(map(len, guessed)):>7}{f'{passes} to {fewer}':>12}{right:>7.0%}"
+                    f"{f'{seconds:.2f} to {less:.2f}':>16}{seconds / less:>8.2f}  {guessed == plain}",
                     flush=True,
                 )

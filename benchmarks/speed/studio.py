@@ -68,8 +68,8 @@ def measure(address: str, pid: int, runs: int, axe: Path | None) -> None:
 
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
-    for each in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,900"):
-        options.add_argument(each)
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,900"):
+        options.add_argument(argument)
     browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
     browser.get(address)
     origin = address.partition("?")[0]
@@ -137,9 +137,9 @@ def check_accessibility(browser: Any, origin: str, axe: str, theme: str) -> None
         browser.get(f"{origin}#/{page}" + ("?id=folder%3Aruns%2Frun-001" if page == "run" else ""))
         time.sleep(3)
         browser.execute_script(axe)  # by the driver, which the page's policy does not concern
-        found = browser.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
-        worst = [each for each in found["violations"] if each["impact"] in ("serious", "critical")]
-        for each in worst:
-            nodes = "; ".join(node["html"][:120] for node in each["nodes"][:3])
-            print(f"  {page} ({theme}): {each['impact']}: {each['id']}: {nodes}")
-        print(f"axe-core, {page}, {theme}: {len(worst)} serious, {len(found['violations'])} in all")
+        report = browser.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+        worst = [violation for violation in report["violations"] if violation["impact"] in ("serious", "critical")]
+        for violation in worst:
+            nodes = "; ".join(node["html"][:120] for node in violation["nodes"][:3])
+            print(f"  {page} ({theme}): {violation['impact']}: {violation['id']}: {nodes}")
+        print(f"axe-core, {page}, {theme}: {len(worst)} serious, {len(report['violations'])} in all")

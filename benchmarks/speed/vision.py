@@ -66,7 +66,7 @@ DTYPE = torch.bfloat16 if DEVICE == "cuda" else torch.float32
 def make_folder(folder: Path, shape: str, rows: int) -> None:
     """A model without weights, pictures, and questions about them."""
     tokenizer = make_tokenizer()
-    start, end, image = (tokenizer.convert_tokens_to_ids(token) for token in SPECIAL[3:])
+    start, end, image = (tokenizer.convert_tokens_to_ids(token) for token in SPECIAL[3:6])
     text, vision = SHAPES[shape]
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
     config: dict[str, Any] = {"model_type": "qwen2_5_vl", "architectures": ["Qwen2_5_VLForConditionalGeneration"]}
@@ -167,7 +167,7 @@ class Rows(torch.utils.data.Dataset[dict[str, Any]]):
 
 def encoded(tokenizer: Any, messages: list[dict[str, str]], count: int) -> tuple[list[int], list[int]]:
     picture = f"<|vision_start|>{'<|image_pad|>' * count}<|vision_end|>"
-    question, answer = (each["content"].replace("<image>", picture) for each in messages)
+    question, answer = (message["content"].replace("<image>", picture) for message in messages)
     head = tokenizer.encode(f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n")
     tail = tokenizer.encode(f"{answer}<|im_end|>\n")
     return [*head, *tail], [-100] * len(head) + tail

@@ -83,9 +83,9 @@ def test_options_of_the_project(tmp_path: Path) -> None:
     text = "import torch\nx = torch.linalg.det(y)\nz = torch.load('f')\n"
     options = '[tool.npukit]\nignore = ["NPK713"]\nexclude = ["old"]\n'
     project(tmp_path, a_py=text, old__b_py=text, pyproject_toml=options)
-    found = analyze([tmp_path]).findings
-    assert codes(found) == {"NPK302"}
-    assert len(found) == 1
+    findings = analyze([tmp_path]).findings
+    assert codes(findings) == {"NPK302"}
+    assert len(findings) == 1
 
 
 def test_a_wrong_option_is_named(tmp_path: Path) -> None:
@@ -106,11 +106,11 @@ def test_a_trace_shows_fallbacks_and_changing_shapes(tmp_path: Path) -> None:
     trace = tmp_path / "ops.json"
     trace.write_text(json.dumps({"version": 1, "ops": ops}))
     project(tmp_path, a_py="x = 1\n")
-    found = {each.code: each for each in analyze([tmp_path / "a.py"], trace=trace).findings}
-    assert set(found) == {"NPK510", "NPK511"}
-    assert "mm: 5 " in found["NPK510"].evidence
-    assert str(found["NPK510"].place) == "/p/a.py:7:1"
-    assert str(found["NPK511"].place) == "/p/a.py:7:1"
+    by_code = {finding.code: finding for finding in analyze([tmp_path / "a.py"], trace=trace).findings}
+    assert set(by_code) == {"NPK510", "NPK511"}
+    assert "mm: 5 " in by_code["NPK510"].evidence
+    assert str(by_code["NPK510"].place) == "/p/a.py:7:1"
+    assert str(by_code["NPK511"].place) == "/p/a.py:7:1"
 
 
 def run(*arguments: str | Path) -> tuple[int, str]:
@@ -191,7 +191,7 @@ def test_the_target_decides_what_is_advised(tmp_path: Path) -> None:
 )
 def test_what_is_right_is_not_reported(tmp_path: Path, code: str, text: str) -> None:
     folder = project(tmp_path, a_py=f"import torch\nfrom torch import nn\n{text}")
-    assert not [each for each in analyze([folder]).by_hand if each.code == code]
+    assert not [finding for finding in analyze([folder]).by_hand if finding.code == code]
 
 
 def test_what_runs_on_cuda_only_is_a_note_and_no_work(tmp_path: Path) -> None:
@@ -254,7 +254,9 @@ def test_a_place_has_one_finding(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text(
         "nvidia-cublas-cu12\ncupy-cuda12x\ntorch==2.1.0+cu121\n--index-url https://download.pytorch.org/whl/cu121\n"
     )
-    places = [(each.place.file.name, each.place.line) for each in analyze([tmp_path]).findings if each.place]
+    places = [
+        (finding.place.file.name, finding.place.line) for finding in analyze([tmp_path]).findings if finding.place
+    ]
     assert sorted(places) == [
         ("Dockerfile", 1),
         ("Dockerfile", 2),
@@ -280,7 +282,7 @@ def test_a_library_is_found_however_it_is_imported(tmp_path: Path, line: str) ->
 def test_libraries_are_told_with_their_installed_version(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("import yaml\nimport triton\n\nx = triton.jit\n")
     (tmp_path / "b.py").write_text("import flash_attn\n")
-    whys = {each.place.file.name: each.why for each in analyze([tmp_path]).findings if each.place}
+    whys = {finding.place.file.name: finding.why for finding in analyze([tmp_path]).findings if finding.place}
     assert whys["b.py"].endswith("It is not installed. This file imports it without using it.")
     assert "without using" not in whys["a.py"]
     assert installed_version(Library("PyYAML", ("yaml",), "works", "", packages=("PyYAML",))) == version("PyYAML")
@@ -290,7 +292,7 @@ def test_an_installed_library_from_before_it_knew_npus(tmp_path: Path, monkeypat
     (tmp_path / "a.py").write_text("import accelerate\naccelerate.Accelerator()\n")
     rule = "npukit.migrate.rules.npk407_requirement_too_old.installed_version"
     monkeypatch.setattr(rule, lambda _: "0.12.0.dev1")
-    found = analyze([tmp_path], select=["NPK407"]).findings
-    assert [each.code for each in found] == ["NPK407"] and "0.12.0.dev1" in found[0].what
+    findings = analyze([tmp_path], select=["NPK407"]).findings
+    assert [finding.code for finding in findings] == ["NPK407"] and "0.12.0.dev1" in findings[0].what
     monkeypatch.setattr(rule, lambda _: "99.1")
     assert not analyze([tmp_path], select=["NPK407"]).findings

@@ -36,9 +36,9 @@ from npukit.facts.torch_npu.support import has_own_op, own_ops, support
     ],
 )
 def test_support(api: str, status: str) -> None:
-    found = support(api, Target.of())
-    assert found.status == status
-    assert found.source
+    known = support(api, Target.of())
+    assert known.status == status
+    assert known.source
 
 
 def test_types_of_an_argument() -> None:

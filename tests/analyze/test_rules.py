@@ -94,7 +94,7 @@ def by_code(code: str) -> Rule:
     ],
 )
 def test_says_nothing_about(code: str, text: str) -> None:
-    serious = [each for each in found(by_code(code), text) if each.severity.value != "note"]
+    serious = [finding for finding in found(by_code(code), text) if finding.severity.value != "note"]
     assert serious == []
 
 
@@ -105,17 +105,17 @@ def test_methods_of_tensors_are_known_by_name() -> None:
 
 def test_names_are_followed_through_aliases() -> None:
     text = "import torch as th\nfrom torch import linalg as la\nth.linalg.det(x)\nla.inv(x)\n"
-    assert [each.place.line for each in found(by_code("NPK302"), text) if each.place] == [3, 4]
+    assert [finding.place.line for finding in found(by_code("NPK302"), text) if finding.place] == [3, 4]
 
 
 def test_what_a_framework_asks_cuda_for_is_told_where_it_is_called() -> None:
     text = "from mmengine.device import get_max_cuda_memory, is_npu_available\nprint(get_max_cuda_memory())\n"
-    assert [each.place.line for each in found(by_code("NPK201"), text) if each.place] == [2]
+    assert [finding.place.line for finding in found(by_code("NPK201"), text) if finding.place] == [2]
 
 
 def test_private_functions_for_cuda_are_found() -> None:
     text = "import torch\nfrom torch import _C\n_C._cuda_attach_out_of_memory_observer(f)\nmodel._cuda_init()\n"
-    assert [each.place.line for each in found(by_code("NPK201"), text) if each.place] == [3]
+    assert [finding.place.line for finding in found(by_code("NPK201"), text) if finding.place] == [3]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_private_functions_for_cuda_are_found() -> None:
     ],
 )
 def test_requirements_of_every_kind_of_file(name: str, text: str) -> None:
-    assert any(each.severity.value == "error" for each in found(by_code("NPK403"), text, name))
+    assert any(finding.severity.value == "error" for finding in found(by_code("NPK403"), text, name))
 
 
 @pytest.mark.parametrize(("version", "is_too_old"), [("<2.0.0,>=1.12.1", True), (">=1.12", False), ("<2.6", False)])
@@ -144,8 +144,13 @@ def test_each_line_of_a_conda_environment_is_read() -> None:
     text = (
         "dependencies:\n  - python=3.8\n  - pytorch=1.11.0\n  - pip:\n    - flash-attn==2.0\n    - xformers==0.0.20\n"
     )
-    assert [each.place.line for each in found(by_code("NPK404"), text, "environment.yaml") if each.place] == [3]
-    assert [each.place.line for each in found(by_code("NPK403"), text, "environment.yaml") if each.place] == [5, 6]
+    assert [finding.place.line for finding in found(by_code("NPK404"), text, "environment.yaml") if finding.place] == [
+        3
+    ]
+    assert [finding.place.line for finding in found(by_code("NPK403"), text, "environment.yaml") if finding.place] == [
+        5,
+        6,
+    ]
 
 
 def test_a_setup_file_that_only_names_itself_requires_nothing() -> None:
@@ -156,12 +161,12 @@ def test_a_setup_file_that_only_names_itself_requires_nothing() -> None:
 
 def test_a_file_that_is_there_for_cuda_is_only_noted() -> None:
     image = found(by_code("NPK208"), "FROM nvidia/cuda:12.1.0-devel\n", "docker-cuda/Dockerfile")
-    assert [each.severity.value for each in image] == ["note"]
+    assert [finding.severity.value for finding in image] == ["note"]
 
 
 def test_settings_of_cuda_in_code() -> None:
     text = "args = TrainingArguments(optim='paged_adamw_32bit', tf32=True)\nconfig = Config(load_in_4bit=True)\n"
-    assert [each.place.line for each in found(by_code("NPK406"), text) if each.place] == [1, 1, 2]
+    assert [finding.place.line for finding in found(by_code("NPK406"), text) if finding.place] == [1, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -180,13 +185,13 @@ def test_settings_of_cuda_in_code() -> None:
     ],
 )
 def test_attention_and_other_libraries_devices_are_told(line: str, severity: str | None) -> None:
-    assert [each.severity.value for each in found(by_code("NPK406"), f"{line}\n")] == [severity] * bool(severity)
+    assert [finding.severity.value for finding in found(by_code("NPK406"), f"{line}\n")] == [severity] * bool(severity)
 
 
 def test_gpus_that_ray_waits_for_are_reported() -> None:
     text = "import ray\n@ray.remote(num_gpus=1)\nclass A: ...\nA.options(num_gpus=n).remote()\n"
     others = "A.options(num_gpus=0).remote()\nestimate(num_gpus=8)\n"
-    assert [each.place.line for each in found(by_code("NPK406"), text + others) if each.place] == [2, 4]
+    assert [finding.place.line for finding in found(by_code("NPK406"), text + others) if finding.place] == [2, 4]
     assert not found(by_code("NPK406"), text.replace("import ray\n", ""))
     assert not found(by_code("NPK406"), text + "A.options(resources={'NPU': n}).remote()\n")
 
@@ -204,14 +209,16 @@ def test_a_comment_ignores_a_finding() -> None:
 
 
 def test_a_star_import_may_be_used() -> None:
-    (rule,) = [each for each in FINDING_RULES if each.code == "NPK401"]
+    (rule,) = [rule for rule in FINDING_RULES if rule.code == "NPK401"]
     star, one = (found(rule, f"from pynvml import {names}\nnvmlInit()\n") for names in ("*", "nvmlShutdown"))
     assert star[0].why != one[0].why
 
 
 def test_a_table_of_devices_is_one_finding() -> None:
     rows = "".join(f"    'layer.{i}.weight': 'cuda:{i}',\n" for i in range(20))
-    assert [each.place.line for each in found(by_code("NPK111"), f"expected = {{\n{rows}}}\n") if each.place] == [2]
+    assert [
+        finding.place.line for finding in found(by_code("NPK111"), f"expected = {{\n{rows}}}\n") if finding.place
+    ] == [2]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +236,7 @@ def test_a_table_of_devices_is_one_finding() -> None:
     ],
 )
 def test_names_that_torch_no_longer_has(text: str, severity: str | None) -> None:
-    assert [each.severity.value for each in found(by_code("NPK307"), f"{text}\n")] == [severity] * bool(severity)
+    assert [finding.severity.value for finding in found(by_code("NPK307"), f"{text}\n")] == [severity] * bool(severity)
 
 
 def test_a_name_is_reported_for_the_releases_that_lack_it() -> None:
@@ -270,7 +277,7 @@ def test_gpus_that_libraries_choose_are_reported(text: str, count: int) -> None:
     ],
 )
 def test_double_precision_on_the_cpu_is_a_note(text: str, severity: str) -> None:
-    assert [each.severity.value for each in found(by_code("NPK709"), f"import torch\n{text}\n")] == [severity]
+    assert [finding.severity.value for finding in found(by_code("NPK709"), f"import torch\n{text}\n")] == [severity]
 
 
 def test_processes_that_use_cards_are_counted() -> None:
@@ -292,9 +299,9 @@ def test_processes_that_use_cards_are_counted() -> None:
 )
 def test_moves_that_are_named_and_not_called_are_reported(line: str, count: int) -> None:
     findings = found(by_code("NPK110"), f"import operator\nimport torch\n{line}\n")
-    assert [each.fixable for each in findings] == [False] * count
+    assert [finding.fixable for finding in findings] == [False] * count
 
 
 def test_a_function_of_the_facts_is_found_by_any_name() -> None:
     text = "from torch.backends.cuda import cufft_plan_cache as cache\ncache.max_size = 10\n"
-    assert [each.subject for each in found(by_code("NPK201"), text)] == ["torch.backends.cuda.cufft_plan_cache"]
+    assert [finding.subject for finding in found(by_code("NPK201"), text)] == ["torch.backends.cuda.cufft_plan_cache"]

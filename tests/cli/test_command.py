@@ -45,10 +45,10 @@ def test_a_report_has_what_a_bug_report_needs_and_no_secrets(
     assert result.returncode == 0, result.stderr
     text = (tmp_path / "npukit-report.json").read_text()
     assert "a-secret" not in text and str(tmp_path) not in text
-    found = json.loads(text)["result"]
-    assert found["versions"]["npukit"] == __version__ and found["doctor"]["checks"]
-    assert found["environment"]["HCCL_IF_BASE_PORT"] == "60000" and "NPUKIT_API_KEY" in found["environment"]
-    assert len(found["log"]) == 200 and found["explanations"][0]["code"] == "EI0002"
+    report = json.loads(text)["result"]
+    assert report["versions"]["npukit"] == __version__ and report["doctor"]["checks"]
+    assert report["environment"]["HCCL_IF_BASE_PORT"] == "60000" and "NPUKIT_API_KEY" in report["environment"]
+    assert len(report["log"]) == 200 and report["explanations"][0]["code"] == "EI0002"
     assert npukit("report", "--log", tmp_path / "none.log", cwd=tmp_path).returncode == 2
 
 
@@ -95,8 +95,8 @@ def test_other_systems_get_a_sentence(
     monkeypatch.setattr(sys, "argv", ["npukit", verb, "x.yaml"])
     with pytest.raises(SystemExit) as ended:
         main()
-    said = capsys.readouterr().err
-    assert ended.value.code == 2 and "needs Linux" in said and said.count("\n") == 1
+    error = capsys.readouterr().err
+    assert ended.value.code == 2 and "needs Linux" in error and error.count("\n") == 1
 
 
 def test_verbose_shows_the_traceback_and_quiet_only_the_sentence() -> None:
@@ -110,5 +110,5 @@ def test_completion_knows_the_verbs_and_their_options() -> None:
     for words, expected in (("npukit tra", "train"), ("npukit train --dry", "--dry-run")):
         environ = {**os.environ, "_NPUKIT_COMPLETE": "complete_bash", "COMP_WORDS": words}
         environ["COMP_CWORD"] = str(words.count(" "))
-        said = subprocess.run([sys.executable, "-m", "npukit"], capture_output=True, text=True, env=environ)
-        assert expected in said.stdout.split()
+        completed = subprocess.run([sys.executable, "-m", "npukit"], capture_output=True, text=True, env=environ)
+        assert expected in completed.stdout.split()

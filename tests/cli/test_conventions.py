@@ -72,7 +72,7 @@ def options(command: Any) -> list[Any]:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_an_option_is_called_what_it_is_called_everywhere(name: str) -> None:
     for option in options(COMMANDS[name]):
-        long = [each for each in option.opts if each.startswith("--")]
+        long = [name_ for name_ in option.opts if name_.startswith("--")]
         assert re.fullmatch(r"--[a-z0-9]+(-[a-z0-9]+)*", long[0]), long[0]
         assert long[0] not in REFUSED, f"{name} {long[0]}: elsewhere this is {REFUSED[long[0]]}"
         assert set(long[1:]) <= OF_PEERS, f"{name}: {long} has two names"
@@ -84,7 +84,7 @@ def test_an_option_means_the_same_in_every_verb() -> None:
     for command in COMMANDS.values():
         for option in options(command):
             helps[shown_names(option)[-1 - bool(option.secondary_opts)]].add(option.help or "")
-    assert {name: found for name, found in helps.items() if len(found) > 1 and name not in OWN_HELP} == {}
+    assert {name: texts for name, texts in helps.items() if len(texts) > 1 and name not in OWN_HELP} == {}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -93,7 +93,9 @@ def test_help_shows_examples_and_no_types(name: str) -> None:
     text = command.get_help(typer.Context(command, info_name=f"npukit {name}"))
     assert not re.search(r"<\w|\[x|\bx[<>]=?\d|list\[|\{\w+\}", text)
     assert "\nExamples:\n" in text and "\nCommon options:\n  -q, --quiet" in text
-    assert all(not each.startswith("--") or each in text for option in options(command) for each in shown_names(option))
+    assert all(
+        not name_.startswith("--") or name_ in text for option in options(command) for name_ in shown_names(option)
+    )
     examples = [example for example, _ in parted(command.help)[1]]
     assert 2 <= len(examples) <= 3 and any(f"npukit {name.partition(' ')[0]}" in example for example in examples)
 
@@ -106,7 +108,7 @@ def test_an_example_has_a_command_and_options_that_exist(example: str) -> None:
     line = re.sub(r'^.*?(npukit .*?)(\)"|$)', r"\1", example).partition(" -- ")[0]
     words = [word for word in shlex.split(line) if word != "|"][1:]
     name = " ".join(words[:2]) if " ".join(words[:2]) in COMMANDS else words[0]
-    known = {each for option in COMMANDS[name].params for each in (*option.opts, *option.secondary_opts)}
+    known = {name_ for option in COMMANDS[name].params for name_ in (*option.opts, *option.secondary_opts)}
     if COMMANDS[name].context_settings.get("ignore_unknown_options"):  # the rest is a script's, or a configuration's
         return
     assert {word for word in words if word.startswith("--")} <= known

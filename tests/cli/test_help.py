@@ -27,7 +27,7 @@ def test_help_lists_the_verbs_by_purpose_each_on_one_line() -> None:
     titles = [line.rstrip(":") for line in lines if line.rstrip(":") in VERBS]
     assert titles == list(VERBS)
     for verb in EVERY:
-        assert f"  {verb.name:<{max(len(each.name) for each in EVERY)}}  {load(verb).help.splitlines()[0]}" in lines
+        assert f"  {verb.name:<{max(len(other.name) for other in EVERY)}}  {load(verb).help.splitlines()[0]}" in lines
 
 
 @pytest.mark.parametrize("verb", EVERY, ids=lambda verb: verb.name)
@@ -53,7 +53,7 @@ def test_a_usage_error_is_one_line_and_exit_code_2(arguments: list[str]) -> None
 def test_a_place_that_cannot_be_written_is_refused_and_nothing_changes(arguments: list[str], tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text("model.cuda()\n")
-    command = [sys.executable, "-m", "npukit", *(each.format(file=file) for each in arguments)]
+    command = [sys.executable, "-m", "npukit", *(argument.format(file=file) for argument in arguments)]
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert result.returncode == 2
     assert len(result.stderr.splitlines()) == 1

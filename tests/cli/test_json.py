@@ -56,9 +56,9 @@ def folder(tmp_path: Path) -> Path:
 
 def said(ended: Any) -> dict[str, Any]:
     """What a command printed, which must be JSON as a strict parser reads it."""
-    found: dict[str, Any] = json.loads(ended.stdout, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-    assert found["schema_version"] == SCHEMA_VERSION and found["exit_code"] == ended.returncode
-    return found
+    envelope: dict[str, Any] = json.loads(ended.stdout, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert envelope["schema_version"] == SCHEMA_VERSION and envelope["exit_code"] == ended.returncode
+    return envelope
 
 
 def test_every_verb_with_a_result_prints_json() -> None:
@@ -70,16 +70,16 @@ def test_every_verb_with_a_result_prints_json() -> None:
 def test_a_result_is_one_object_with_the_version_of_its_schema(npukit: Any, folder: Path, name: str) -> None:
     line, fields = USES[name]
     verb, *inner = name.split()
-    found = said(npukit(verb, *inner, "--json", *line.split(), cwd=folder))
-    assert found["command"] == f"npukit {name}" and fields <= set(found["result"]) and "error" not in found
+    envelope = said(npukit(verb, *inner, "--json", *line.split(), cwd=folder))
+    assert envelope["command"] == f"npukit {name}" and fields <= set(envelope["result"]) and "error" not in envelope
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - WITHOUT))
 def test_a_wrong_option_is_json_too(npukit: Any, name: str) -> None:
     ended = npukit(*name.split(), "--json", "--nonsense=1", "--nothing")
-    found = said(ended)
-    assert ended.returncode == 2 and found["result"] is None
-    assert found["error"]["code"] in ("usage", "invalid_input") and found["error"]["message"] in ended.stderr
+    envelope = said(ended)
+    assert ended.returncode == 2 and envelope["result"] is None
+    assert envelope["error"]["code"] in ("usage", "invalid_input") and envelope["error"]["message"] in ended.stderr
 
 
 def test_an_error_says_its_kind_and_what_helps(npukit: Any, folder: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_script_keeps_its_own_json_option(npukit: Any, folder: Path) -> None:
 
 
 def test_verdicts_and_counts_are_fields(npukit: Any, folder: Path) -> None:
-    found = said(npukit("analyze", "project", "--json", "--report", "a.json", "--check", cwd=folder))
-    assert (found["exit_code"], found["result"]["verdict"]) == (1, "ready after migrate")
-    assert found["result"]["counts"]["fixable"] == 1 and found["result"]["hours_by_hand"] == 0
-    assert json.loads((folder / "a.json").read_text()) == found
+    envelope = said(npukit("analyze", "project", "--json", "--report", "a.json", "--check", cwd=folder))
+    assert (envelope["exit_code"], envelope["result"]["verdict"]) == (1, "ready after migrate")
+    assert envelope["result"]["counts"]["fixable"] == 1 and envelope["result"]["hours_by_hand"] == 0
+    assert json.loads((folder / "a.json").read_text()) == envelope

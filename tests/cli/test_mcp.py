@@ -34,13 +34,13 @@ def test_an_agent_reads_a_project_and_changes_nothing(project: Path, npukit: Any
             calls = [("migrate", {"path": "train.py"}), ("docs", {"search": "hccl"}), ("docs", {"page": "none"})]
             return await client.list_tools(), [await client.call_tool(*call) for call in calls]
 
-    listed, (migrated, found, wrong) = anyio.run(session)
+    listed, (migrated, analyzed, wrong) = anyio.run(session)
     assert [tool.name for tool in listed.tools] == [name for name in EXPOSED if name != "verify"]
     assert all(tool.annotations.read_only_hint and tool.description for tool in listed.tools)
     assert "+model = torch.nn.Linear(2, 2).to(" in migrated.content[0].text
     assert migrated.structured_content["command"] == "npukit migrate" and not migrated.is_error
     assert (project / "train.py").read_text() == SCRIPT
-    assert found.structured_content["result"]["pages"] and not found.is_error
+    assert analyzed.structured_content["result"]["pages"] and not analyzed.is_error
     assert wrong.is_error and wrong.structured_content["error"]["code"] == "invalid_input"
 
 

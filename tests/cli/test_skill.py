@@ -65,10 +65,10 @@ def test_every_command_is_one_of_npukit(command: str) -> None:
     words = shlex.split(command.partition(" -- ")[0])[1:]
     known = {name: verb for group in VERBS.values() for verb in group for name in (verb.name, *verb.also)}
     assert words[0] in known, command
-    found: Any = load(known[words[0]])
-    if inner := getattr(found, "commands", None):
-        found = inner[words[1]]
-    options = {option for parameter in found.params for option in parameter.opts}
+    verb_: Any = load(known[words[0]])
+    if inner := getattr(verb_, "commands", None):
+        verb_ = inner[words[1]]
+    options = {option for parameter in verb_.params for option in parameter.opts}
     for word in words:
         if word.startswith("--") and not known[words[0]].settings.get("ignore_unknown_options"):
             assert word in options, f"{command}: {word}"

@@ -25,46 +25,46 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def parsed(verb: str, *args: str) -> dict[str, Any]:
-    command = load(next(each for each in VERBS["Use"] if each.name == verb))
+    command = load(next(candidate for candidate in VERBS["Use"] if candidate.name == verb))
     params: dict[str, Any] = command.make_context(verb, list(args)).params
     # What may be given several times is a list in some versions of typer, and a tuple in others.
     return {name: list(value) if isinstance(value, tuple) else value for name, value in params.items()}
 
 
 def test_our_own_words_stay_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    found = parsed("serve", "model", "--port", "9", "--adapter", "a=run")
-    assert (found["model"], found["port"], found["adapter"]) == ("model", 9, ["a=run"])
+    words_ = parsed("serve", "model", "--port", "9", "--adapter", "a=run")
+    assert (words_["model"], words_["port"], words_["adapter"]) == ("model", 9, ["a=run"])
     assert capsys.readouterr().err == ""
 
 
 def test_swift_deploy(capsys: pytest.CaptureFixture[str]) -> None:
     words = "--adapters run --load_data_args true --port 9 --max_batch_size 4 --device cpu"
-    found = parsed("serve", *words.split())
-    assert (found["model"], found["port"], found["max_num_seqs"], found["device"]) == ("run", 9, 4, "cpu")
+    words_ = parsed("serve", *words.split())
+    assert (words_["model"], words_["port"], words_["max_num_seqs"], words_["device"]) == ("run", 9, 4, "cpu")
     assert "npukit serve run" in capsys.readouterr().err, "the command in our own words is shown"
 
 
 def test_several_adapters_are_served_by_name() -> None:
-    found = parsed("serve", "--model", "model", "--adapters", "a=run", "b=run")
-    assert (found["model"], found["adapter"]) == ("model", ["a=run", "b=run"])
+    words_ = parsed("serve", "--model", "model", "--adapters", "a=run", "b=run")
+    assert (words_["model"], words_["adapter"]) == ("model", ["a=run", "b=run"])
 
 
 def test_llama_factory_api_from_a_file(folder: Path) -> None:
     (folder / "x.yaml").write_text("model_name_or_path: model\nadapter_name_or_path: run\ntemplate: qwen3\n")
-    found = parsed("serve", "x.yaml", "--port", "9")
-    assert (found["model"], found["chat_template"], found["port"]) == ("run", "qwen3", 9)
+    words_ = parsed("serve", "x.yaml", "--port", "9")
+    assert (words_["model"], words_["chat_template"], words_["port"]) == ("run", "qwen3", 9)
 
 
 def test_swift_export() -> None:
-    found = parsed("export", "--adapters", "run", "--merge_lora", "true", "--max_shard_size", "1GB")
-    assert (found["model"], found["output"], found["shard_size"]) == ("run", Path("run-merged"), "1GB")
+    words_ = parsed("export", "--adapters", "run", "--merge_lora", "true", "--max_shard_size", "1GB")
+    assert (words_["model"], words_["output"], words_["shard_size"]) == ("run", Path("run-merged"), "1GB")
 
 
 def test_llama_factory_export(folder: Path) -> None:
     (folder / "other").mkdir()
     (folder / "x.yaml").write_text("model_name_or_path: other\nadapter_name_or_path: run\nexport_dir: out\n")
-    found = parsed("export", "x.yaml")
-    assert (found["model"], found["adapter"], found["output"]) == ("other", ["run"], Path("out"))
+    words_ = parsed("export", "x.yaml")
+    assert (words_["model"], words_["adapter"], words_["output"]) == ("other", ["run"], Path("out"))
 
 
 def test_their_names_of_the_verbs_and_their_mistakes() -> None:
@@ -77,15 +77,15 @@ def test_their_names_of_the_verbs_and_their_mistakes() -> None:
 def test_infer_and_chat(folder: Path) -> None:
     (folder / "rows.jsonl").write_text('{"query": "Hi"}')
     words = "--adapters run --val_dataset rows.jsonl --result_path out.jsonl --max_new_tokens 5 --temperature 0"
-    found = parsed("infer", *words.split())
-    assert (found["model"], found["data"], found["output"]) == ("run", ["rows.jsonl"], Path("out.jsonl"))
-    assert (found["max_new_tokens"], found["temperature"]) == (5, 0)
-    found = parsed("chat", "--model_name_or_path", "model", "--template", "qwen3", "--do_sample", "false")
-    assert (found["model"], found["chat_template"], found["temperature"]) == ("model", "qwen3", 0)
+    words_ = parsed("infer", *words.split())
+    assert (words_["model"], words_["data"], words_["output"]) == ("run", ["rows.jsonl"], Path("out.jsonl"))
+    assert (words_["max_new_tokens"], words_["temperature"]) == (5, 0)
+    words_ = parsed("chat", "--model_name_or_path", "model", "--template", "qwen3", "--do_sample", "false")
+    assert (words_["model"], words_["chat_template"], words_["temperature"]) == ("model", "qwen3", 0)
 
 
 def test_the_rows_of_the_run(folder: Path) -> None:
     (folder / "run" / "args.json").write_text(json.dumps({"model": "model", "template": "qwen3"}))
     (folder / "run" / "val_dataset.jsonl").write_text('{"query": "Hi"}')
-    found = parsed("infer", "--adapters", "run", "--load_data_args", "true")
-    assert (found["data"], found["chat_template"]) == (["run/val_dataset.jsonl"], "qwen3")
+    words_ = parsed("infer", "--adapters", "run", "--load_data_args", "true")
+    assert (words_["data"], words_["chat_template"]) == (["run/val_dataset.jsonl"], "qwen3")

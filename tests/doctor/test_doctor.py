@@ -37,7 +37,7 @@ def codes(diagnosis: Diagnosis) -> list[str]:
     return [trouble.finding.code for trouble in diagnosis.troubles]
 
 
-@pytest.mark.parametrize(("describe", "first"), MACHINES.items(), ids=lambda each: getattr(each, "__name__", each))
+@pytest.mark.parametrize(("describe", "first"), MACHINES.items(), ids=lambda case: getattr(case, "__name__", case))
 def test_doctor_names_the_first_thing_to_mend(
     describe: Callable[[Any], None], first: str | None, tmp_path: Path
 ) -> None:
@@ -54,13 +54,13 @@ def test_doctor_names_the_first_thing_to_mend(
 
 def test_what_is_well_is_told(tmp_path: Path) -> None:
     text = as_text(diagnosis_of(NAMES["healthy_a3"], tmp_path))
-    for told in (
+    for part in (
         "16 x Ascend910 with 64 GiB",
         "25.5.0, firmware 7.8.0",
         "9.0.0 in /usr/local/Ascend/cann-9.0.0",
         "SIO",
     ):
-        assert told in text
+        assert part in text
     assert "This machine can train on NPUs." in text
 
 
@@ -86,7 +86,7 @@ def test_remedies_are_of_this_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "code", "told"),
+    ("variables", "code", "expected"),
     [
         ({"ASCEND_RT_VISIBLE_DEVICES": "0, 1"}, "NPK933", "ASCEND_RT_VISIBLE_DEVICES=0,1"),
         ({"ASCEND_RT_VISIBLE_DEVICES": "3,1"}, "NPK933", "ASCEND_RT_VISIBLE_DEVICES=1,3"),
@@ -103,11 +103,11 @@ def test_remedies_are_of_this_machine(tmp_path: Path) -> None:
         ({"TASK_QUEUE_ENABLE": "3"}, "NPK933", "TASK_QUEUE_ENABLE=1"),
     ],
 )
-def test_variables(variables: dict[str, str], code: str, told: str, tmp_path: Path) -> None:
+def test_variables(variables: dict[str, str], code: str, expected: str, tmp_path: Path) -> None:
     diagnosis = diagnosis_of(NAMES["healthy_a2"], tmp_path, **variables)
-    found = [trouble.finding for trouble in diagnosis.troubles]
-    assert [finding.code for finding in found] == [code]
-    assert told in found[0].what + found[0].remedy
+    findings = [trouble.finding for trouble in diagnosis.troubles]
+    assert [finding.code for finding in findings] == [code]
+    assert expected in findings[0].what + findings[0].remedy
 
 
 def test_variables_that_are_right_are_left_alone(tmp_path: Path) -> None:
@@ -349,16 +349,16 @@ def test_the_command_tells_json_and_imports_no_torch(tmp_path: Path) -> None:
     code = "import sys; sys.argv[1:] = ['doctor', '--json']\nfrom npukit.cli import main\ntry: main()\n"
     code += "finally: print('torch' in sys.modules, file=sys.stderr)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    told = json.loads(result.stdout)["result"]
-    assert result.returncode == (0 if told["good"] else 1)
+    diagnosis = json.loads(result.stdout)["result"]
+    assert result.returncode == (0 if diagnosis["good"] else 1)
     assert result.stderr.strip() == "False"
-    assert {check["state"] for check in told["checks"]} <= {"good", "warning", "error", "skipped"}
+    assert {check["state"] for check in diagnosis["checks"]} <= {"good", "warning", "error", "skipped"}
 
 
 def test_a_simulated_machine_is_good_and_called_simulated() -> None:
-    told = json.loads(npukit("doctor", "--json", **environment(devices=2)).stdout)["result"]
-    assert (told["good"], told["simulated"]) == (True, True)
-    states = {check["title"]: check["state"] for check in told["checks"]}
+    result = json.loads(npukit("doctor", "--json", **environment(devices=2)).stdout)["result"]
+    assert (result["good"], result["simulated"]) == (True, True)
+    states = {check["title"]: check["state"] for check in result["checks"]}
     simulated = ("NPUs", "Health", "CANN", "Packages", "Import", "Links")  # the rest is this host's disk and ports
     assert {title: states[title] for title in simulated} == dict.fromkeys(simulated, "good")
 

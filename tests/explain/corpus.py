@@ -24,6 +24,8 @@ def answers() -> list[Answer]:
     """Ask about every message."""
     rows = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
     return [
-        Answer(row["from"], row["log"], row["first"], next((each.code for each in explain(row["log"])), ""))
+        Answer(
+            row["from"], row["log"], row["first"], next((explanation.code for explanation in explain(row["log"])), "")
+        )
         for row in rows
     ]

@@ -15,8 +15,10 @@ def test_explain_takes_codes_text_files_folders_and_pipes(npukit: Any, tmp_path:
     assert folder.index("rank1.log:2") < folder.index("rank0.log:1: EI0002")
     assert npukit("explain", str(tmp_path / "rank0.log"), str(tmp_path / "rank1.log")).stdout == folder
     assert "ERR01002" in npukit("explain", text="[ERROR] ERR01002 OPS invalid type\n").stdout
-    told = json.loads(npukit("explain", "--json", "-", text="NPU out of memory").stdout)["result"]["explanations"]
-    assert told[0]["code"] == "out-of-memory"
+    explanations = json.loads(npukit("explain", "--json", "-", text="NPU out of memory").stdout)["result"][
+        "explanations"
+    ]
+    assert explanations[0]["code"] == "out-of-memory"
 
 
 def test_explain_says_when_it_knows_nothing(npukit: Any) -> None:

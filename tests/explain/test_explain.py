@@ -18,15 +18,15 @@ NAMED = [row.error for subject in SUBJECTS for row in named_errors(subject)]
 
 
 def search(log: bytes) -> Search:
-    found = Search()
-    found.read("", io.BytesIO(log))
-    return found
+    search_ = Search()
+    search_.read("", io.BytesIO(log))
+    return search_
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.code)
 def test_every_known_error_is_found_in_a_log(entry: KnownError) -> None:
     log = f"2026-11-14 10:11:12,345 step 100000 of 507015 loss 2.31\n{entry.example}\nTraceback ends here\n"
-    explanations = {each.code: each for each in explain(log)}
+    explanations = {explanation.code: explanation for explanation in explain(log)}
     assert entry.code in explanations, f"found only {list(explanations)}"
     assert explanations[entry.code].number == 2
     assert "507015" not in explanations or entry.code == "507015", "a step number is no return code"
@@ -85,11 +85,11 @@ def test_an_exception_that_nobody_knows_is_read_by_its_class_and_by_who_raised_i
   File "/vllm-workspace/vllm-ascend/vllm_ascend/worker/model_runner_v1.py", line 12, in run
 ZeroDivisionError: division by zero
 """
-    (found,) = explain(log)
-    assert (found.code, found.kind) == ("framework-fault", "class") and "vllm_ascend" in found.meaning
-    assert [each.code for each in explain(f"{log}NPU out of memory")] == ["out-of-memory"]
+    (only,) = explain(log)
+    assert (only.code, only.kind) == ("framework-fault", "class") and "vllm_ascend" in only.meaning
+    assert [explanation.code for explanation in explain(f"{log}NPU out of memory")] == ["out-of-memory"]
     assert explain("    assert x.is_npu\nAssertionError")[0].code == "assertion"
-    assert not found.is_known and explain("NPU out of memory")[0].is_known
+    assert not only.is_known and explain("NPU out of memory")[0].is_known
 
 
 def test_what_is_near_is_a_hint_and_no_explanation() -> None:
@@ -114,7 +114,7 @@ def test_at_least_150_codes_are_known() -> None:
 @pytest.mark.parametrize("entry", [entry for entry in ENTRIES if not entry.pattern], ids=lambda entry: entry.code)
 def test_a_code_alone_is_enough(entry: KnownError) -> None:
     asked = entry.code if not entry.code.startswith("HCCL") else entry.name
-    assert [each.code for each in explain(asked)] == [entry.code]
+    assert [explanation.code for explanation in explain(asked)] == [entry.code]
 
 
 def test_codes_without_a_row_are_read_by_their_parts() -> None:
@@ -133,21 +133,21 @@ RuntimeError: operator():NPUStream.cpp:411 NPU function error: aclrtSynchronizeS
 [ERROR] 2026-11-14-10:11:12 (PID:411, Device:0, RankID:-1) ERR00100 PTA call acl api failed
 EE9999: Inner Error!
 """
-    codes = [each.code for each in explain(log)]
+    codes = [explanation.code for explanation in explain(log)]
     assert codes == ["507015", "EE9999", "ERR00100"]
 
 
 def test_a_message_comes_before_the_return_code_that_it_explains() -> None:
     """Wherever it was printed: what the launcher leads with is the cause, not how it ended."""
     log = "NPU warning, error code is 507049\nERR00100 PTA call acl api failed\nEI0005: rank 1 has AllReduce"
-    assert [each.code for each in explain(log)] == ["EI0005", "507049", "ERR00100"]
+    assert [explanation.code for explanation in explain(log)] == ["EI0005", "507049", "ERR00100"]
 
 
 def test_the_corpus_of_messages_that_people_met() -> None:
     """benchmarks/corpora/explain_corpus.py prints which are not known."""
-    found = answers()
-    assert len(found) >= 440
-    assert sum(each.given == each.wanted for each in found) >= 437
+    answers_ = answers()
+    assert len(answers_) >= 440
+    assert sum(answer.given == answer.wanted for answer in answers_) >= 437
 
 
 def test_a_rank_that_waited_in_vain_is_a_consequence_whatever_wraps_it() -> None:
@@ -155,7 +155,7 @@ def test_a_rank_that_waited_in_vain_is_a_consequence_whatever_wraps_it() -> None
 [ERROR] 2026-11-15-05:49:33 (PID:1, Device:1, RankID:1) ERR02200 DIST call hccl api failed.
 EI0002: The wait for a notification timed out: rank [1] has not heard from remote rank [0].
 """
-    assert [each.code for each in explain(log)] == ["EI0002", "HCCL 15", "ERR02200"]
+    assert [explanation.code for explanation in explain(log)] == ["EI0002", "HCCL 15", "ERR02200"]
     assert explain(log)[0].kind == "consequence"
 
 
@@ -178,7 +178,7 @@ def test_ranks_are_read_from_names_of_logs() -> None:
 def test_times_of_cann_torch_and_glog_compare() -> None:
     cann = "[ERROR] RUNTIME(4,python):2026-11-15-05:08:10.123.457 [a.cc:1] NPU out of memory"
     glog = "[rank1]:[E1115 05:08:10.123456 ProcessGroup.cpp:1] x\nEI0005: ranks disagree"
-    assert [each.code for each in explain_logs({"a": cann, "b": glog})] == ["EI0005", "out-of-memory"]
+    assert [explanation.code for explanation in explain_logs({"a": cann, "b": glog})] == ["EI0005", "out-of-memory"]
 
 
 def test_lines_of_one_log_keep_their_order_though_some_times_are_cut_to_seconds() -> None:
@@ -186,7 +186,7 @@ def test_lines_of_one_log_keep_their_order_though_some_times_are_cut_to_seconds(
 [ERROR] 2026-11-15-05:42:29 (PID:1, Device:0, RankID:-1) ERR00100 PTA call acl api failed.
 [Error]: The aicore execution is abnormal.
 """
-    assert [each.code for each in explain(log)] == ["507015", "aicore-fault", "ERR00100"]
+    assert [explanation.code for explanation in explain(log)] == ["507015", "aicore-fault", "ERR00100"]
 
 
 def test_what_torch_npu_writes_after_any_exception_explains_nothing() -> None:
@@ -232,8 +232,8 @@ def test_memory_does_not_grow_with_a_log() -> None:
 
     tracemalloc.start()
     try:
-        found = Search()
-        found.read("", Endless())
+        search_ = Search()
+        search_.read("", Endless())
         assert tracemalloc.get_traced_memory()[1] < 15e6
     finally:
         tracemalloc.stop()
@@ -241,14 +241,14 @@ def test_memory_does_not_grow_with_a_log() -> None:
 
 def test_lines_that_differ_in_a_code_are_all_read() -> None:
     log = "error code 100000\n507011\nerror code 507015\n107002\nEI0001: a\nEI0002: a\n"
-    codes = {each.number: each.code for each in explain(log)}
+    codes = {explanation.number: explanation.code for explanation in explain(log)}
     assert codes == {1: "100000", 2: "507011", 3: "507015", 4: "107002", 5: "EI0001", 6: "EI0002"}
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "gb18030"])
 def test_logs_in_other_encodings_and_in_chinese(encoding: str) -> None:
     log = "训练开始\r\nRuntimeError: a kernel failed, see below\r\nerror code 507015\r\n".encode(encoding)
-    assert [(each.code, each.number) for each in search(log).explanations] == [("507015", 3)]
+    assert [(explanation.code, explanation.number) for explanation in search(log).explanations] == [("507015", 3)]
     assert explain("错误码:507015算子执行失败")[0].code == "507015"
 
 
@@ -269,7 +269,7 @@ def test_logs_in_other_encodings_and_in_chinese(encoding: str) -> None:
 def test_whatever_a_torch_without_cuda_says_is_explained_as_that(call: Callable[[], object]) -> None:
     with pytest.raises((AssertionError, AttributeError, RuntimeError)) as raised:
         call()
-    assert [each.code for each in explain(f"{raised.type.__name__}: {raised.value}")] == ["no-cuda"]
+    assert [explanation.code for explanation in explain(f"{raised.type.__name__}: {raised.value}")] == ["no-cuda"]
 
 
 def test_of_wrappers_the_library_whose_call_failed_comes_first() -> None:
@@ -277,10 +277,10 @@ def test_of_wrappers_the_library_whose_call_failed_comes_first() -> None:
 HCCL function error: HcclAllreduce, error code is 4
 [ERROR] ERR02200 DIST call hccl api failed.
 """
-    assert [each.code for each in explain(log)] == ["HCCL 4", "vllm-wrapper", "ERR02200"]
+    assert [explanation.code for explanation in explain(log)] == ["HCCL 4", "vllm-wrapper", "ERR02200"]
 
 
 def test_a_sentence_is_read_only_where_nothing_else_explains_its_line() -> None:
     assert explain("ValueError: tp (3) must be less than heads (2)")[0].kind == "reading"
     known = explain("RuntimeError: Expected all tensors to be on the same device: cpu is not supported here")
-    assert [each.code for each in known] == ["cpu-npu-mixed"]
+    assert [explanation.code for explanation in known] == ["cpu-npu-mixed"]

@@ -185,8 +185,8 @@ def test_the_command_finds_an_adapters_base_and_replaces_only_by_force(npukit: A
         merge(lora.parent / "nothing", [], output)
     assert (output / "model.safetensors").stat().st_mtime_ns == before
     merge(_base(lora), [lora], output, dtype="float16", force=True)
-    assert {each.dtype for each in load_file(output / "model.safetensors").values()} == {torch.float16}
-    assert [each.name for each in tmp_path.iterdir()] == ["merged"]
+    assert {tensor.dtype for tensor in load_file(output / "model.safetensors").values()} == {torch.float16}
+    assert [file.name for file in tmp_path.iterdir()] == ["merged"]
 
 
 def _base(lora: Path) -> Path:

@@ -25,7 +25,7 @@ def test_onnx_computes_as_pytorch_does(family: str, make_model: Any, tmp_path: P
     done = export_onnx(Use(model={"path": str(make_model(family))}), tmp_path / "out")
     assert done.difference < 1e-4 and (tmp_path / "out/tokenizer.json").is_file()
     model = onnx.load(str(tmp_path / "out/model.onnx"))
-    assert [(each.domain, each.version) for each in model.opset_import] == [("", 13)]
+    assert [(opset.domain, opset.version) for opset in model.opset_import] == [("", 13)]
     assert not UNKNOWN_TO_ATC & {node.op_type for node in model.graph.node}
     with pytest.raises(NpukitError, match="--force"):
         export_onnx(Use(model={"path": "anything"}), tmp_path / "out")

@@ -60,7 +60,7 @@ def rows_of(file: Path) -> list[dict[str, Any]]:
 )
 def test_what_a_row_asks(row: Any, messages: list[tuple[str, str]], reference: str | None) -> None:
     question = question_of(RawRow("rows.jsonl", 1, row), Layout())
-    assert [(each["role"], each["content"]) for each in question.messages or []] == messages
+    assert [(message["role"], message["content"]) for message in question.messages or []] == messages
     assert question.reference == reference
 
 
@@ -73,7 +73,7 @@ def test_rows_with_tools(tiny_qwen2: Path, tmp_path: Path) -> None:
     first = question_of(RawRow("rows.jsonl", 1, ADD), Layout())
     later = question_of(RawRow("rows.jsonl", 1, {**ADD, "messages": [*ADD["messages"], *result]}), Layout())
     assert first.reference == CALL["content"] and first.tools and first.tools[0]["function"]["name"] == "add"
-    assert [each["role"] for each in later.messages or []] == ["user", "assistant", "tool"]
+    assert [message["role"] for message in later.messages or []] == ["user", "assistant", "tool"]
     (tmp_path / "rows.jsonl").write_text(json.dumps(ADD) + "\n")
     (tmp_path / "tools.jinja").write_text("{{ tools[0].function.name }}{{ messages[0].content }}")
     for number, template in enumerate((str(tmp_path / "tools.jinja"), None)):  # the tokenizer's own has no tools

@@ -42,7 +42,7 @@ def say(talk: Conversation, text: str, **options: Any) -> str:
 def test_history_retry_and_figures(talk: Conversation) -> None:
     first = say(talk, "Who are you?")
     assert talk.figures and 1 <= talk.figures.tokens <= 8 and talk.figures.first > 0
-    assert [each["role"] for each in talk.messages] == ["user", "assistant"]
+    assert [message["role"] for message in talk.messages] == ["user", "assistant"]
     second = say(talk, "Who are you?")
     assert len(talk.messages) == 4
     assert say(talk, talk.take_back()) == second, "the same question after the same history"
@@ -140,4 +140,4 @@ def test_in_a_terminal(terminal: Any, tmp_path: Path) -> None:
     terminal.close()
     assert terminal.exitstatus == 0
     saved = json.loads((tmp_path / "talk.json").read_text())["messages"]
-    assert [each["role"] for each in saved] == ["user", "assistant"] * 2
+    assert [message["role"] for message in saved] == ["user", "assistant"] * 2

@@ -28,9 +28,9 @@ def test_perplexity_is_the_loss_of_transformers(loaded: Any, tiny_qwen2: Path, t
     with torch.no_grad():
         expected = loaded.model(ids, labels=ids).loss.item()
     (tmp_path / "text.txt").write_text(TEXT)
-    (found,) = evaluate(Use(model={"path": str(tiny_qwen2)}), [str(tmp_path)]).files
-    assert found.tokens == ids.shape[1] - 1
-    assert found.perplexity == pytest.approx(math.exp(expected), rel=1e-4)
+    (evaluated,) = evaluate(Use(model={"path": str(tiny_qwen2)}), [str(tmp_path)]).files
+    assert evaluated.tokens == ids.shape[1] - 1
+    assert evaluated.perplexity == pytest.approx(math.exp(expected), rel=1e-4)
 
 
 def test_each_token_of_a_long_text_counts_once(loaded: Any) -> None:

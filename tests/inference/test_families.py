@@ -82,6 +82,6 @@ def answers_as_generate_does(kind: str) -> bool:
     engine = Engine(model, EngineOptions(max_model_len=64))
     answers = engine.generate([Request(tuple(ids), SamplingParams(temperature=0, max_tokens=8)) for ids in prompts])
     assert [[*ids, *answer.ids] for ids, answer in zip(prompts, answers, strict=True)] == [
-        each[0].tolist() for each in expected
+        answer[0].tolist() for answer in expected
     ]
     return engine.is_paged

@@ -31,8 +31,10 @@ def expected(llm: LLM, folder: Path, ids: list[int]) -> str:
 def test_texts_are_continued_in_one_batch(llm: LLM, tiny_qwen2: Path) -> None:
     texts = ["The capital of", "One plus one is two"]
     answers = llm.generate(texts, GREEDY)
-    assert [each.text for each in answers] == [expected(llm, tiny_qwen2, llm.tokenizer.encode(text)) for text in texts]
-    assert all(len(each.token_ids) == 10 and each.finish_reason == "length" for each in answers)
+    assert [answer.text for answer in answers] == [
+        expected(llm, tiny_qwen2, llm.tokenizer.encode(text)) for text in texts
+    ]
+    assert all(len(answer.token_ids) == 10 and answer.finish_reason == "length" for answer in answers)
     assert llm.generate(texts[0], GREEDY)[0] == answers[0]
 
 

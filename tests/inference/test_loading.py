@@ -68,7 +68,9 @@ def test_defaults_are_the_models_own(model: Path) -> None:
 
 def test_missing_and_misshapen_weights_are_named(model: Path) -> None:
     weights = load_file(model / "model.safetensors")
-    save_file({name: each for name, each in weights.items() if "layers.1.mlp" not in name}, model / "model.safetensors")
+    save_file(
+        {name: weight for name, weight in weights.items() if "layers.1.mlp" not in name}, model / "model.safetensors"
+    )
     with pytest.raises(NpukitError, match=r"layers\.1\.mlp\.down_proj"):
         load(Use(model={"path": str(model)}), CPU)
     weights["model.norm.weight"] = torch.ones(65)

@@ -22,7 +22,7 @@ def test_rows_without_an_answer_are_no_success(
     if not failed:
         process._infer(job)
     else:
-        with pytest.raises(NpukitError) as told:
+        with pytest.raises(NpukitError) as raised:
             process._infer(job)
-        assert told.value.exit_code == 1
+        assert raised.value.exit_code == 1
     assert f"{2 - failed} of 2 rows answered" in capsys.readouterr().out

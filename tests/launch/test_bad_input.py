@@ -33,7 +33,9 @@ def test_dry_run_prints_command_and_variables_and_starts_nothing() -> None:
     nodes = "--nnodes 2 --node_rank 1 --master_addr 127.0.0.1"  # as torchrun has them
     line = f"launch --device sim --nproc_per_node 3 {nodes} --dry-run {__file__} --x 1"
     command = [sys.executable, "-m", "npukit", *line.split()]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert said.startswith("# 3 ranks on 3 simulated NPUs (910B3), node 1 of 2 (options), node 0 is 127.0.0.1:29500\n")
-    assert "export TASK_QUEUE_ENABLE=2  # " in said
-    assert said.rstrip().endswith(f"-m npukit.launch.script {__file__} --x 1")
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert output.startswith(
+        "# 3 ranks on 3 simulated NPUs (910B3), node 1 of 2 (options), node 0 is 127.0.0.1:29500\n"
+    )
+    assert "export TASK_QUEUE_ENABLE=2  # " in output
+    assert output.rstrip().endswith(f"-m npukit.launch.script {__file__} --x 1")

@@ -39,20 +39,20 @@ def test_auto_is_an_npu_else_cuda_else_the_cpu(machine: MakeMachine, torch_count
     assert choose("auto", machine=machine()).kind == "cpu"
     torch_counts(2)
     assert choose("auto", machine=machine(gpus=2)).kind == "cuda"
-    found = choose("auto", machine=machine(npus=2, gpus=2))
-    assert (found.kind, found.count, found.simulated) == ("npu", 2, False)
+    devices = choose("auto", machine=machine(npus=2, gpus=2))
+    assert (devices.kind, devices.count, devices.simulated) == ("npu", 2, False)
 
 
 def test_a_gpu_that_torch_cannot_use_is_none(machine: MakeMachine, tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError")
-    found = choose("auto", machine=machine(gpus=1, PYTHONPATH=str(tmp_path)))
-    assert found.kind == "cpu"
+    devices = choose("auto", machine=machine(gpus=1, PYTHONPATH=str(tmp_path)))
+    assert devices.kind == "cpu"
 
 
 @pytest.mark.parametrize("wanted", ["npu", "auto"])
 def test_in_a_shell_with_simulated_npus_they_are_the_npus(machine: MakeMachine, wanted: str) -> None:
-    found = choose(wanted, machine=machine(**SHELL))
-    assert (found.kind, found.count, found.simulated, found.card) == ("npu", 4, True, "910B1")
+    devices = choose(wanted, machine=machine(**SHELL))
+    assert (devices.kind, devices.count, devices.simulated, devices.card) == ("npu", 4, True, "910B1")
     # Its processes load the simulated CANN even where the machine has cards.
     assert choose(wanted, machine=machine(npus=8, **SHELL)).simulated
 
@@ -61,8 +61,8 @@ def test_nothing_is_simulated_unless_it_is_asked_for(machine: MakeMachine) -> No
     assert not choose("auto", machine=machine()).simulated
     with pytest.raises(NpukitError, match="--device sim"):
         choose("npu", machine=machine())
-    found = choose("sim", 2, "910B1", machine())
-    assert (found.kind, found.count, found.simulated, found.card, found.total) == ("npu", 2, True, "910B1", 2)
+    devices = choose("sim", 2, "910B1", machine())
+    assert (devices.kind, devices.count, devices.simulated, devices.card, devices.total) == ("npu", 2, True, "910B1", 2)
 
 
 def test_visible_cards_are_those_that_cann_shows(machine: MakeMachine) -> None:
@@ -73,8 +73,8 @@ def test_visible_cards_are_those_that_cann_shows(machine: MakeMachine) -> None:
 
 
 def test_simulated_cards_have_the_numbers_that_the_variable_names(machine: MakeMachine) -> None:
-    found = choose("sim", machine=machine(ASCEND_RT_VISIBLE_DEVICES="4,5"))
-    assert (found.count, found.visible, found.total) == (2, (4, 5), 6)
+    devices = choose("sim", machine=machine(ASCEND_RT_VISIBLE_DEVICES="4,5"))
+    assert (devices.count, devices.visible, devices.total) == (2, (4, 5), 6)
 
 
 def test_more_than_there_are_is_a_mistake(machine: MakeMachine, torch_counts: Callable[[int], None]) -> None:
@@ -87,8 +87,8 @@ def test_more_than_there_are_is_a_mistake(machine: MakeMachine, torch_counts: Ca
 
 
 def test_a_plan_can_be_made_for_what_is_not_there(machine: MakeMachine) -> None:
-    found = choose("npu", 8, machine=machine(), suppose=True)
-    assert (found.kind, found.count, found.simulated) == ("npu", 8, False)
+    devices = choose("npu", 8, machine=machine(), suppose=True)
+    assert (devices.kind, devices.count, devices.simulated) == ("npu", 8, False)
 
 
 @pytest.mark.parametrize(
@@ -141,9 +141,9 @@ def test_a_job_gets_the_cards_that_slurm_gave_it(
     scontrol.write_text(f"#!/bin/sh\n/bin/cat <<END\n{JOB.format(on_others='IDX:0-3')}END\n")
     scontrol.chmod(0o755)
     on = machine(npus=8, SLURM_JOB_ID="7", PATH="/", **environ)
-    found = choose("npu", machine=on)
-    assert found.environment(on.environ).get("ASCEND_RT_VISIBLE_DEVICES") == cards
-    assert found.count == (len(cards.split(",")) if cards else 8)
+    devices = choose("npu", machine=on)
+    assert devices.environment(on.environ).get("ASCEND_RT_VISIBLE_DEVICES") == cards
+    assert devices.count == (len(cards.split(",")) if cards else 8)
 
 
 def test_cards_that_slurm_counts_but_does_not_name_are_refused(machine: MakeMachine, tmp_path: Path) -> None:

@@ -43,15 +43,15 @@ def test_without_a_traceback_the_log_tells(tmp_path: Path) -> None:
     (tmp_path / "rank1.log").write_text("started\nterminate called\n")
     failure = read_failure(1, 0, -6, str(tmp_path / "nothing"), str(tmp_path / "rank1.log"))
     assert failure.kind == "log"
-    said = report(failure, nodes=1)
-    assert "rank 1 failed first, killed by SIGABRT" in said
-    assert "terminate called" in said
+    text = report(failure, nodes=1)
+    assert "rank 1 failed first, killed by SIGABRT" in text
+    assert "terminate called" in text
 
 
 def test_a_known_error_is_explained() -> None:
-    said = report(Failure(5, 2, 0.0, 1, "RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB"), nodes=3)
-    assert "rank 5 on node 2 failed first, with exit code 1" in said
-    assert "out-of-memory" in said and "What to do" in said
+    text = report(Failure(5, 2, 0.0, 1, "RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB"), nodes=3)
+    assert "rank 5 on node 2 failed first, with exit code 1" in text
+    assert "out-of-memory" in text and "What to do" in text
 
 
 def test_an_unknown_error_is_not_explained() -> None:

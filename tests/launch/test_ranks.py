@@ -53,7 +53,7 @@ def test_ranks_listen_on_loopback_alone_and_a_stopped_one_ends_with_the_others(t
         while not (tmp_path / "stopped").exists() and job.poll() is None:
             time.sleep(0.1)
         addresses = (tmp_path / "addresses").read_text().split()
-        assert addresses and all(each.startswith("0100007F:") for each in addresses), "127.0.0.1"
+        assert addresses and all(address.startswith("0100007F:") for address in addresses), "127.0.0.1"
         job.send_signal(signal.SIGTERM)
         assert job.wait(timeout=25) == 128 + signal.SIGTERM, "torchrun alone waits 30 s before it kills"
     finally:

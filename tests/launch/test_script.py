@@ -65,13 +65,13 @@ def run(folder: Path, code: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize(
-    ("number", "told"), [(signal.SIGKILL, "ran out of memory"), (signal.SIGSEGV, "PYTHONFAULTHANDLER=1")]
+    ("number", "expected"), [(signal.SIGKILL, "ran out of memory"), (signal.SIGSEGV, "PYTHONFAULTHANDLER=1")]
 )
-def test_a_process_that_is_killed_is_explained(number: signal.Signals, told: str, tmp_path: Path) -> None:
+def test_a_process_that_is_killed_is_explained(number: signal.Signals, expected: str, tmp_path: Path) -> None:
     process = run(tmp_path, f"import os\nos.kill(os.getpid(), {int(number)})\n")
     _, errors = process.communicate()
     assert process.returncode == 128 + number
-    assert number.name in errors and told in errors
+    assert number.name in errors and expected in errors
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -28,7 +28,7 @@ def shared() -> Iterator[Path]:
         yield Path(folder)
 
 
-def attack(shared: Path, told: Connection) -> None:
+def attack(shared: Path, outcome: Connection) -> None:
     """As another user: lay traps, then tell of every file that could be changed or replaced."""
     os.setgroups([])
     os.setgid(OTHER)
@@ -36,13 +36,13 @@ def attack(shared: Path, told: Connection) -> None:
     for name in TRAPS:
         (shared / name).mkdir()
         (shared / name).chmod(0o777)
-    told.send("ready")
+    outcome.send("ready")
     seen = set()
-    while not told.poll(0.001):
+    while not outcome.poll(0.001):
         for folder, _, files in os.walk(shared):
             own = Path(folder).stat().st_uid == OTHER
             seen |= {file for file in files if own or os.access(Path(folder, file), os.W_OK)}
-    told.send(seen)
+    outcome.send(seen)
 
 
 def run_beside_attack(shared: Path, cwd: Path, *command: str) -> tuple[set[str], subprocess.CompletedProcess[str]]:

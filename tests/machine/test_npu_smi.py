@@ -138,7 +138,7 @@ def _mutant(text: str, chance: random.Random) -> str:
         elif kind == 4 and len(lines) > 1:
             del lines[at]
         elif kind == 5:
-            lines = [re.sub(r" +", " " * chance.randint(1, 9), each) for each in lines]
+            lines = [re.sub(r" +", " " * chance.randint(1, 9), line) for line in lines]
         elif kind == 6:
             lines[at] = re.sub(r"\d+", lambda _: chance.choice(["", "NA", "-", "9" * 30, "1.5", "٣"]), line)
         else:

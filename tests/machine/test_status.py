@@ -26,42 +26,42 @@ def npukit(*arguments: str, env: dict[str, str] | None = None, text: str = "") -
 
 
 def test_npus_with_their_users_and_links(tmp_path: Path) -> None:
-    found = on("busy", tmp_path)
-    assert (found.kind, len(found.devices), found.simulated) == ("npu", 8, False)
-    third = found.devices[3]
+    machine_status = on("busy", tmp_path)
+    assert (machine_status.kind, len(machine_status.devices), machine_status.simulated) == ("npu", 8, False)
+    third = machine_status.devices[3]
     assert (third.name, third.health, third.memory_used_mib, third.temperature_c) == ("910B3", "OK", 59356, 43)
     assert third.processes == ("python3.11 (pid 40911, 56012 MiB)",)
-    assert found.topology.links[0][1] == "HCCS"
+    assert machine_status.topology.links[0][1] == "HCCS"
 
 
 def test_npus_without_npu_smi_are_still_counted(tmp_path: Path) -> None:
     tree = NAMES["Tree"](tmp_path)
     NAMES["healthy_a2"](tree)
     tree.says("npu-smi", "info", "dcmi module initialize failed. ret is -8005\n")
-    found = status(tree.machine())
-    assert (found.kind, len(found.devices)) == ("npu", 8)
-    assert "-8005" in found.trouble
+    machine_status = status(tree.machine())
+    assert (machine_status.kind, len(machine_status.devices)) == ("npu", 8)
+    assert "-8005" in machine_status.trouble
 
 
 def test_gpus_and_cpus(tmp_path: Path) -> None:
-    found = on("gpu_box", tmp_path / "one")
-    (gpu,) = found.devices
-    assert (found.kind, gpu.name, gpu.memory_total_mib, gpu.processes) == (
+    machine_status = on("gpu_box", tmp_path / "one")
+    (gpu,) = machine_status.devices
+    assert (machine_status.kind, gpu.name, gpu.memory_total_mib, gpu.processes) == (
         "gpu",
         "NVIDIA A100-SXM4-80GB",
         81920,
         ("python (pid 88, 900 MiB)",),
     )
-    found = on("laptop", tmp_path / "two")
-    assert (found.kind, found.devices[0].name) == ("cpu", "Kunpeng-920, 2 cores")
+    machine_status = on("laptop", tmp_path / "two")
+    assert (machine_status.kind, machine_status.devices[0].name) == ("cpu", "Kunpeng-920, 2 cores")
 
 
 def test_the_command_on_a_simulated_machine() -> None:
     simulated = environment(devices=2)
     shown = npukit("devices", env=simulated).stdout
     assert "NPUs (simulated)" in shown and "910B3" in shown and "HCCS" in shown
-    told = json.loads(npukit("devices", "--json", env=simulated).stdout)["result"]
-    assert (told["kind"], told["simulated"], len(told["devices"])) == ("npu", True, 2)
+    result = json.loads(npukit("devices", "--json", env=simulated).stdout)["result"]
+    assert (result["kind"], result["simulated"], len(result["devices"])) == ("npu", True, 2)
 
 
 def test_watch_and_json_exclude_each_other() -> None:

@@ -33,7 +33,7 @@ TE = "try:\n    import transformer_engine.pytorch as te\n    HAVE_TE = True\nexc
 def test_what_cannot_run_without_it_stays_and_is_reported(tmp_path: Path, text: str) -> None:
     result = migrated(tmp_path, model=text)
     assert not result.changes
-    assert any(each.code == "NPK101" and each.what.endswith("is for CUDA only") for each in result.left)
+    assert any(finding.code == "NPK101" and finding.what.endswith("is for CUDA only") for finding in result.left)
 
 
 @pytest.mark.parametrize(

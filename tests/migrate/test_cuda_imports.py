@@ -29,7 +29,7 @@ def test_a_file_that_cannot_be_imported_stays_and_is_reported(tmp_path: Path, te
     files = {"stash": "import triton\n"}
     result = migrated(tmp_path, model=text + USE, **files)
     assert not result.changes
-    (note,) = [each for each in result.left if each.code == "NPK101"]
+    (note,) = [finding for finding in result.left if finding.code == "NPK101"]
     assert note.what == "model.py is for CUDA only" and note.why.startswith("It needs ")
     assert note.severity is Severity.warning
 
@@ -50,7 +50,7 @@ def test_a_file_that_cannot_be_imported_stays_and_is_reported(tmp_path: Path, te
 def test_a_file_that_can_do_without_is_migrated(tmp_path: Path, text: str) -> None:
     files = {"stash": "import triton\n"}
     changes = migrated(tmp_path, model=text + USE, **files).changes
-    assert [each.path.name for each in changes] == ["model.py"]
+    assert [change.path.name for change in changes] == ["model.py"]
 
 
 def test_a_test_needs_what_is_loaded_on_the_way(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_test_needs_what_is_loaded_on_the_way(tmp_path: Path) -> None:
         "test_helpers": f"from helpers import te\ndef test_it():\n    {USE}",
         "test_other": f"def test_it():\n    {USE}",
     }
-    assert [each.path.name for each in migrated(tmp_path, **files).changes] == ["test_other.py"]
+    assert [change.path.name for change in migrated(tmp_path, **files).changes] == ["test_other.py"]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_test_of_cuda_s_own_software_stays(tmp_path: Path, name: str, text: st
 def test_the_report_names_the_first_place_in_the_file(tmp_path: Path) -> None:
     uses = "".join(f"@{name}\ndef f_{name}(): ...\n" for name in ("custom_fwd", "autocast", "custom_bwd"))
     text = f"from flash_attn import attend\nfrom torch.cuda.amp import autocast, custom_bwd, custom_fwd\n{uses}"
-    (note,) = (each for each in migrated(tmp_path, model=text).left if each.code == "NPK101")
+    (note,) = (finding for finding in migrated(tmp_path, model=text).left if finding.code == "NPK101")
     assert note.place is not None and note.place.line == 5
 
 
@@ -110,7 +110,7 @@ def test_code_that_calls_the_wrapper_of_a_kernel_stays(tmp_path: Path, text: str
     files = {"wrapper": _WRAPPER, "ops": "from wrapper import *\n"}
     moved = text.format("torch.ones(1, device='cuda')")
     changes = migrated(tmp_path, model=moved, other=f"def run():\n    {USE}", **files).changes
-    assert [each.path.name for each in changes] == ["other.py"]
+    assert [change.path.name for change in changes] == ["other.py"]
 
 
 def test_evidence_passes_two_imports_to_a_test_and_one_to_an_application(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_evidence_passes_two_imports_to_a_test_and_one_to_an_application(tmp_pat
     use = "from layers import layer\ndef {}():\n    return layer(torch.ones(1, device='cuda'))\n"
     files = {"wrapper": _WRAPPER, "layers": layer, "train": use.format("main"), "test_layers": use.format("test_layer")}
     changes = migrated(tmp_path, **files).changes
-    assert [each.path.name for each in changes] == ["train.py"]
+    assert [change.path.name for change in changes] == ["train.py"]
 
 
 def test_a_class_around_cuda_s_own_library_stays(tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ PROJECT = {
 def test_what_needs_a_library_stays_whole_with_one_note(tmp_path: Path, text: str) -> None:
     result = migrated(tmp_path, **PROJECT, test_it=text)
     assert not result.changes
-    notes = [each for each in result.left if each.place and each.place.file.name == "test_it.py"]
-    assert [(each.code, each.severity) for each in notes if each.code == "NPK101"] == [("NPK101", Severity.note)]
+    notes = [finding for finding in result.left if finding.place and finding.place.file.name == "test_it.py"]
+    assert [(note.code, note.severity) for note in notes if note.code == "NPK101"] == [("NPK101", Severity.note)]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_what_needs_a_library_stays_whole_with_one_note(tmp_path: Path, text: st
 )
 def test_what_runs_without_it_is_migrated(tmp_path: Path, text: str) -> None:
     changes = migrated(tmp_path, **PROJECT, test_it=text).changes
-    assert [each.path.name for each in changes] == ["test_it.py"] and "torch.accelerator.cur" in changes[0].after
+    assert [change.path.name for change in changes] == ["test_it.py"] and "torch.accelerator.cur" in changes[0].after
 
 
 def test_only_the_tests_that_need_it_stay(tmp_path: Path) -> None:

@@ -48,8 +48,8 @@ def migrated(folder: Path, **files: str) -> Migration:
 def test_what_is_skipped_for_the_sake_of_kernels_stays_and_is_reported(tmp_path: Path, text: str) -> None:
     result = migrated(tmp_path, ops="import triton\ndef kernel(x): ...\n", test_it=text)
     assert not result.changes
-    notes = [each for each in result.left if each.place and each.place.file.name == "test_it.py"]
-    assert [each.code for each in notes] == ["NPK101"]
+    notes = [finding for finding in result.left if finding.place and finding.place.file.name == "test_it.py"]
+    assert [note.code for note in notes] == ["NPK101"]
 
 
 @pytest.mark.parametrize(
@@ -79,12 +79,12 @@ def test_a_file_named_after_something_of_cuda_stays_and_is_told_once(tmp_path: P
         tmp_path, **{name: "torch.cuda.synchronize()\npool = torch.cuda.MemPool()\n" + SKIP + "def f(): ...\n"}
     )
     assert not result.changes
-    assert [(each.code, each.severity) for each in result.left] == [("NPK101", Severity.note)]
+    assert [(finding.code, finding.severity) for finding in result.left] == [("NPK101", Severity.note)]
 
 
 def test_a_device_for_a_method_that_cannot_be_found_is_reported(tmp_path: Path) -> None:
     result = migrated(tmp_path, a="tensor.init_data('cuda')\nlog.info('cuda')\nhasattr(torch, 'cuda')\n")
-    assert [(each.code, each.place.line) for each in result.left if each.place] == [("NPK111", 3)]
+    assert [(finding.code, finding.place.line) for finding in result.left if finding.place] == [("NPK111", 3)]
 
 
 def test_the_current_device_is_what_a_device_without_a_number_is(tmp_path: Path) -> None:
@@ -103,10 +103,10 @@ def test_the_current_device_is_what_a_device_without_a_number_is(tmp_path: Path)
     ],
 )
 def test_tests_that_all_need_a_library_for_cuda_stay(tmp_path: Path, skip: str) -> None:
-    found = migrated(
+    migration = migrated(
         tmp_path, test_a=f"{skip}\ndef test_it():\n    run(torch.zeros(1).cuda())\n    torch.cuda.synchronize()\n"
     )
-    assert not found.changes and [each.code for each in found.left] == ["NPK101"]
+    assert not migration.changes and [finding.code for finding in migration.left] == ["NPK101"]
 
 
 def test_tests_that_all_need_a_gpu_are_migrated(tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ def test_cards_that_nvidia_smi_names_are_no_npus(tmp_path: Path) -> None:
     (tmp_path / "named.sh").write_text(free)
     (tmp_path / "direct.sh").write_text("export CUDA_VISIBLE_DEVICES=$(nvidia-smi -L | wc -l)\n")
     (tmp_path / "other.sh").write_text("CARDS=$(cat cards)\nexport CUDA_VISIBLE_DEVICES=$CARDS\n")
-    found = migrated(tmp_path)
-    assert [each.path.name for each in found.changes] == ["other.sh"]
-    codes = {(each.place.file.name, each.code) for each in found.left if each.place}
+    migration = migrated(tmp_path)
+    assert [change.path.name for change in migration.changes] == ["other.sh"]
+    codes = {(finding.place.file.name, finding.code) for finding in migration.left if finding.place}
     assert codes == {("named.sh", "NPK150"), ("named.sh", "NPK207"), ("direct.sh", "NPK207")}
 
 
@@ -172,8 +172,8 @@ GRAPHS = (
 @pytest.mark.parametrize("text", GRAPHS)
 def test_code_around_a_graph_stays_as_a_whole_and_is_told_once(tmp_path: Path, text: str) -> None:
     result = migrated(tmp_path, a=text, b="stream = torch.cuda.Stream()\n")
-    assert [each.path.name for each in result.changes] == ["b.py"]
-    assert [each.what.split()[-2:] for each in result.left if each.code == "NPK101"] == [["CUDA", "graphs"]]
+    assert [change.path.name for change in result.changes] == ["b.py"]
+    assert [finding.what.split()[-2:] for finding in result.left if finding.code == "NPK101"] == [["CUDA", "graphs"]]
 
 
 def test_a_file_of_graphs_stays(tmp_path: Path) -> None:
@@ -297,7 +297,9 @@ def test_a_function_that_does_without_kernels_where_there_are_none_is_tested_any
 def test_what_prepares_a_capture_stays_with_it_and_a_graph_without_torch_cuda_is_reported(tmp_path: Path) -> None:
     result = migrated(tmp_path, engine=f"def replay_cuda_graph():\n{BODY}")
     assert not result.changes
-    assert [each.what for each in result.left if each.code == "NPK101"] == ["replay_cuda_graph is about CUDA graphs"]
+    assert [finding.what for finding in result.left if finding.code == "NPK101"] == [
+        "replay_cuda_graph is about CUDA graphs"
+    ]
 
 
 def test_tensors_in_cuda_s_managed_memory_are_asked_for_cuda(tmp_path: Path) -> None:
@@ -397,7 +399,7 @@ def test_tests_of_an_extension_stay_and_plain_modules_with_an_underscore_do_not(
 def test_numba_on_the_host_shows_nothing(tmp_path: Path) -> None:
     replay = "from numba import njit\n@njit\ndef returns(x): return x\n"
     result = migrated(tmp_path, replay=replay, test_it=f"from replay import returns\ndef test_it():\n{BODY}")
-    assert [each.path.name for each in result.changes] == ["test_it.py"]
+    assert [change.path.name for change in result.changes] == ["test_it.py"]
 
 
 def test_a_class_for_cuda_beside_those_for_other_devices_stays(tmp_path: Path) -> None:
@@ -409,7 +411,7 @@ def test_a_class_for_cuda_beside_those_for_other_devices_stays(tmp_path: Path) -
         checks__cuda=f"from .base import BaseChecker\nclass CudaChecker(BaseChecker):\n{check}",
         timer=f"class CudaTimer:\n{check}",
     )
-    assert [each.path.name for each in result.changes] == ["timer.py"]
+    assert [change.path.name for change in result.changes] == ["timer.py"]
 
 
 def test_a_file_that_calls_the_device_ascend_chooses_by_itself(tmp_path: Path) -> None:

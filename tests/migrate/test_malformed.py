@@ -36,7 +36,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     journal.write_in_place(migration, allow_dirty=True)
     after = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     analyzed, migrated = (
-        Counter(each.place.file.name for each in findings if each.code == "NPK001" and each.place)
+        Counter(finding.place.file.name for finding in findings if finding.code == "NPK001" and finding.place)
         for findings in (analysis.findings, migration.left)
     )
     return Outcome(analyzed, migrated, [change.path.name for change in migration.changes], after)

@@ -95,7 +95,7 @@ def test_what_tests_replace_is_still_called(tmp_path: Path) -> None:
     result = migrated(tmp_path, a=library, test_a=test)
     assert [change.path.name for change in result.changes] == ["a.py"]
     assert "else torch.cuda).current_device())" in result.changes[0].after
-    assert [each.place.line for each in result.left if each.code == "NPK123" and each.place] == [3]
+    assert [finding.place.line for finding in result.left if finding.code == "NPK123" and finding.place] == [3]
     (tmp_path / "test_a.py").unlink()
     assert "device=torch.accelerator.current_device_index())" in migrate(tmp_path).changes[0].after
 
@@ -129,7 +129,7 @@ def test_what_tests_replace_is_still_called(tmp_path: Path) -> None:
 def test_what_fails_on_npus_is_reported(tmp_path: Path, name: str, text: str, codes: list[str]) -> None:
     (tmp_path / name).write_text(text)
     result = migrate(tmp_path)
-    assert [each.code for each in result.left if each.code in codes] == codes
+    assert [finding.code for finding in result.left if finding.code in codes] == codes
     assert not result.changes
 
 
@@ -200,8 +200,8 @@ def test_a_function_about_cudas_cards_that_runs_nvidia_smi_stays(tmp_path: Path)
 
 def test_a_test_wants_its_cards(tmp_path: Path) -> None:
     text = "import torch\ndef step(rank: int):\n    torch.cuda.set_device(rank)\n    model.to(rank)\n"
-    changes = {each.path.name: each.after for each in migrated(tmp_path, a=text, test_a=text).changes}
-    assert all("model.to(rank)" in each for each in changes.values())
+    changes = {change.path.name: change.after for change in migrated(tmp_path, a=text, test_a=text).changes}
+    assert all("model.to(rank)" in change for change in changes.values())
 
 
 @pytest.mark.parametrize("device", ['torch.device("cuda")', '"cuda"'])
@@ -253,7 +253,7 @@ def test_names_of_amp_are_set_once_and_their_uses_stay(tmp_path: Path) -> None:
 
 def test_arguments_that_torch_npu_does_not_take_are_reported(tmp_path: Path) -> None:
     text = "import torch\ntorch.cuda.memory._record_memory_history({})\n"
-    assert [each.code for each in migrated(tmp_path, a=text.format("True, trace_alloc_max_entries=9")).left] == [
+    assert [finding.code for finding in migrated(tmp_path, a=text.format("True, trace_alloc_max_entries=9")).left] == [
         "NPK202"
     ]
     assert not migrated(tmp_path, a=text.format("max_entries=9")).left
@@ -270,9 +270,9 @@ def test_a_test_that_is_skipped_without_an_accelerator_names_the_one_that_is_the
         "import pytest\n@pytest.mark.skipif(not torch.cuda.is_available(), reason='no GPU')\n"
         "def test_it():\n    config.device = 'cuda'\n    run(config)\n"
     )
-    found = after(tmp_path, text)
-    assert "skipif(not torch.accelerator.is_available()" in found
-    assert "config.device = torch.accelerator.current_accelerator().type" in found
+    text_after = after(tmp_path, text)
+    assert "skipif(not torch.accelerator.is_available()" in text_after
+    assert "config.device = torch.accelerator.current_accelerator().type" in text_after
 
 
 def test_torch_that_comes_with_everything_of_another_module_is_torch(tmp_path: Path) -> None:

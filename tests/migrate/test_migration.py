@@ -163,9 +163,13 @@ def test_commands_in_a_notebook_are_told(tmp_path: Path) -> None:
     ]
     (tmp_path / "n.ipynb").write_text(json.dumps({"cells": cells, "nbformat": 4, "metadata": {}}))
     result = migrate(tmp_path, Goal(Style.npu))
-    assert [(each.place.cell, each.place.line) for each in result.left if each.place] == [(0, 3), (1, 2), (0, 5)]
+    assert [(finding.place.cell, finding.place.line) for finding in result.left if finding.place] == [
+        (0, 3),
+        (1, 2),
+        (0, 5),
+    ]
     assert "%time x = y.npu()" in result.changes[0].after
-    assert [each.code for each in analyze([tmp_path], select=["NPK207"]).findings] == ["NPK207"]
+    assert [finding.code for finding in analyze([tmp_path], select=["NPK207"]).findings] == ["NPK207"]
 
 
 def test_scripts_yaml_and_images(tmp_path: Path) -> None:
@@ -237,9 +241,12 @@ def test_a_script_that_reads_a_variable_as_no_expression_can_is_told(tmp_path: P
     (tmp_path / "a.sh").write_text("gpus=(${CUDA_VISIBLE_DEVICES//,/ })\nn=${#CUDA_VISIBLE_DEVICES}\n")
     result = migrate(tmp_path)
     assert not result.changes
-    assert [(each.code, each.place and each.place.line) for each in result.left] == [("NPK150", 1), ("NPK150", 2)]
+    assert [(finding.code, finding.place and finding.place.line) for finding in result.left] == [
+        ("NPK150", 1),
+        ("NPK150", 2),
+    ]
     (tmp_path / "a.sh").write_text("export CUDA_VISIBLE_DEVICES=$(nvidia-smi -L | wc -l)\n./t $CUDA_VISIBLE_DEVICES\n")
-    assert {each.place and each.place.line for each in migrate(tmp_path).left} == {1}
+    assert {finding.place and finding.place.line for finding in migrate(tmp_path).left} == {1}
 
 
 def test_what_is_left_on_a_line_that_changes_is_named_as_what_it_is(tmp_path: Path) -> None:
@@ -307,8 +314,8 @@ def test_malformed_files_are_findings_and_stay(tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text(CUDA)
     result = migrate(tmp_path, Goal(Style.npu))
     assert [change.path.name for change in result.changes] == ["good.py"]
-    found = {finding.place.file.name for finding in result.left if finding.place and finding.code == "NPK001"}
-    assert found == {*MALFORMED, "gone.py"}
+    malformed = {finding.place.file.name for finding in result.left if finding.place and finding.code == "NPK001"}
+    assert malformed == {*MALFORMED, "gone.py"}
 
 
 def test_huge_literals_are_quick(tmp_path: Path) -> None:
@@ -364,13 +371,15 @@ def test_packages_load_torch_npu_once(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(CUDA.replace("import torch\n", "import torch\nimport pkg\n"))
     (tmp_path / "alone.py").write_text(CUDA)
     migration = migrate(tmp_path)
-    loading = {each.path.relative_to(tmp_path).as_posix() for each in migration.changes if "torch_npu" in each.after}
+    loading = {
+        change.path.relative_to(tmp_path).as_posix() for change in migration.changes if "torch_npu" in change.after
+    }
     assert loading == {"pkg/__init__.py", "pkg/tool.py", "alone.py"} and len(migration.changes) == 6
-    assert next(each for each in migration.fixed if each.code == "NPK105").place
+    assert next(finding for finding in migration.fixed if finding.code == "NPK105").place
     for change in migration.changes:
         change.path.write_text(change.after)
     assert (tmp_path / "pkg" / "__init__.py").read_text().startswith('"""A package."""\ntry:\n    import torch_npu')
-    (left,) = [each.place for each in migration.left if each.code == "NPK201" and each.place]
+    (left,) = [finding.place for finding in migration.left if finding.code == "NPK201" and finding.place]
     assert "nvtx" in left.file.read_text().splitlines()[left.line - 1]
     assert migrate(tmp_path).changes == ()
 
@@ -436,7 +445,7 @@ def test_nothing_newer_than_the_torch_that_a_project_allows_is_written(tmp_path:
     assert "event: torch.cuda.Event" in after and "device_module.synchronize()" in after
     assert "import custom_fwd" not in after and "@device_module.amp.custom_fwd\ndef g" in after
     assert "except torch.cuda.OutOfMemoryError" in after
-    assert {"NPK101", "NPK103"} <= {each.code for each in migration.left}
+    assert {"NPK101", "NPK103"} <= {finding.code for finding in migration.left}
 
 
 def test_a_torch_whose_autocast_takes_any_device_has_it_renamed(tmp_path: Path) -> None:
@@ -674,7 +683,7 @@ def test_torch_is_imported_where_the_imports_of_the_file_are_sorted_to(
 ) -> None:
     (tmp_path / "own.py").write_text("import torch\n")
     (tmp_path / "a.py").write_text(f"{imports}\n\ndef f(x):\n    return x.cuda().cuda()\n")
-    after = next(each.after for each in migrate(tmp_path).changes if each.path.name == "a.py")
+    after = next(change.after for change in migrate(tmp_path).changes if change.path.name == "a.py")
     assert after.startswith(f"{expected}\nDEVICE = ") and "\n\n\ndef f" in after
 
 
@@ -706,7 +715,7 @@ def test_a_value_that_became_a_device_stays_in_a_second_run(tmp_path: Path, styl
         "model.cuda({})",
         "torch.load('a', map_location={})",
     )
-    text = "import torch\n\ndef f(x, model):\n" + "".join(f"    {each.format(value)}\n" for each in calls)
+    text = "import torch\n\ndef f(x, model):\n" + "".join(f"    {call.format(value)}\n" for call in calls)
     (tmp_path / "a.py").write_text(text, encoding="utf-8")
     first = migrate(tmp_path, Goal(style))
     (change,) = first.changes

@@ -49,7 +49,7 @@ def test_a_tensor_of_a_module_and_one_that_streams_wait_for(tmp_path: Path) -> N
 
 def test_settings_of_bitsandbytes_in_a_dictionary_are_reported(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("import transformers\nkwargs = {}\nkwargs['load_in_8bit'] = True\n")
-    assert [each.code for each in migrate(tmp_path / "a.py").left] == ["NPK406"]
+    assert [finding.code for finding in migrate(tmp_path / "a.py").left] == ["NPK406"]
 
 
 def test_functions_about_fp8_and_those_that_launch_kernels_stay(tmp_path: Path) -> None:
@@ -102,6 +102,6 @@ def test_torch_stands_with_the_imports_of_others(tmp_path: Path) -> None:
 
 def test_handles_of_streams_are_reported(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("import torch\nlaunch(torch.cuda.current_stream().cuda_stream)\n")
-    assert "NPK115" in {each.code for each in migrate(tmp_path).left}
+    assert "NPK115" in {finding.code for finding in migrate(tmp_path).left}
     (change,) = migrate(tmp_path, Goal(Style.npu)).changes
     assert "launch(torch.npu.current_stream().npu_stream)" in change.after

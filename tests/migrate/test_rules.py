@@ -55,4 +55,4 @@ def test_the_guide_shows_what_is_written(before: str, style: Style, torch: str, 
     document = read(Path("a.py"), f"import os\nimport torch\nimport torch.distributed as dist\n{before}\n".encode())
     change, _ = migrate_document(document, _REWRITING, Goal(style, oldest_torch=torch))
     written = ast.parse(change.after if change else document.text).body[-1 - before.count(";") :]
-    assert [ast.unparse(each) for each in written] == [ast.unparse(each) for each in ast.parse(after).body]
+    assert [ast.unparse(statement) for statement in written] == [ast.unparse(node) for node in ast.parse(after).body]

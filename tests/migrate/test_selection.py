@@ -43,7 +43,7 @@ def project(folder: Path, options: str = "") -> Path:
 
 
 def places(findings: list[Finding]) -> set[tuple[str, str, int]]:
-    return {(each.code, each.place.file.name, each.place.line) for each in findings if each.place}
+    return {(finding.code, finding.place.file.name, finding.place.line) for finding in findings if finding.place}
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_migrate_lists_what_analyze_finds_in_the_result(tmp_path: Path, style: S
 
 def test_the_command_line_wins_over_the_project(tmp_path: Path) -> None:
     folder = project(tmp_path, 'ignore = ["NPK403"]')
-    assert {each.code for each in analyze([folder], select=["NPK403"]).findings} == {"NPK403"}
+    assert {finding.code for finding in analyze([folder], select=["NPK403"]).findings} == {"NPK403"}
     assert not analyze([folder], select=["NPK403"], ignore=["NPK403"]).findings
     with pytest.raises(NpukitError, match="analyze"):
         migrate(folder, select=["NPK6"])
@@ -102,9 +102,13 @@ def test_the_command_line_wins_over_the_project(tmp_path: Path) -> None:
 
 def test_a_line_gets_one_remedy(tmp_path: Path) -> None:
     """NPK201 says more than NPK101 about a name without counterpart, NPK404 more than others about torch."""
-    found = analyze([project(tmp_path)]).findings
-    lines = [(each.place.file.name, each.place.line) for each in found if each.place and each.severity != "note"]
-    assert len(lines) == len(set(lines)), found
+    findings = analyze([project(tmp_path)]).findings
+    lines = [
+        (finding.place.file.name, finding.place.line)
+        for finding in findings
+        if finding.place and finding.severity != "note"
+    ]
+    assert len(lines) == len(set(lines)), findings
 
 
 def test_a_rule_holds_from_its_version_on() -> None:
@@ -136,7 +140,7 @@ def test_pipes_and_sockets_are_passed_over(tmp_path: Path) -> None:
     os.mkfifo(folder / "pipe.py")
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(folder / "socket.py"))
-        assert {each.place.file.name for each in analyze([folder]).findings if each.place} == {
+        assert {finding.place.file.name for finding in analyze([folder]).findings if finding.place} == {
             "a.py",
             "requirements.txt",
             "Dockerfile",

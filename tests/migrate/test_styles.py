@@ -73,8 +73,8 @@ def test_a_choice_among_further_devices_gets_one_more_branch() -> None:
     branch = f'    elif {NPU}:\n        return torch.device("npu")\n'
     assert after(BRANCHES) == BRANCHES.replace("    elif torch.backends", f"{branch}    elif torch.backends")
     chain = '"cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"'
-    found = after(f"device = {chain}\n")
-    assert f'"npu" if {NPU}\n    else "cuda" if torch.cuda.is_available()\n    else "mps" if' in found
+    migrated_text = after(f"device = {chain}\n")
+    assert f'"npu" if {NPU}\n    else "cuda" if torch.cuda.is_available()\n    else "mps" if' in migrated_text
 
 
 @pytest.mark.parametrize(

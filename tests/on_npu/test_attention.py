@@ -35,15 +35,15 @@ def compare(function: Callable[..., Tensor], *tensors: Tensor, grad: bool = True
     In bf16, torch 2.8's own kernel for the backward pass of attention ends the process on aarch64.
     """
     dtype = tensors[0].dtype
-    found = []
+    results = []
     for device, computed_in in (("cpu", torch.float32), ("npu", dtype)):
         given = [x.to(device, computed_in if x.is_floating_point() else x.dtype, copy=True) for x in tensors]
         leaves = [x.requires_grad_() for x in given if grad and x.is_floating_point()]
         out = function(device, *given)
         upstream = torch.linspace(-2, 2, out.numel()).view(out.shape).to(dtype).to(out)
         grads = torch.autograd.grad(out, leaves, upstream) if grad else ()
-        found.append([x.detach().cpu().to(dtype) for x in (out, *grads)])
-    torch.testing.assert_close(found[1], found[0], rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+        results.append([x.detach().cpu().to(dtype) for x in (out, *grads)])
+    torch.testing.assert_close(results[1], results[0], rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
 def attention(mask: Tensor | None = None, **options: Any) -> Callable[..., Tensor]:
@@ -114,11 +114,11 @@ def test_a_dropout_mask_that_is_given_is_the_one_of_its_seed() -> None:
         leaves[0], [2, 4, 32, 32], p=0.1, seed=2, offset=0, parallel=True, sync=False
     )
     options = {"scale": 0.25, "keep_prob": 0.9}
-    *_, seed, offset, numels = found = torch_npu.npu_fusion_attention(*leaves, 4, "BNSD", **options)
+    *_, seed, offset, numels = actual = torch_npu.npu_fusion_attention(*leaves, 4, "BNSD", **options)
     assert (seed, offset, numels) == (2, 0, 2 * 4 * 32 * 32)
     again = torch_npu.npu_fusion_attention(*leaves, 4, "BNSD", **options, dropout_mask=bits, seed=2)
-    assert torch.equal(found[0], again[0])
-    assert all(map(torch.equal, *(torch.autograd.grad(x[0].sum(), leaves) for x in (found, again))))
+    assert torch.equal(actual[0], again[0])
+    assert all(map(torch.equal, *(torch.autograd.grad(x[0].sum(), leaves) for x in (actual, again))))
 
 
 @pytest.mark.parametrize("name", FUSED)
@@ -128,8 +128,8 @@ def test_fusion_attention(dtype: torch.dtype, name: str) -> None:
         if device == "cpu":
             return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.25)
         hide = torch.ones(2048, 2048, dtype=torch.bool, device=device).triu(1)
-        found = getattr(torch_npu, name)(q, k, v, 4, "BNSD", atten_mask=hide, scale=0.25, sparse_mode=2)
-        return found[0]
+        actual = getattr(torch_npu, name)(q, k, v, 4, "BNSD", atten_mask=hide, scale=0.25, sparse_mode=2)
+        return actual[0]
 
     compare(run, *(torch.randn(2, 4, 8, 16).to(dtype) for _ in range(3)))
 
@@ -147,8 +147,8 @@ def test_pse_and_sink_have_gradients() -> None:
 def inference(device: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     if device == "cpu":
         return F.scaled_dot_product_attention(q, k, v, scale=0.25)
-    found = torch_npu.npu_fused_infer_attention_score(q, k, v, num_heads=4, input_layout="BNSD", scale=0.25)
-    return found[0]
+    actual = torch_npu.npu_fused_infer_attention_score(q, k, v, num_heads=4, input_layout="BNSD", scale=0.25)
+    return actual[0]
 
 
 def rotary(device: str, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -190,11 +190,11 @@ def foreseen(op: Callable[..., Any], *given: Any, **named: Any) -> tuple[Any, ..
         result = op(*map(there, given), **{name: there(x) for name, x in named.items()})
         return (result,) if isinstance(result, Tensor) else tuple(result)
 
-    found, expected = on("npu"), on("meta")
-    for one, other in zip(found, expected, strict=True):
+    actual, expected = on("npu"), on("meta")
+    for one, other in zip(actual, expected, strict=True):
         assert type(one) is type(other)
         assert not isinstance(one, Tensor) or (one.shape, one.dtype) == (other.shape, other.dtype)
-    return found
+    return actual
 
 
 @pytest.mark.parametrize(

@@ -33,10 +33,10 @@ def test_a_decode_step_over_a_paged_cache() -> None:
     q = torch.randn(batch, heads, 1, depth).half()
     common = {"num_key_value_heads": kv_heads, "block_table": table.int().npu(), "block_size": page}
     by_head = [cache.transpose(1, 2).contiguous() for cache in caches]
-    found, lse = torch_npu.npu_fused_infer_attention_score(
+    actual, lse = torch_npu.npu_fused_infer_attention_score(
         q.npu(), *by_head, num_heads=heads, scale=0.25, input_layout="BNSD", actual_seq_lengths_kv=lengths, **common
     )
-    torch.testing.assert_close(found.cpu().float(), expected(q), rtol=4e-3, atol=4e-3)
+    torch.testing.assert_close(actual.cpu().float(), expected(q), rtol=4e-3, atol=4e-3)
 
     flat = [cache.flatten(2) for cache in caches]
     given = dict(

@@ -53,10 +53,10 @@ def test_grouped_experts_agree_with_a_loop(kind: str) -> None:
     loss.backward()
     ids = ids.npu()
     with AsksTheDevice() as watch:
-        found = model(input_ids=ids, labels=ids).loss
-        found.backward()
+        actual = model(input_ids=ids, labels=ids).loss
+        actual.backward()
     assert watch.asked == [] or kind == "gpt_oss"
-    assert abs(found.item() - loss.item()) < 1e-5
+    assert abs(actual.item() - loss.item()) < 1e-5
     for (name, ours), theirs in zip(model.named_parameters(), expected.parameters(), strict=True):
         if theirs.grad is not None:
             torch.testing.assert_close(ours.grad.cpu(), theirs.grad, atol=1e-5, rtol=1e-4, msg=name)

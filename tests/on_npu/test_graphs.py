@@ -89,9 +89,9 @@ def test_training_steps_in_a_graph_are_those_outside() -> None:
         optimizer.step()
         return loss.detach()
 
-    optimizers = [torch.optim.AdamW(each.parameters(), capturable=True) for each in (model, eager)]
-    for each, optimizer in zip((model, eager), optimizers, strict=True):
-        step(each, optimizer)  # makes gradients and states
+    optimizers = [torch.optim.AdamW(network.parameters(), capturable=True) for network in (model, eager)]
+    for network, optimizer in zip((model, eager), optimizers, strict=True):
+        step(network, optimizer)  # makes gradients and states
     graph, loss = capture(lambda: step(model, optimizers[0]))
     for _ in range(4):
         graph.replay()
@@ -107,9 +107,9 @@ def test_graphed_callables() -> None:
     graphed = torch.npu.make_graphed_callables(module, (torch.randn(4, 8).npu().requires_grad_(),))
     for _ in range(3):
         x = torch.randn(4, 8).npu()
-        for each in (graphed, eager):
-            each.zero_grad(set_to_none=True)
-            each(x.clone().requires_grad_()).square().sum().backward()
+        for network in (graphed, eager):
+            network.zero_grad(set_to_none=True)
+            network(x.clone().requires_grad_()).square().sum().backward()
         torch.testing.assert_close(module.weight.grad.cpu(), eager.weight.grad.cpu())
 
 

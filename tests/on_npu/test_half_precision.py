@@ -45,12 +45,12 @@ def test_a_product_and_its_gradients_are_rounded_once(name: str, dtype: torch.dt
     function, shapes = PRODUCTS[name]
     torch.manual_seed(0)
     inputs = [randn(shape).to(dtype) for shape in shapes]
-    (found, *of_found), (expected, *of_expected) = (
+    (actual, *of_found), (expected, *of_expected) = (
         _with_gradients(function, [convert(x) for x in inputs])
         for convert in (lambda x: x.npu(), lambda x: x.float().npu())
     )
-    assert found.dtype == dtype
-    assert torch.equal(found, expected.to(dtype))
+    assert actual.dtype == dtype
+    assert torch.equal(actual, expected.to(dtype))
     for grad, wide in zip(of_found, of_expected, strict=True):
         # Sums over a batch are operators of their own, with a rounding of their own.
         torch.testing.assert_close(grad.float(), wide, rtol=3 * torch.finfo(dtype).eps, atol=3 * torch.finfo(dtype).eps)

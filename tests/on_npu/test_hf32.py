@@ -32,9 +32,9 @@ def test_eleven_bits_are_kept_and_ties_go_to_even() -> None:
 
 def test_convolutions_round_unless_it_is_switched_off() -> None:
     x, weight, bias = randn(2, 4, 9, 9), randn(8, 4, 3, 3), randn(8)
-    found = F.conv2d(x.npu(), weight.npu(), bias.npu()).cpu()
-    torch.testing.assert_close(found, F.conv2d(hf32(x), hf32(weight), bias))
-    assert not torch.allclose(found, F.conv2d(x, weight, bias), atol=1e-5)
+    actual = F.conv2d(x.npu(), weight.npu(), bias.npu()).cpu()
+    torch.testing.assert_close(actual, F.conv2d(hf32(x), hf32(weight), bias))
+    assert not torch.allclose(actual, F.conv2d(x, weight, bias), atol=1e-5)
     npu.conv.allow_hf32 = False
     torch.testing.assert_close(F.conv2d(x.npu(), weight.npu(), bias.npu()).cpu(), F.conv2d(x, weight, bias))
 
@@ -42,12 +42,12 @@ def test_convolutions_round_unless_it_is_switched_off() -> None:
 def test_gradients_of_a_convolution_are_products_of_rounded_factors_but_for_the_bias() -> None:
     x, weight, bias, grad = randn(2, 4, 9, 9), randn(8, 4, 3, 3), randn(8), randn(2, 8, 7, 7)
     expected = [*_gradients(hf32(x), hf32(weight), bias, hf32(grad))[:2], grad.sum((0, 2, 3))]
-    found = _gradients(x.npu(), weight.npu(), bias.npu(), grad.npu())
-    torch.testing.assert_close([each.cpu() for each in found], expected)
+    actual = _gradients(x.npu(), weight.npu(), bias.npu(), grad.npu())
+    torch.testing.assert_close([gradient.cpu() for gradient in actual], expected)
 
 
 def _gradients(x: Tensor, weight: Tensor, bias: Tensor, grad: Tensor) -> list[Tensor]:
-    leaves = [each.detach().requires_grad_() for each in (x, weight, bias)]
+    leaves = [tensor.detach().requires_grad_() for tensor in (x, weight, bias)]
     return list(torch.autograd.grad(F.conv2d(leaves[0], leaves[1], leaves[2]), leaves, grad))
 
 
@@ -55,6 +55,6 @@ def test_matrix_products_round_only_when_it_is_switched_on() -> None:
     x, weight, bias = randn(20, 300), randn(10, 300), randn(10)
     torch.testing.assert_close(F.linear(x.npu(), weight.npu(), bias.npu()).cpu(), F.linear(x, weight, bias))
     npu.matmul.allow_hf32 = True
-    found = F.linear(x.npu(), weight.npu(), bias.npu()).cpu()
-    torch.testing.assert_close(found, F.linear(hf32(x), hf32(weight), bias))
-    assert not torch.allclose(found, F.linear(x, weight, bias), atol=1e-4)
+    actual = F.linear(x.npu(), weight.npu(), bias.npu()).cpu()
+    torch.testing.assert_close(actual, F.linear(hf32(x), hf32(weight), bias))
+    assert not torch.allclose(actual, F.linear(x, weight, bias), atol=1e-4)

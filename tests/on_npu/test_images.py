@@ -108,7 +108,7 @@ def test_loss_and_gradients_are_the_cpus(family: str, tmp_path: Path) -> None:
     wanted = Config.model_validate({"model": {"path": "x"}, "data": {"train": ["x"]}, "tuning": free})
     code = __import__(type(model.model.language_model).__module__, fromlist=["x"])
     rotary = code.apply_rotary_pos_emb
-    found = {}
+    actual = {}
     try:
         for device, dtype in (("cpu", torch.float32), ("npu", torch.float32), ("npu", torch.bfloat16)):
             on_device = adapt(copy.deepcopy(model).to(device), wanted, torch.device(device))
@@ -118,13 +118,13 @@ def test_loss_and_gradients_are_the_cpus(family: str, tmp_path: Path) -> None:
             loss.backward()
             first = on_device.get_parameter(TOWERS.get(family, "model.visual.patch_embed.proj.weight"))
             gradient = first.grad.float().cpu()
-            found[device, dtype] = loss.item(), gradient
+            actual[device, dtype] = loss.item(), gradient
     finally:
         code.apply_rotary_pos_emb = rotary
-    wanted_loss, gradient = found["cpu", torch.float32]
-    assert found["npu", torch.float32][0] == pytest.approx(wanted_loss, abs=1e-5)
-    torch.testing.assert_close(found["npu", torch.float32][1], gradient, rtol=1e-3, atol=1e-6)
-    assert found["npu", torch.bfloat16][0] == pytest.approx(wanted_loss, abs=2e-2)
+    wanted_loss, gradient = actual["cpu", torch.float32]
+    assert actual["npu", torch.float32][0] == pytest.approx(wanted_loss, abs=1e-5)
+    torch.testing.assert_close(actual["npu", torch.float32][1], gradient, rtol=1e-3, atol=1e-6)
+    assert actual["npu", torch.bfloat16][0] == pytest.approx(wanted_loss, abs=2e-2)
 
 
 def asked(config: Any, pictures: list[list[tuple[int, int]]]) -> list[Request]:
@@ -158,18 +158,18 @@ def test_answers_about_pictures_are_the_cpus(family: str) -> None:
     model = AutoModelForImageTextToText.from_config(shape)
     requests = asked(shape, [[(150, 260), (60, 60)], [], [(90, 120)]])
     size = {"max_num_seqs": 4, "max_model_len": 300, "max_num_batched_tokens": 50}
-    found = {}
+    actual = {}
     for device, dtype in (("cpu", torch.float32), ("npu", torch.float32), ("npu", torch.float16)):
         engine = Engine(copy.deepcopy(model).to(device, dtype), EngineOptions(**size))
-        found[device, dtype] = engine.generate(requests)
-    wanted = [[token.logprob for token in answer.tokens] for answer in found["cpu", torch.float32]]
-    for answer, logprobs in zip(found["npu", torch.float32], wanted, strict=True):
+        actual[device, dtype] = engine.generate(requests)
+    wanted = [[token.logprob for token in answer.tokens] for answer in actual["cpu", torch.float32]]
+    for answer, logprobs in zip(actual["npu", torch.float32], wanted, strict=True):
         assert [token.logprob for token in answer.tokens] == pytest.approx(logprobs, abs=1e-4)
-    for answer, logprobs in zip(found["npu", torch.float16], wanted, strict=True):
+    for answer, logprobs in zip(actual["npu", torch.float16], wanted, strict=True):
         assert answer.tokens[0].logprob == pytest.approx(logprobs[0], abs=2e-2)
 
 
 def _to(value: Any, device: str) -> Any:
     if isinstance(value, dict):
-        return {name: _to(each, device) for name, each in value.items()}
+        return {name: _to(item, device) for name, item in value.items()}
     return value.to(device) if isinstance(value, torch.Tensor) else value

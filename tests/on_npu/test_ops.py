@@ -34,13 +34,13 @@ def test_the_plain_result_and_the_shapes_that_torch_npu_foresees(case: Any) -> N
     op = getattr(getattr(torch.ops.npu, base), overload or "default")
     torch.manual_seed(0)
     inputs = case.inputs()
-    found = listed(op(*on("npu", inputs), **on("npu", case.options)))
-    for mine, plain in zip(found, listed(case.plain(*inputs)), strict=True):
+    actual = listed(op(*on("npu", inputs), **on("npu", case.options)))
+    for mine, plain in zip(actual, listed(case.plain(*inputs)), strict=True):
         if plain is not None:
             torch.testing.assert_close(mine.cpu().float(), plain.float(), rtol=1e-4, atol=1e-4)
     if case.meta and torch.__version__ >= "2.7" and op.has_kernel_for_dispatch_key(torch._C.DispatchKey.Meta):
         foreseen = listed(op(*on("meta", inputs), **on("meta", case.options)))
-        assert [(t.shape, t.dtype) for t in foreseen] == [(t.shape, t.dtype) for t in found]
+        assert [(t.shape, t.dtype) for t in foreseen] == [(t.shape, t.dtype) for t in actual]
 
 
 def gather(x: Tensor) -> Tensor:
@@ -157,8 +157,8 @@ def test_private_formats_take_the_memory_of_their_padding() -> None:
 
 def test_gradients_that_a_convolution_is_not_asked_for_are_none() -> None:
     x, weight, grad = torch.ones(1, 2, 4, 4).npu(), torch.ones(3, 2, 3, 3).npu(), torch.ones(1, 3, 2, 2).npu()
-    found = torch.ops.npu.npu_conv2d_backward(x, grad, weight, [1, 1], [0, 0], [1, 1], 1, [False, True, False])
-    assert [None if gradient is None else gradient.shape for gradient in found] == [None, weight.shape, None]
+    actual = torch.ops.npu.npu_conv2d_backward(x, grad, weight, [1, 1], [0, 0], [1, 1], 1, [False, True, False])
+    assert [None if gradient is None else gradient.shape for gradient in actual] == [None, weight.shape, None]
 
 
 class Stop(torch.autograd.Function):
@@ -242,9 +242,9 @@ def test_sparse_gradients() -> None:
 def test_what_the_cpu_has_no_half_precision_for_is_computed_in_fp32_and_rounded(half: torch.dtype) -> None:
     x = torch.randn(1, 2, 4, 4, 4).to(half)
     wide, there = x.float().requires_grad_(), x.npu().requires_grad_()
-    expected, found = F.avg_pool3d(wide, 2), F.avg_pool3d(there, 2)
+    expected, actual = F.avg_pool3d(wide, 2), F.avg_pool3d(there, 2)
     expected.square().sum().backward()
-    found.float().square().sum().backward()
-    assert torch.equal(found.cpu(), expected.to(half))
+    actual.float().square().sum().backward()
+    assert torch.equal(actual.cpu(), expected.to(half))
     assert wide.grad is not None and there.grad is not None and there.grad.dtype == half
     assert torch.allclose(there.grad.cpu().float(), wide.grad, rtol=2e-2, atol=1e-3)

@@ -37,14 +37,14 @@ def test_the_memory_at_the_peak_is_told_apart() -> None:
     assert roles["weights"] == 4 * WEIGHT
     assert roles["optimizer"] == pytest.approx(8 * WEIGHT, rel=0.01)
     assert seen.peak - before == pytest.approx(sum(roles.values()) - roles["inside operators"], rel=0.1)
-    assert any(each.role == "activations" and each.module == "*" for each in seen.held)
+    assert any(memory.role == "activations" and memory.module == "*" for memory in seen.held)
 
 
 def test_the_work_of_a_step_is_counted_once() -> None:
     observer = Observer(steps=2)
     with pytest.raises(WalkIsOver), observer:
         train(nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False)).npu(), steps=3)
-    products = sum(each.flops for each in observer.walked().work if each.kind == "matmul")
+    products = sum(item.flops for item in observer.walked().work if item.kind == "matmul")
     assert products == 4 * 2 * (2 * ROWS * WIDTH * WIDTH), "forward and the weight's gradient, at fp32's price"
     assert observer.walked().update, "the optimizer's work is apart"
     assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
@@ -60,7 +60,7 @@ def test_the_host_pays_less_for_autograds_operators_and_more_for_those_computed_
         observer = Observer(steps=1)
         with pytest.raises(WalkIsOver), observer:
             train(kind(nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, WIDTH, bias=False)).npu(), steps=2)
-        return sum(each.calls for each in observer.walked().work if each.kind == "matmul")
+        return sum(item.calls for item in observer.walked().work if item.kind == "matmul")
 
     once = 2 + 2 * planning().issued_by_autograd
     assert issued(nn.Sequential) == pytest.approx(once)

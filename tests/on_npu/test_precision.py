@@ -35,10 +35,10 @@ def test_statistics_are_those_of_the_cpu() -> None:
 
 
 def test_an_npu_and_the_cpu_agree(tmp_path: Path) -> None:
-    found = compare(train(tmp_path / "cpu", "cpu"), train(tmp_path / "npu", "npu"))
-    assert found.same and found.compared > 20
+    actual = compare(train(tmp_path / "cpu", "cpu"), train(tmp_path / "npu", "npu"))
+    assert actual.same and actual.compared > 20
 
 
 def test_the_operator_that_does_not_agree_is_named(tmp_path: Path) -> None:
-    found = compare(train(tmp_path / "cpu", "cpu"), train(tmp_path / "npu", "npu", negative_slope=0.02))
-    assert found.first is not None and found.first.row.title.startswith("leaky_relu in 2")
+    actual = compare(train(tmp_path / "cpu", "cpu"), train(tmp_path / "npu", "npu", negative_slope=0.02))
+    assert actual.first is not None and actual.first.row.title.startswith("leaky_relu in 2")

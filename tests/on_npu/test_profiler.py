@@ -80,7 +80,7 @@ def test_the_database_tells_the_same(recorded: Path) -> None:
     read = read_profiles([database])[0]
 
     def kernels(trace: Trace) -> Counter[str]:
-        return Counter(each.type for each in trace.kernels if each.work is Work.compute)
+        return Counter(kernel.type for kernel in trace.kernels if kernel.work is Work.compute)
 
     assert read.simulated and len(read.steps) == STEPS
     assert kernels(read) == kernels(text)

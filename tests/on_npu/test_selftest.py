@@ -19,5 +19,7 @@ def test_torch_npus_operators_give_the_results_that_ship() -> None:
 
 def test_a_wrong_operator_is_found() -> None:
     check = next(iter(checks_of("operators", DEVICE)))
-    wrong = DeviceCheck(check.name, lambda device: [1.01 * each for each in check.run(device)], check.key, check.dtype)
+    wrong = DeviceCheck(
+        check.name, lambda device: [1.01 * output for output in check.run(device)], check.key, check.dtype
+    )
     assert outcome_of(wrong, DEVICE)["outcome"] == "failed"

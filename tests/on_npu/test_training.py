@@ -45,7 +45,7 @@ def test_repeating_each_element_can_be_captured() -> None:
 
 def test_a_loss_scaler_finds_what_is_not_finite() -> None:
     grads = [torch.tensor([2.0, 4.0]).npu(), torch.tensor([1.0, float("inf")]).npu()]
-    found = torch.zeros(1).npu()
-    torch._amp_foreach_non_finite_check_and_unscale_(grads, found, torch.tensor(0.5).npu())
-    assert found.item() == 1
+    actual = torch.zeros(1).npu()
+    torch._amp_foreach_non_finite_check_and_unscale_(grads, actual, torch.tensor(0.5).npu())
+    assert actual.item() == 1
     assert [grad.tolist() for grad in grads] == [[1, 2], [0.5, float("inf")]]

@@ -52,15 +52,15 @@ def text_profile(folder: Path, rank: int = 0, columns: str = "Block Dim") -> Pat
 
 
 def _collectives(rank: int) -> dict[str, Any]:
-    found = {}
+    collectives = {}
     for index, ((start, length), size) in enumerate(zip(ALLREDUCES[rank], SIZES, strict=True)):
         times = {"Start Timestamp(us)": (BEGIN + start * MS) / 1000, "Elapse Time(ms)": length, "Wait Time(ms)": 0}
         link = {"HCCS": {"Transit Size(MB)": size, "Transit Time(ms)": 1.0, "Size Distribution": {str(size): [1, 1]}}}
-        found[f"hcom_allReduce__1_{index}_1@77"] = {
+        collectives[f"hcom_allReduce__1_{index}_1@77"] = {
             "Communication Time Info": times,
             "Communication Bandwidth Info": link,
         }
-    return found
+    return collectives
 
 
 def _trace_view() -> list[dict[str, Any]]:

@@ -84,8 +84,8 @@ def test_only_errors_of_the_profiler_below_are_heard(capsys: pytest.CaptureFixtu
         print("[INFO] profiler.py: Start parsing\n|/-[WARNING] profiler.py: 10 records\n[ERROR] profiler.py: disk full")
 
     recorder._without_chatter(write)("trace")
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.splitlines() == ["[ERROR] profiler.py: disk full"]
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.splitlines() == ["[ERROR] profiler.py: disk full"]
 
 
 def test_a_script_that_fails_shows_its_own_traceback_once(tmp_path: Path) -> None:

@@ -44,15 +44,15 @@ def test_how_files_import(tmp_path: Path) -> None:
         "optional.py": "try:\n    import not_there\nexcept ImportError:\n    x = 1\nassert x",
     }
     given = {name: () for name in files if name != "pkg/__init__.py"}
-    found = import_all(write(tmp_path, files), given, choose("cpu"))
-    assert {name: answer.outcome for name, answer in found.items()} == {
+    results = import_all(write(tmp_path, files), given, choose("cpu"))
+    assert {name: answer.outcome for name, answer in results.items()} == {
         **dict.fromkeys(given, "imports"),
         "wants-arguments.py": "exits",
         "broken.py": "fails",
         "through.py": "fails",
     }
-    assert found["needs.py"].stand_ins == ("not_there",) and not found["optional.py"].stand_ins
-    assert found["through.py"].origin == "broken.py" and "ZeroDivisionError" in found["through.py"].error
+    assert results["needs.py"].stand_ins == ("not_there",) and not results["optional.py"].stand_ins
+    assert results["through.py"].origin == "broken.py" and "ZeroDivisionError" in results["through.py"].error
 
 
 def test_what_files_share_is_imported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,8 +60,10 @@ def test_what_files_share_is_imported_once(tmp_path: Path, monkeypatch: pytest.M
     write(tmp_path, {"installed/slow.py": f"open({str(log)!r}, 'a').write('x')\nNAME = 1\n"})
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "installed"))
     files = {f"{name}.py": "import __main__\nfrom slow import NAME\nimport b" for name in "acdefgh"}
-    found = import_all(write(tmp_path / "project", {**files, "b.py": "1 / 0"}), dict.fromkeys(files, ()), choose("cpu"))
-    assert {answer.origin for answer in found.values()} == {"b.py"}
+    results = import_all(
+        write(tmp_path / "project", {**files, "b.py": "1 / 0"}), dict.fromkeys(files, ()), choose("cpu")
+    )
+    assert {answer.origin for answer in results.values()} == {"b.py"}
     assert len(log.read_text()) == 2  # tried, then done
 
 
@@ -73,8 +75,8 @@ def test_what_files_share_through_files_of_the_project_is_imported_once(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "installed"))
     own = {"package/__init__.py": "from .way import NAME\n", "package/way.py": "if True:\n    from slow import NAME\n"}
     files = {f"{name}.py": "import package.way" for name in "acdefgh"}
-    found = import_all(write(tmp_path / "project", {**files, **own}), dict.fromkeys(files, ()), choose("cpu"))
-    assert {answer.outcome for answer in found.values()} == {"imports"}
+    results = import_all(write(tmp_path / "project", {**files, **own}), dict.fromkeys(files, ()), choose("cpu"))
+    assert {answer.outcome for answer in results.values()} == {"imports"}
     assert len(log.read_text()) == 2
 
 
@@ -84,16 +86,16 @@ def test_what_a_build_would_make_is_stood_in_for(tmp_path: Path) -> None:
         "from importlib.metadata import version\nassert version('not-there') > '1'"
     )
     folder = write(tmp_path, {"pkg/__init__.py": "", "pkg/built.py": text})
-    found = import_all(folder, {"pkg/built.py": ()}, choose("cpu"))["pkg/built.py"]
-    assert (found.outcome, found.stand_ins) == ("imports", ("not_there", "pkg.version"))
+    result = import_all(folder, {"pkg/built.py": ()}, choose("cpu"))["pkg/built.py"]
+    assert (result.outcome, result.stand_ins) == ("imports", ("not_there", "pkg.version"))
 
 
 def test_what_an_installed_package_has_removed_is_not_stood_in_for(tmp_path: Path) -> None:
     files = {"removed.py": "from torch._six import inf", "both.py": "import not_there\nimport torch._six"}
-    found = import_all(write(tmp_path, files), dict.fromkeys(files, ()), choose("cpu"))
-    assert {each.outcome for each in found.values()} == {"fails"}
-    assert found["removed.py"].stand_ins == () and found["both.py"].stand_ins == ("not_there",)
-    assert all("torch._six" in each.error for each in found.values())
+    results = import_all(write(tmp_path, files), dict.fromkeys(files, ()), choose("cpu"))
+    assert {result.outcome for result in results.values()} == {"fails"}
+    assert results["removed.py"].stand_ins == () and results["both.py"].stand_ins == ("not_there",)
+    assert all("torch._six" in result.error for result in results.values())
 
 
 @pytest.fixture
@@ -109,7 +111,7 @@ def migration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Migration:
 def test_a_file_that_no_longer_imports_is_put_back_and_no_other(migration: Migration) -> None:
     checked = check_imports(migration, migration.root)
     assert [change.path.name for change in checked.migration.changes] == ["a.py", "c.py"]
-    assert {each.file for each in checked.put_back} == {"b.py"}
+    assert {result.file for result in checked.put_back} == {"b.py"}
     finding = checked.migration.by_hand[-1]
     assert finding.code == "NPK003" and finding.place and finding.place.file.name == "b.py"
 

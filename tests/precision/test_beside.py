@@ -56,10 +56,10 @@ def test_the_suspect_is_computed_again_and_the_wrong_side_named(
 ) -> None:
     left, right = record("a", tensors=True, steps=[0]), record("b", tensors=True, steps=[0])
     wrong_relu(right)
-    found = compare(left, right)
-    assert found.first is not None and found.first.replay is not None
-    assert (found.first.row.left, found.first.replay.wrong) == ("Aten.relu.0.forward", "right")
-    write_script(find_call(left, found.first.row), tmp_path / "alone")
+    comparison = compare(left, right)
+    assert comparison.first is not None and comparison.first.replay is not None
+    assert (comparison.first.row.left, comparison.first.replay.wrong) == ("Aten.relu.0.forward", "right")
+    write_script(find_call(left, comparison.first.row), tmp_path / "alone")
     sys.argv = ["reproduce.py"]
     runpy.run_path(str(tmp_path / "alone" / "reproduce.py"))
     assert capsys.readouterr().out.startswith("output 0 on cpu: relative error 0")
@@ -67,9 +67,9 @@ def test_the_suspect_is_computed_again_and_the_wrong_side_named(
 
 def test_neither_side_is_wrong_where_their_settings_differ(record: Run) -> None:
     left, right = record("a", tensors=True, steps=[0]), record("b", tensors=True, steps=[0], eps=1e-2)
-    for found in (compare(left, right), compare(right, left)):
-        assert found.first is not None and found.first.replay is not None
-        assert (found.first.kind, found.first.replay.wrong) == ("argument", "neither")
+    for comparison in (compare(left, right), compare(right, left)):
+        assert comparison.first is not None and comparison.first.replay is not None
+        assert (comparison.first.kind, comparison.first.replay.wrong) == ("argument", "neither")
 
 
 def test_a_tensor_that_is_code_is_not_run(record: Run, tmp_path: Path) -> None:
@@ -100,9 +100,9 @@ def test_a_rank_that_drifts_is_named_with_its_step(record: Run, tmp_path: Path) 
     content = json.loads(file.read_text())
     content["data"]["Module.2.up.Linear.parameters_grad.0"]["weight"][0]["Hash"] = "0"
     file.write_text(json.dumps(content))
-    found = compare_ranks(dump)
-    assert found.first is not None
-    assert (found.first.row.step, found.first.row.rank, found.first.row.path) == (1, 1, "2.up")
+    comparison = compare_ranks(dump)
+    assert comparison.first is not None
+    assert (comparison.first.row.step, comparison.first.row.rank, comparison.first.row.path) == (1, 1, "2.up")
     with pytest.raises(NpukitError):
         compare_ranks(record("single"))
 
@@ -110,15 +110,15 @@ def test_a_rank_that_drifts_is_named_with_its_step(record: Run, tmp_path: Path) 
 def test_checkpoints_in_any_format(tmp_path: Path) -> None:
     weights = {f"layers.{n}.weight": torch.randn(4, 4) for n in range(3)}
     save_file(weights, tmp_path / "a.safetensors")
-    torch.save({"model": {f"module.{name}": each for name, each in weights.items()}}, tmp_path / "b.pt")
+    torch.save({"model": {f"module.{name}": weight for name, weight in weights.items()}}, tmp_path / "b.pt")
     assert compare_weights(tmp_path / "a.safetensors", tmp_path / "b.pt").same
     folder = tmp_path / "sharded"
     folder.mkdir()
     save_file({"layers.0.weight": weights["layers.0.weight"]}, folder / "model-1.safetensors")
     save_file({"layers.1.weight": weights["layers.1.weight"] * 1.5}, folder / "model-2.safetensors")
-    found = compare_weights(tmp_path / "a.safetensors", folder)
-    assert found.exit_code == 1 and found.only_left == ("layers.2.weight",)
-    assert found.layers["layers.0"] == 0 and found.layers["layers.1"] == pytest.approx(1 / 3, rel=1e-3)
+    comparison = compare_weights(tmp_path / "a.safetensors", folder)
+    assert comparison.exit_code == 1 and comparison.only_left == ("layers.2.weight",)
+    assert comparison.layers["layers.0"] == 0 and comparison.layers["layers.1"] == pytest.approx(1 / 3, rel=1e-3)
 
 
 def test_checkpoints_of_fsdp_and_deepspeed(tmp_path: Path) -> None:
@@ -155,18 +155,18 @@ def test_what_changes_numbers_is_told_from_what_does_not(record: Run, monkeypatc
     monkeypatch.setenv("SHELL_OF_MINE", "x")
     monkeypatch.setenv("MY_TOKEN", "secret")
     right = record("b", steps=[0])
-    found = compare_environments(left, right)
-    assert [each.name for each in found.matter] == ["HCCL_DETERMINISTIC"]
-    assert "SHELL_OF_MINE" in [each.name for each in found.differences]
+    comparison = compare_environments(left, right)
+    assert [difference.name for difference in comparison.matter] == ["HCCL_DETERMINISTIC"]
+    assert "SHELL_OF_MINE" in [difference.name for difference in comparison.differences]
     assert "secret" not in (right / "environment.json").read_text()
 
 
 def test_running_twice_finds_the_operator_that_draws(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import torch\nx = torch.ones(3) + 1\ny = torch.rand(3) * x\n")
-    found = check([str(script)], {"PATH": "/usr/bin"}, RecordOptions("", "ops"), tmp_path)
-    assert not found.deterministic
-    first = found.comparison.first
+    checked = check([str(script)], {"PATH": "/usr/bin"}, RecordOptions("", "ops"), tmp_path)
+    assert not checked.deterministic
+    first = checked.comparison.first
     assert first is not None and first.kind == "random" and first.place == f"{script}:3"
     assert [cause.code for cause in first.causes] == ["random-numbers"]
 

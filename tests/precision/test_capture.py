@@ -39,8 +39,8 @@ def test_sketches_tell_how_far_apart_tensors_are() -> None:
 
 
 def test_figures_of_odd_tensors() -> None:
-    found = statistics_of(torch.tensor([1.0, float("nan"), float("inf"), -float("inf")]))
-    assert (found.nan, found.inf) == (1, 2)
+    statistics = statistics_of(torch.tensor([1.0, float("nan"), float("inf"), -float("inf")]))
+    assert (statistics.nan, statistics.inf) == (1, 2)
     assert statistics_of(torch.tensor(2**62 + 1)).maximum == 2**62 + 1
     assert statistics_of(torch.arange(8)[3:4].as_strided((1,), (4,), 3)).hash == statistics_of(torch.tensor([3])).hash
     assert statistics_of(torch.tensor(1 + 1j)).norm == pytest.approx(2**0.5)
@@ -89,7 +89,7 @@ def test_recording_changes_no_bit(tmp_path: Path, level: str) -> None:
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-        return torch.cat([each.flatten() for each in model.parameters()])
+        return torch.cat([parameter.flatten() for parameter in model.parameters()])
 
     plain = train()
     with capture(tmp_path / "dump", level=level):

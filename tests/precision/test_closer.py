@@ -35,14 +35,14 @@ def test_bisecting_ends_with_the_tensors_of_one_module(
         )  # fmt: skip
 
     monkeypatch.setattr(bisect, "record", run)
-    found = bisect.bisect(["train.py"], ({}, {"FAULT": "1"}), tmp_path / "hunt", (0,))
-    assert [(each.level, each.only, each.tensors) for each in asked[::2]] == [
+    bisection = bisect.bisect(["train.py"], ({}, {"FAULT": "1"}), tmp_path / "hunt", (0,))
+    assert [(options.level, options.only, options.tensors) for options in asked[::2]] == [
         ("modules", "", False),
         ("ops", "2", False),
         ("ops", "2", True),
     ]
-    first = found.comparison.first
-    assert found.exit_code == 1 and first is not None and first.row.path == "2.down"
+    first = bisection.comparison.first
+    assert bisection.exit_code == 1 and first is not None and first.row.path == "2.down"
     assert first.kind == "missing" and "mul in 2," in first.what
 
 
@@ -55,15 +55,15 @@ def test_bisecting_keeps_what_it_found_when_the_closest_look_shows_something_els
         record(Path(options.output).relative_to(tmp_path), next(faults), level=options.level, steps=options.steps)
 
     monkeypatch.setattr(bisect, "record", run)
-    found = bisect.bisect(["train.py"], ({}, {}), tmp_path / "hunt", (0,)).comparison
-    assert found.first is not None and "mul in 2," in found.first.what
+    bisection = bisect.bisect(["train.py"], ({}, {}), tmp_path / "hunt", (0,)).comparison
+    assert bisection.first is not None and "mul in 2," in bisection.first.what
 
 
 def test_a_kernel_that_is_out_of_line_is_named(record: Run) -> None:
     dump = record("dump", steps=[0])
     kernels = list(check_here(dump, "cpu"))
-    assert not [each for each in kernels if each.outcome == "out of line"]
-    assert {"addmm", "native_layer_norm", "relu"} <= {each.op for each in kernels if each.outcome == "in line"}
+    assert not [kernel for kernel in kernels if kernel.outcome == "out of line"]
+    assert {"addmm", "native_layer_norm", "relu"} <= {kernel.op for kernel in kernels if kernel.outcome == "in line"}
 
     class Wrong(TorchDispatchMode):
         calls = 0
@@ -76,8 +76,8 @@ def test_a_kernel_that_is_out_of_line_is_named(record: Run) -> None:
             return result
 
     with Wrong():
-        found = [each for each in check_here(dump, "cpu") if each.outcome == "out of line"]
-    assert {each.op for each in found} == {"relu"} and found[0].error == pytest.approx(0.01, rel=0.1)
+        wrong = [kernel for kernel in check_here(dump, "cpu") if kernel.outcome == "out of line"]
+    assert {kernel.op for kernel in wrong} == {"relu"} and wrong[0].error == pytest.approx(0.01, rel=0.1)
 
 
 def test_the_operator_in_which_nan_begins(tmp_path: Path) -> None:

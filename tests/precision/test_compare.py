@@ -28,9 +28,9 @@ def nan(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("level", ["modules", "ops"])
 def test_equal_runs_are_the_same_and_all_of_them_is_compared(record: Run, level: str) -> None:
-    found = compare(record("a", level=level), record("b", level=level))
-    assert found.same and found.exit_code == 0
-    assert found.coverage == 1.0 and found.compared > 30
+    comparison = compare(record("a", level=level), record("b", level=level))
+    assert comparison.same and comparison.exit_code == 0
+    assert comparison.coverage == 1.0 and comparison.compared > 30
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,12 @@ def test_equal_runs_are_the_same_and_all_of_them_is_compared(record: Run, level:
 def test_an_operator_that_only_one_run_has_is_named(
     record: Run, fault: Callable[[Tensor], Tensor], kind: str, op: str
 ) -> None:
-    found = compare(record("plain"), record("faulty", fault))
-    assert found.first is not None
-    assert (found.first.kind, op in found.first.what) == (kind, True)
-    assert "conftest.py:" in found.first.place
+    comparison = compare(record("plain"), record("faulty", fault))
+    assert comparison.first is not None
+    assert (comparison.first.kind, op in comparison.first.what) == (kind, True)
+    assert "conftest.py:" in comparison.first.place
     # One call more shifts nothing: all others still find their partner.
-    assert set(found.counts) <= {"same", "differs", "only right"}
+    assert set(comparison.counts) <= {"same", "differs", "only right"}
 
 
 def by_halves(left_behind: float) -> Callable[[Tensor], Tensor]:
@@ -67,8 +67,8 @@ def by_halves(left_behind: float) -> Callable[[Tensor], Tensor]:
 
 
 def test_what_nobody_wrote_is_no_difference(record: Run) -> None:
-    found = compare(record("a", by_halves(1.0)), record("b", by_halves(-7e5)))
-    assert found.same, found.first
+    comparison = compare(record("a", by_halves(1.0)), record("b", by_halves(-7e5)))
+    assert comparison.same, comparison.first
     assert not compare(record("c", by_halves(1.0)), record("d", lambda x: by_halves(1.0)(x) * 1.01)).same
 
 
@@ -84,33 +84,35 @@ def test_memory_that_an_operator_keeps_for_itself_is_no_difference(tmp_path: Pat
 
 
 def test_the_first_module_is_named_at_level_modules(record: Run) -> None:
-    found = compare(record("a", level="modules"), record("b", lambda x: x * 1.01, level="modules"))
-    assert found.first is not None and found.first.kind == "outside"
-    assert found.first.row.path == "2.down"
+    comparison = compare(record("a", level="modules"), record("b", lambda x: x * 1.01, level="modules"))
+    assert comparison.first is not None and comparison.first.kind == "outside"
+    assert comparison.first.row.path == "2.down"
 
 
 def test_another_epsilon_is_an_argument_with_both_values(record: Run) -> None:
-    found = compare(record("a"), record("b", eps=1e-3))
-    assert found.first is not None and found.first.kind == "argument"
-    assert "1e-05" in found.first.what and "0.001" in found.first.what
-    assert [cause.code for cause in found.first.causes] == ["other-settings"]
+    comparison = compare(record("a"), record("b", eps=1e-3))
+    assert comparison.first is not None and comparison.first.kind == "argument"
+    assert "1e-05" in comparison.first.what and "0.001" in comparison.first.what
+    assert [cause.code for cause in comparison.first.causes] == ["other-settings"]
 
 
 def test_another_learning_rate_is_found_in_the_optimizer(record: Run) -> None:
-    found = compare(record("a"), record("b", lr=0.2))
-    assert found.first is not None and found.first.row.phase == "optimizer"
-    assert [cause.code for cause in found.first.causes] == ["other-settings"]
+    comparison = compare(record("a"), record("b", lr=0.2))
+    assert comparison.first is not None and comparison.first.row.phase == "optimizer"
+    assert [cause.code for cause in comparison.first.causes] == ["other-settings"]
 
 
 def test_rounding_alone_is_no_difference(record: Run) -> None:
-    found = compare(record("a"), record("b", lambda x: x * (1 + 2**-23)))
-    assert found.same and any("mul in 2" in note for note in found.notes)  # and yet it is not kept back
-    assert [loss.left for loss in found.losses] == pytest.approx([loss.right for loss in found.losses], rel=1e-5)
+    comparison = compare(record("a"), record("b", lambda x: x * (1 + 2**-23)))
+    assert comparison.same and any("mul in 2" in note for note in comparison.notes)  # and yet it is not kept back
+    assert [loss.left for loss in comparison.losses] == pytest.approx(
+        [loss.right for loss in comparison.losses], rel=1e-5
+    )
 
 
 def test_an_operator_with_a_small_effect_that_only_one_run_has_is_named(record: Run) -> None:
-    found = compare(record("a"), record("b", lambda x: x * (1 + 1e-5)))
-    assert found.first is not None and found.first.kind == "missing" and "mul in 2" in found.first.what
+    comparison = compare(record("a"), record("b", lambda x: x * (1 + 1e-5)))
+    assert comparison.first is not None and comparison.first.kind == "missing" and "mul in 2" in comparison.first.what
 
 
 def test_renamed_modules_are_guessed_and_shown(record: Run) -> None:
@@ -119,9 +121,9 @@ def test_renamed_modules_are_guessed_and_shown(record: Run) -> None:
     for name in ("dump.json", "stack.json", "construct.json"):
         path = file.with_name(name)
         path.write_text(path.read_text().replace("Module.2.", "Module.second."))
-    found = compare(left, right)
-    assert found.same and found.coverage == 1.0
-    assert found.renames["2.norm"] == "second.norm"
+    comparison = compare(left, right)
+    assert comparison.same and comparison.coverage == 1.0
+    assert comparison.renames["2.norm"] == "second.norm"
 
 
 def test_what_was_not_compared_does_not_count(record: Run) -> None:
@@ -130,8 +132,8 @@ def test_what_was_not_compared_does_not_count(record: Run) -> None:
     content = json.loads(file.read_text())
     content["data"] = dict(list(content["data"].items())[:10])
     file.write_text(json.dumps(content))
-    found = compare(left, right)
-    assert found.coverage < 1 and found.counts[Outcome.only_left.value] > 0
+    comparison = compare(left, right)
+    assert comparison.coverage < 1 and comparison.counts[Outcome.only_left.value] > 0
 
 
 def test_a_dump_that_was_cut_is_read_as_far_as_it_goes(record: Run) -> None:
@@ -204,8 +206,8 @@ def test_the_command_records_a_script_and_compares(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "npukit", "precision", *arguments]
         return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
 
-    said = npukit("capture", "--device", "cpu", "--level", "ops", "-o", "dump", "--", "python", "train.py", "1")
-    assert said.returncode == 0, said.stderr
+    output = npukit("capture", "--device", "cpu", "--level", "ops", "-o", "dump", "--", "python", "train.py", "1")
+    assert output.returncode == 0, output.stderr
     call = next(call for call in read(find_dumps(tmp_path / "dump")[0, 0]).calls if call.op == "mul")
     assert call.stack[0].startswith(f"File {script}, line 6")
     shutil.copytree(tmp_path / "dump", tmp_path / "other")
@@ -226,20 +228,20 @@ def step(folder: Path, forward: Callable[[Tensor], Tensor]) -> Path:
 
 def test_another_k_is_an_argument_although_the_result_has_another_shape(tmp_path: Path) -> None:
     dumps = [step(tmp_path / str(k), lambda x, k=k: x.topk(k, -1).values.exp()) for k in (2, 1)]
-    found = compare(*dumps).first
-    assert found and found.kind == "argument" and "topk" in found.what
+    difference = compare(*dumps).first
+    assert difference and difference.kind == "argument" and "topk" in difference.what
 
 
 def test_another_part_of_a_result_is_called_what_it_is(tmp_path: Path) -> None:
     parts: list[Callable[[Tensor], Tensor]] = [lambda x: x.exp()[:, ::2].sin(), lambda x: x.exp()[:, :2].sin()]
-    found = compare(*(step(tmp_path / str(n), part) for n, part in enumerate(parts))).first
-    assert found and found.kind == "layout" and "sin" in found.what
+    difference = compare(*(step(tmp_path / str(n), part) for n, part in enumerate(parts))).first
+    assert difference and difference.kind == "layout" and "sin" in difference.what
 
 
 def test_statistics_that_a_batch_norm_keeps_are_a_result(tmp_path: Path) -> None:
     norms = [torch.nn.BatchNorm2d(4, momentum=momentum) for momentum in (0.1, 0.2)]
-    found = compare(*(step(tmp_path / str(norm.momentum), norm) for norm in norms)).first
-    assert found and found.kind == "argument" and "native_batch_norm" in found.what
+    difference = compare(*(step(tmp_path / str(norm.momentum), norm) for norm in norms)).first
+    assert difference and difference.kind == "argument" and "native_batch_norm" in difference.what
 
 
 def test_a_module_that_reads_a_copy_gets_its_own_gradient_alone(tmp_path: Path) -> None:
@@ -260,6 +262,6 @@ def test_a_batch_in_two_parts_is_compared_by_its_gradients(tmp_path: Path, scale
             optimizer.step()
         return tmp_path / name
 
-    found = compare(run("whole", 1, 1.0), run("parts", 2, scale))
-    assert found.same == (scale == 0.5)
-    assert (found.losses[0].left == pytest.approx(found.losses[0].right)) == found.same
+    comparison = compare(run("whole", 1, 1.0), run("parts", 2, scale))
+    assert comparison.same == (scale == 0.5)
+    assert (comparison.losses[0].left == pytest.approx(comparison.losses[0].right)) == comparison.same

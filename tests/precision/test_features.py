@@ -63,10 +63,10 @@ def test_ordinary_training_is_left_in_peace(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("step", [1, 2, 9, 35])
 def test_an_element_ten_times_too_large(step: int, dtype: torch.dtype) -> None:
-    said = train(element(step, 10), dtype)
-    assert len(said) == 1, said
-    assert f"step {step}, rank 0: one element of the gradient of 2.weight is" in said[0]
-    assert "10 times the next largest" in said[0]
+    anomalies = train(element(step, 10), dtype)
+    assert len(anomalies) == 1, anomalies
+    assert f"step {step}, rank 0: one element of the gradient of 2.weight is" in anomalies[0]
+    assert "10 times the next largest" in anomalies[0]
 
 
 def test_an_element_among_zeros() -> None:
@@ -86,8 +86,8 @@ def test_an_element_among_zeros() -> None:
         model(torch.randint(32, (8,))).square().sum().backward()
         detector.check(steps)
         model.zero_grad()
-    said = detector.read()
-    assert len(said) == 1 and "step 9" in said[0]
+    anomalies = detector.read()
+    assert len(anomalies) == 1 and "step 9" in anomalies[0]
 
 
 def test_values_are_told_without_the_scale_of_fp16() -> None:
@@ -99,8 +99,8 @@ def test_values_are_told_without_the_scale_of_fp16() -> None:
 
 
 def test_a_whole_gradient_that_jumps_and_one_that_stays() -> None:
-    said = train(lambda now, gradient: gradient * (1000 if now == 20 else 1))
-    assert len(said) == 1 and "step 20" in said[0] and "the gradient of 2.weight reached" in said[0]
+    anomalies = train(lambda now, gradient: gradient * (1000 if now == 20 else 1))
+    assert len(anomalies) == 1 and "step 20" in anomalies[0] and "the gradient of 2.weight reached" in anomalies[0]
     stays = train(lambda now, gradient: gradient * (1000 if now >= 20 else 1))
     assert 1 <= len(stays) <= 20 and "step 40" not in stays[-1]  # usual in the end
 
@@ -134,8 +134,8 @@ def test_gradients_that_rise_together_must_rise_far() -> None:
 
 
 def test_nan_is_an_anomaly_where_no_scaler_skips_it() -> None:
-    said = train(lambda now, gradient: gradient * (float("nan") if now == 12 else 1))
-    assert "step 12" in said[0] and "2.weight holds NaN or Inf" in said[0]
+    anomalies = train(lambda now, gradient: gradient * (float("nan") if now == 12 else 1))
+    assert "step 12" in anomalies[0] and "2.weight holds NaN or Inf" in anomalies[0]
 
 
 def test_every_backward_of_an_accumulated_step_is_seen() -> None:
@@ -146,8 +146,8 @@ def test_every_backward_of_an_accumulated_step_is_seen() -> None:
         calls += 1
         return element(now, 10)(now, gradient) if calls == 2 * 20 else gradient
 
-    said = train(second_pass_only, passes=2)
-    assert len(said) == 1 and "step 20" in said[0]
+    anomalies = train(second_pass_only, passes=2)
+    assert len(anomalies) == 1 and "step 20" in anomalies[0]
 
 
 def test_gradients_that_no_hook_saw_are_taken_from_the_weights() -> None:

@@ -95,8 +95,8 @@ def test_a_tensor_that_its_maker_left_otherwise_was_changed_unrecorded() -> None
     maker, changed = op("mul", X, W), replace(op("mm", X, X), name="Aten.mm.0.forward")
     assert _between([maker, changed], [maker, op("mm", off(0.1), off(0.1))]) == "between"
     nearly = [op("mul", X.bfloat16(), W), op("mul", off(5e-3).bfloat16(), W)]
-    found = _between([nearly[0], op("mm", X, X)], [nearly[1], op("mm", X, off(5e-3).bfloat16().float())])
-    assert found != "between"
+    between = _between([nearly[0], op("mm", X, X)], [nearly[1], op("mm", X, off(5e-3).bfloat16().float())])
+    assert between != "between"
 
 
 def _between(left: list[Call], right: list[Call]) -> str:
@@ -146,10 +146,10 @@ def test_calls_that_one_run_has_more_do_not_shift_the_others() -> None:
 def test_modules_are_renamed_as_told_or_by_class_and_shape() -> None:
     left = [replace(op("Linear", X, W, path=f"transformer.h.{n}"), kind="module") for n in range(2)]
     right = [replace(op("Linear", X, W, path=f"model.layers.{n}"), kind="module") for n in range(2)]
-    guessed, told = align(left, right), align(left, right, {"transformer.h": "model.layers"})
+    guessed, renamed = align(left, right), align(left, right, {"transformer.h": "model.layers"})
     assert guessed.renames == {"transformer.h.0": "model.layers.0", "transformer.h.1": "model.layers.1"}
-    assert told.renames == {}
-    for aligned in (guessed, told):
+    assert renamed.renames == {}
+    for aligned in (guessed, renamed):
         assert all(one and other and one.path[-1] == other.path[-1] for one, other in aligned.pairs)
 
 

@@ -56,7 +56,7 @@ def test_filters_with_many_findings(tmp_path: Path) -> None:
     title = re.search("<title>(.*?)</title>", dom)
     assert title
     seen = json.loads(title[1].replace("&quot;", '"'))
-    assert {name: each["count"] for name, each in seen.items()} == {
+    assert {name: view["count"] for name, view in seen.items()} == {
         "all": "5000 of 5000 findings",
         "rule": "500 of 5000 findings",
         "file": "50 of 5000 findings",
@@ -66,5 +66,5 @@ def test_filters_with_many_findings(tmp_path: Path) -> None:
         "by file": "1667 of 5000 findings",
     }
     assert seen["by file"]["drawn"] == 100, "one box a file"
-    assert max(each["drawn"] for each in seen.values()) <= 100
-    assert max(each["ms"] for each in seen.values()) < 1500
+    assert max(view["drawn"] for view in seen.values()) <= 100
+    assert max(view["ms"] for view in seen.values()) < 1500

@@ -76,17 +76,17 @@ def texts_of(command: Any) -> Iterator[str]:
     yield from (comment for _, comment in examples if comment)
     for param in command.params:
         if not getattr(param, "hidden", False):
-            yield from (each for each in (param.help, param.show_default) if isinstance(each, str) and each)
+            yield from (text for text in (param.help, param.show_default) if isinstance(text, str) and text)
             yield from [panel(param)] if param.param_type_name == "option" else []
 
 
 def help_texts() -> set[str]:
-    found = {*VERBS, *texts_of(typer.main.get_command(app))}
+    texts = {*VERBS, *texts_of(typer.main.get_command(app))}
     for verb in (verb for group in VERBS.values() for verb in group):
         command = load(verb)
-        for each in (command, *getattr(command, "commands", {}).values()):
-            found |= {" ".join(text.split()) for text in texts_of(each)}
-    return found
+        for verb in (command, *getattr(command, "commands", {}).values()):
+            texts |= {" ".join(text.split()) for text in texts_of(verb)}
+    return texts
 
 
 def test_all_help_is_there_in_chinese_and_no_more() -> None:
@@ -122,7 +122,7 @@ def said_by(function: str, folder: Path, position: int) -> Iterator[str]:
             if _name(call) == function and len(call.args) > position:
                 text = call.args[position]
                 if isinstance(text, ast.JoinedStr):
-                    yield "".join(str(each.value) if isinstance(each, ast.Constant) else "x" for each in text.values)
+                    yield "".join(str(value.value) if isinstance(value, ast.Constant) else "x" for value in text.values)
                 elif isinstance(text, ast.Constant):
                     yield str(text.value)
 
@@ -132,15 +132,19 @@ def _name(call: ast.Call) -> str:
 
 
 def test_all_errors_are_there_in_chinese() -> None:
-    said = {*said_by("NpukitError", SOURCES, 0), *said_by("BadRow", SOURCES, 0), *said_by("ConfigProblem", SOURCES, 1)}
-    said |= {*said_by("RefusedValue", SOURCES, 1)}
-    assert {text for text in said if " " in text and chinese(text.strip()) is None} <= ENDS_OPEN
+    sentences = {
+        *said_by("NpukitError", SOURCES, 0),
+        *said_by("BadRow", SOURCES, 0),
+        *said_by("ConfigProblem", SOURCES, 1),
+    }
+    sentences |= {*said_by("RefusedValue", SOURCES, 1)}
+    assert {text for text in sentences if " " in text and chinese(text.strip()) is None} <= ENDS_OPEN
 
 
 def test_all_that_commands_say_while_they_work_is_there_in_chinese() -> None:
     functions = ("say", "_say", "log", "_log", "progress", "step", "status", "lines")
-    said = {text.strip() for function in functions for text in said_by(function, SOURCES, 0)}
-    assert {text for text in said if re.search("[a-wyz]", text) and chinese(text) is None} <= SAID_IN_PARTS
+    sentences = {text.strip() for function in functions for text in said_by(function, SOURCES, 0)}
+    assert {text for text in sentences if re.search("[a-wyz]", text) and chinese(text) is None} <= SAID_IN_PARTS
 
 
 def test_only_one_function_speaks_for_npukit_on_stderr() -> None:
@@ -189,8 +193,8 @@ def test_an_error_is_explained_in_chinese(npukit: Any, monkeypatch: pytest.Monke
     monkeypatch.setenv("NPUKIT_LANG", "zh")
     shown = npukit("explain", "NPU out of memory").stdout
     assert "卡的显存已用完" in shown and "What to do" not in shown
-    told = json.loads(npukit("explain", "--json", "NPU out of memory").stdout)
-    assert told["result"]["explanations"][0]["meaning"] == "the card has no memory left"
+    envelope = json.loads(npukit("explain", "--json", "NPU out of memory").stdout)
+    assert envelope["result"]["explanations"][0]["meaning"] == "the card has no memory left"
 
 
 def test_a_finding_is_shown_in_chinese_and_is_english_for_programs(
@@ -221,8 +225,8 @@ def test_mistakes_are_told_in_chinese_each_with_its_place(npukit: Any, tmp_path:
     assert "命令行：tuning.rank 必须是" in shown
     assert "a.yaml:2: tuning.method 必须是以下之一" in shown
     assert "a.yaml:4: 没有选项 training.learning_rte：是否想写 learning_rate？" in shown
-    told = json.loads(npukit("train", "a.yaml", "--dry-run", "--json", cwd=tmp_path).stdout)
-    assert not HAN.search(told["error"]["message"])
+    envelope = json.loads(npukit("train", "a.yaml", "--dry-run", "--json", cwd=tmp_path).stdout)
+    assert not HAN.search(envelope["error"]["message"])
 
 
 def test_the_end_of_a_training_is_told_in_chinese(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:

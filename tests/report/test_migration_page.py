@@ -141,9 +141,9 @@ def test_five_thousand_findings_in_a_browser(tmp_path: Path) -> None:
     page.write_text(render(migration(), VERIFICATION).replace("</body>", VISIT + "</body>"))
     command = [str(CHROMIUM), *FLAGS.split(), f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=20000"]
     visit = subprocess.run([*command, "--dump-dom", page.as_uri()], capture_output=True, text=True)
-    told = re.search(r'<pre id="told">(.*?)</pre>', visit.stdout, re.DOTALL)
-    assert told, visit.stderr[-2000:]
-    seen = json.loads(html.unescape(told[1]))
+    match = re.search(r'<pre id="told">(.*?)</pre>', visit.stdout, re.DOTALL)
+    assert match, visit.stderr[-2000:]
+    seen = json.loads(html.unescape(match[1]))
     assert "differs from step 2 on" in seen["verification"] and "gelu" in seen["verification"]
     assert "aten::_linalg_eigh" in seen["verification"]
     assert seen["all"] == "5000 of 5000 findings in 51 files"

@@ -37,7 +37,9 @@ REPORT = Report("project", "Verdict: needs work.", FINDINGS, {"target": "910B3"}
 def test_json_holds_every_finding_with_its_place() -> None:
     data = json.loads(to_json(as_data(REPORT)))
     assert data["verdict"] == "Verdict: needs work."
-    assert [(each["code"], each["file"], each["line"], each["fixable"]) for each in data["findings"]] == [
+    assert [
+        (finding["code"], finding["file"], finding["line"], finding["fixable"]) for finding in data["findings"]
+    ] == [
         ("NPK301", "a.py", 3, False),
         ("NPK110", "a.py", 9, True),
         ("NPK708", "b.ipynb", 2, False),
@@ -83,18 +85,18 @@ def test_sarif_has_the_structure_of_its_schema() -> None:
     ids = [check("rule", rule)["id"] for rule in driver["rules"]]
     assert len(set(ids)) == len(ids)
     for rule in driver["rules"]:
-        assert all(isinstance(rule[each]["text"], str) for each in ("shortDescription", "help"))
+        assert all(isinstance(rule[key]["text"], str) for key in ("shortDescription", "help"))
         assert rule["defaultConfiguration"]["level"] in ("none", "note", "warning", "error")
     assert run["results"]
-    for result in (check("result", each) for each in run["results"]):
+    for result in (check("result", result) for result in run["results"]):
         assert result["message"]["text"] and result["level"] in ("none", "note", "warning", "error")
         assert ids[result["ruleIndex"]] == result["ruleId"]
-        assert all(isinstance(each, str) for each in result["partialFingerprints"].values())
+        assert all(isinstance(fingerprint, str) for fingerprint in result["partialFingerprints"].values())
         for location in result["locations"]:
             place = check("physicalLocation", check("location", location)["physicalLocation"])
             assert re.fullmatch(r"[\w:/.%~-]+", check("artifactLocation", place["artifactLocation"])["uri"])
             region = check("region", place["region"])
-            assert all(isinstance(each, int) and each >= 1 for each in region.values())
+            assert all(isinstance(number, int) and number >= 1 for number in region.values())
             assert region.get("endLine", region["startLine"]) >= region["startLine"]
 
 
@@ -113,7 +115,7 @@ def test_sarif_fingerprints_survive_moved_lines() -> None:
 def test_sarif_places_are_addresses() -> None:
     odd = [Finding("NPK301", Severity.note, "w", place=Place(Path(name))) for name in ("a b.py", "/x/ü.py")]
     results = json.loads(render(Report("p", "v", odd), Format.sarif))["runs"][0]["results"]
-    places = {each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for each in results}
+    places = {result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for result in results}
     assert places == {"a%20b.py", "file:///x/%C3%BC.py"}
 
 

@@ -33,8 +33,8 @@ def killed_in(block: Callable[[], None]) -> None:
 
 
 def age(folder: Path) -> None:
-    for each in folder.iterdir():
-        os.utime(each, (0, 0))
+    for file in folder.iterdir():
+        os.utime(file, (0, 0))
 
 
 def test_temporary_folders(temporary: Path) -> None:

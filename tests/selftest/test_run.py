@@ -25,20 +25,20 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def outcomes(monkeypatch: pytest.MonkeyPatch) -> Any:
     def of(group: str, limit: float = 60) -> dict[str, str]:
-        return {found.name: found.outcome for found in run_group(group, choose("cpu"), limit)}
+        return {check.name: check.outcome for check in run_group(group, choose("cpu"), limit)}
 
     monkeypatch.setattr(run, "script_arguments", lambda command, auto: [str(FAKE), *command[2:]])
     return of
 
 
 def test_a_crash_or_a_hang_is_one_failed_check(outcomes: Any) -> None:
-    found = outcomes("pchfp", limit=4)
-    assert found == {"0p": "passed", "1c": "crashed", "2h": "timed out", "3f": "failed", "4p": "passed"}
+    by_name = outcomes("pchfp", limit=4)
+    assert by_name == {"0p": "passed", "1c": "crashed", "2h": "timed out", "3f": "failed", "4p": "passed"}
 
 
 def test_a_device_that_does_not_answer_is_given_up(outcomes: Any) -> None:
-    found = outcomes("c" * MOST_LOST + "pp")
-    assert list(found.values()) == ["crashed"] * MOST_LOST + ["not run"] * 2
+    by_name = outcomes("c" * MOST_LOST + "pp")
+    assert list(by_name.values()) == ["crashed"] * MOST_LOST + ["not run"] * 2
 
 
 def test_crashes_between_checks_that_pass_do_not_end_the_group(outcomes: Any) -> None:
@@ -47,8 +47,8 @@ def test_crashes_between_checks_that_pass_do_not_end_the_group(outcomes: Any) ->
 
 def test_a_process_that_cannot_start_is_told(outcomes: Any) -> None:
     assert outcomes("x") == {"start": "crashed"}
-    found = next(run_group("x", choose("cpu"), limit=60))
-    assert "exit code 1" in found.message and "no such card" in found.message
+    check = next(run_group("x", choose("cpu"), limit=60))
+    assert "exit code 1" in check.message and "no such card" in check.message
 
 
 @pytest.mark.parametrize(("change", "outcome"), [(1e-6, "passed"), (1e-2, "failed"), (float("nan"), "failed")])

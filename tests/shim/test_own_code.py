@@ -96,6 +96,6 @@ def test_a_name_goes_on_to_torch_as_the_npus() -> None:
 def test_summary() -> None:
     from collections import Counter
 
-    said = summary(Counter({".cuda()": 2, '"cuda" as a device': 11}))
-    assert said.splitlines()[1:] == ['      11  "cuda" as a device', "       2  .cuda()"]
+    text = summary(Counter({".cuda()": 2, '"cuda" as a device': 11}))
+    assert text.splitlines()[1:] == ['      11  "cuda" as a device', "       2  .cuda()"]
     assert "nothing" in summary(Counter())

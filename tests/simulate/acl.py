@@ -32,7 +32,9 @@ def message() -> str:
 
 def call(name: str, *arguments: Any) -> None:
     """Call a function of the runtime; ints are passed as 64 bits, so that pointers and sizes survive."""
-    code = library[name](*(ctypes.c_int64(each) if isinstance(each, int) else each for each in arguments))
+    code = library[name](
+        *(ctypes.c_int64(argument) if isinstance(argument, int) else argument for argument in arguments)
+    )
     if code:
         raise AclError(code)
 

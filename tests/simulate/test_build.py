@@ -138,10 +138,10 @@ def test_a_torch_that_it_was_not_tested_with(small: Path, monkeypatch: pytest.Mo
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
     monkeypatch.setenv("PYTHONPATH", str(folder.parent))
     result = start_setup()
-    _, said = result.communicate()
+    _, output = result.communicate()
     assert result.returncode == 2
-    assert version in said and all(tested in said for tested in versions.TESTED)
-    assert len(said.strip().splitlines()) == 1
+    assert version in output and all(tested in output for tested in versions.TESTED)
+    assert len(output.strip().splitlines()) == 1
     assert not (small / "compiler.log").exists()
 
 
@@ -177,11 +177,11 @@ def prebuild(monkeypatch: pytest.MonkeyPatch, folder: Path) -> build.Setup:
     real = build.plan
 
     def plan() -> build.Setup:
-        found = real()
+        plan_ = real()
         return replace(
-            found,
-            prebuilt_runtime=folder / "runtime" / found.prebuilt_runtime.name,
-            prebuilt_operators=folder / "operators" / found.prebuilt_operators.name,
+            plan_,
+            prebuilt_runtime=folder / "runtime" / plan_.prebuilt_runtime.name,
+            prebuilt_operators=folder / "operators" / plan_.prebuilt_operators.name,
         )
 
     monkeypatch.setattr(build, "plan", plan)

@@ -65,9 +65,9 @@ def test_a_card_is_found_by_any_spelling(name: str) -> None:
 def test_cards_are_what_torch_npu_knows_them_as() -> None:
     assert not card("910A").bf16 and not card("310P3").bf16 and card("910B1").bf16
     assert card("910B4").memory_mib == 32 * 1024
-    for each in cards().values():
-        assert each.soc == f"Ascend{each.name}"
-        assert each.memory_mib > 0 and each.cube_cores > 0 and each.vector_cores > 0
+    for known in cards().values():
+        assert known.soc == f"Ascend{known.name}"
+        assert known.memory_mib > 0 and known.cube_cores > 0 and known.vector_cores > 0
 
 
 def test_an_unknown_card_is_refused_with_a_hint() -> None:

@@ -28,11 +28,11 @@ def test_npu_smi_shows_every_card_in_the_real_tables_form() -> None:
 
 def test_npu_smi_shows_a_card_that_dropped_out_and_one_with_memory_errors() -> None:
     made = environment(devices=3, faults=["lost=1", "ecc=2"])
-    told = subprocess.run(["npu-smi", "info"], env=made, capture_output=True, text=True).stdout
-    assert [chip.health for chip in parse_info(told).chips] == ["OK", "Critical", "Alarm"], "as doctor reads it"
+    output = subprocess.run(["npu-smi", "info"], env=made, capture_output=True, text=True).stdout
+    assert [chip.health for chip in parse_info(output).chips] == ["OK", "Critical", "Alarm"], "as doctor reads it"
     command = ["npu-smi", "info", "-t", "ecc", "-i", "2"]
-    told = subprocess.run(command, env=made, capture_output=True, text=True).stdout
-    assert re.search(r"Double Bit Error Count +: 1", told)
+    output = subprocess.run(command, env=made, capture_output=True, text=True).stdout
+    assert re.search(r"Double Bit Error Count +: 1", output)
 
 
 def test_npu_smi_shows_two_chips_to_a_package() -> None:

@@ -55,8 +55,8 @@ def check(tensors: tuple[Tensor, ...], expected: Tensor, layout: str = "BNSD", *
     wanted = torch.autograd.grad(expected, (q, k, v), dy.float(), retain_graph=True)
     close = {"rtol": TOLERANCE[q.dtype], "atol": TOLERANCE[q.dtype], "check_dtype": False}
     given = [in_layout(x, layout) for x in (q, k, v, dy)]
-    found = attention.fusion_attention(*given[:3], q.size(1), layout, **arguments)
-    out, top, total, _, seed, offset, numels = found
+    actual = attention.fusion_attention(*given[:3], q.size(1), layout, **arguments)
+    out, top, total, _, seed, offset, numels = actual
     assert out.dtype == q.dtype and top.dtype == total.dtype == torch.float32 and out.is_contiguous()
     torch.testing.assert_close(out, in_layout(expected, layout), **close)
     saved = {"softmax_max": top, "softmax_sum": total, "attention_in": out, "seed": seed, "offset": offset}
@@ -64,8 +64,8 @@ def check(tensors: tuple[Tensor, ...], expected: Tensor, layout: str = "BNSD", *
     for grad, want, x in zip(grads, wanted, (q, k, v), strict=False):
         assert grad.dtype == x.dtype and grad.is_contiguous()
         torch.testing.assert_close(grad, in_layout(want, layout), **close)
-    same_on_meta(given, layout, q.size(1), arguments, found, saved, grads)
-    return (*found, *grads)
+    same_on_meta(given, layout, q.size(1), arguments, actual, saved, grads)
+    return (*actual, *grads)
 
 
 def _renamed(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _renamed(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def same_on_meta(
-    given: list[Tensor], layout: str, heads: int, arguments: dict[str, Any], found: Any, saved: Any, grads: Any
+    given: list[Tensor], layout: str, heads: int, arguments: dict[str, Any], actual: Any, saved: Any, grads: Any
 ) -> None:
     """Shapes and dtypes without data."""
     meta = {name: x.to("meta") if isinstance(x, Tensor) else x for name, x in arguments.items()}
@@ -85,7 +85,7 @@ def same_on_meta(
         *tensors, heads, layout, **{n: x.to("meta") if isinstance(x, Tensor) else x for n, x in saved.items()},
         **_renamed(meta),
     )  # fmt: skip
-    for real, shape in zip((*found[:4], *grads), (*again[:4], *grads_again), strict=True):
+    for real, shape in zip((*actual[:4], *grads), (*again[:4], *grads_again), strict=True):
         assert (real is None) == (shape is None)
         assert real is None or (real.shape, real.dtype, real.stride()) == (shape.shape, shape.dtype, shape.stride())
 
@@ -94,10 +94,10 @@ def same_on_meta(
 @pytest.mark.parametrize("layout", ["BNSD", "BSND", "BSH", "SBH"])
 def test_layouts_and_dtypes(layout: str, dtype: torch.dtype) -> None:
     q, k, v, dy = make(dtype=dtype)
-    found = check((q, k, v, dy), plain(q, k, v, 0.25), layout, scale=0.25)
+    actual = check((q, k, v, dy), plain(q, k, v, 0.25), layout, scale=0.25)
     scores = q.float() @ k.float().repeat_interleave(2, 1).mT * 0.25
-    assert found[1].shape == (2, 4, 9, 8)
-    lse = found[1].double() + found[2].double().log()
+    assert actual[1].shape == (2, 4, 9, 8)
+    lse = actual[1].double() + actual[2].double().log()
     torch.testing.assert_close(lse[..., 3].float(), scores.logsumexp(-1), rtol=1e-2, atol=1e-2)
 
 
@@ -142,9 +142,9 @@ def test_a_row_that_sees_nothing_gives_zeros_and_finite_gradients(sink: bool) ->
     tensors, hide = make(), torch.zeros(2, 1, 9, 9, dtype=torch.bool)
     hide[1, 0, :3] = True
     extra = {"sink": torch.zeros(4)} if sink else {}
-    found = check(tensors, plain(*tensors[:3], 1.0, hide, **extra), atten_mask=hide, inner_precise=2, **extra)
-    assert not found[0][1, :, :3].any()
-    assert all(x.isfinite().all() for x in found if isinstance(x, Tensor))
+    actual = check(tensors, plain(*tensors[:3], 1.0, hide, **extra), atten_mask=hide, inner_precise=2, **extra)
+    assert not actual[0][1, :, :3].any()
+    assert all(x.isfinite().all() for x in actual if isinstance(x, Tensor))
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -188,8 +188,8 @@ def test_a_sink_takes_part_in_the_softmax_and_has_a_gradient() -> None:
 def test_dropout_is_the_same_in_forward_and_backward() -> None:
     tensors = make()
     torch.manual_seed(3)
-    found = attention.fusion_attention(*(x.detach() for x in tensors[:3]), 4, "BNSD", keep_prob=0.8)
-    seed, offset, numels = found[4:]
+    actual = attention.fusion_attention(*(x.detach() for x in tensors[:3]), 4, "BNSD", keep_prob=0.8)
+    seed, offset, numels = actual[4:]
     assert numels == 2 * 4 * 9 * 9
     keep = dropout_mask.keep_mask(numels, 0.8, seed, offset)
     assert 0.6 < keep.float().mean() < 0.95
@@ -245,8 +245,8 @@ def test_ragged(q_ends: list[int], kv_ends: list[int], mode: int | None, keep_pr
         arguments |= {"next_tockens": 1, "prefix": [2] * len(q_ends)}
     torch.manual_seed(11)
     lengths = {"actual_seq_qlen": q_ends, "actual_seq_kvlen": kv_ends, "keep_prob": keep_prob, "scale": 0.25}
-    found = check(tensors, torch.cat(pieces, 2), "TND", **lengths, **arguments)
-    assert found[1].shape == (12, 4, 8)
+    actual = check(tensors, torch.cat(pieces, 2), "TND", **lengths, **arguments)
+    assert actual[1].shape == (12, 4, 8)
 
 
 def test_ragged_statistics_lie_by_head_or_by_token() -> None:
@@ -266,11 +266,11 @@ def test_version_2_joins_rotary_parts_to_the_heads() -> None:
     dq, dk, dv = torch.autograd.grad(expected, (q, k, v), dy)
     head, rope = ([x.detach()[..., part].contiguous() for x in (q, k)] for part in (slice(0, 16), slice(16, 24)))
     common = {"query_rope": rope[0], "key_rope": rope[1]}
-    found = attention.fusion_attention_v2(*head, v.detach(), 4, "BNSD", scale=0.2, **common)
-    torch.testing.assert_close(found[0], expected.detach(), rtol=1e-4, atol=1e-5)
+    actual = attention.fusion_attention_v2(*head, v.detach(), 4, "BNSD", scale=0.2, **common)
+    torch.testing.assert_close(actual[0], expected.detach(), rtol=1e-4, atol=1e-5)
     grads = attention.fusion_attention_grad_v2(
         *head, v.detach(), dy, 4, "BNSD", scale_value=0.2, **common,
-        softmax_max=found[1], softmax_sum=found[2], attention_in=found[0],
+        softmax_max=actual[1], softmax_sum=actual[2], attention_in=actual[0],
     )  # fmt: skip
     for grad, want in zip(grads, (dq[..., :16], dk[..., :16], dv, None, dq[..., 16:], dk[..., 16:]), strict=False):
         assert (grad is None) == (want is None)
@@ -283,11 +283,11 @@ def test_version_3_takes_its_arguments_by_position_and_returns_seeds_in_tensors(
     wanted = torch.autograd.grad(expected, (q, k, v), dy)
     q, k, v = (x.detach() for x in (q, k, v))
     ints = 2147483647, 0, 0, None, None, None, 2, True, False, "", None
-    found = attention.fusion_attention_v3(q, k, v, 4, "BNSD", None, None, COMPRESSED, 0.5, 1.0, *ints)
-    torch.testing.assert_close(found[0], expected.detach(), rtol=1e-4, atol=1e-5)
-    assert [x.shape for x in found[4:]] == [(1,), (1,)] and found[4].dtype == torch.long
+    actual = attention.fusion_attention_v3(q, k, v, 4, "BNSD", None, None, COMPRESSED, 0.5, 1.0, *ints)
+    torch.testing.assert_close(actual[0], expected.detach(), rtol=1e-4, atol=1e-5)
+    assert [x.shape for x in actual[4:]] == [(1,), (1,)] and actual[4].dtype == torch.long
     grads = attention.fusion_attention_grad_v3(
-        q, k, v, dy, 4, "BNSD", atten_mask=COMPRESSED, softmax_max=found[1], softmax_sum=found[2],
-        attention_in=found[0], scale_value=0.5, sparse_mode=2, seed=found[4], offset=found[5],
+        q, k, v, dy, 4, "BNSD", atten_mask=COMPRESSED, softmax_max=actual[1], softmax_sum=actual[2],
+        attention_in=actual[0], scale_value=0.5, sparse_mode=2, seed=actual[4], offset=actual[5],
     )  # fmt: skip
     torch.testing.assert_close(grads[:3], wanted, rtol=1e-4, atol=1e-5)

@@ -57,11 +57,11 @@ def test_suppression_keeps_the_best_of_each_heap() -> None:
     assert (places.tolist(), int(number)) == ([1, 2, 0], 2)
     _, _, mask = suppression.nms_with_mask(torch.cat((candidates, scores.unsqueeze(1)), 1), 0.5)
     assert mask.tolist() == [0, 1, 1]
-    found, values, classes, count = suppression.batch_nms(
+    actual, values, classes, count = suppression.batch_nms(
         candidates.reshape(1, 3, 1, 4), scores.reshape(1, 3, 1), 0.2, 0.5, 4, 4
     )
     assert values[0].tolist() == pytest.approx([0.9, 0.3, 0.0, 0.0]) and int(count) == 2
-    assert torch.equal(found[0, 0], candidates[1])
+    assert torch.equal(actual[0, 0], candidates[1])
     assert not classes.any()
 
 

@@ -37,8 +37,10 @@ def make(batch: int = 3, queries: int = 5, keys: int = 8, v_depth: int = 16, dty
     return [torch.randn(batch, *shape).to(dtype) for shape in shapes]
 
 
-def same(found: Tensor, wanted: Tensor) -> None:
-    torch.testing.assert_close(found.float(), wanted.float(), rtol=TOLERANCE[found.dtype], atol=TOLERANCE[found.dtype])
+def same(actual: Tensor, wanted: Tensor) -> None:
+    torch.testing.assert_close(
+        actual.float(), wanted.float(), rtol=TOLERANCE[actual.dtype], atol=TOLERANCE[actual.dtype]
+    )
 
 
 def distance(queries: int, keys: int) -> Tensor:
@@ -82,10 +84,10 @@ def test_layouts_and_dtypes(layout: str, dtype: torch.dtype) -> None:
 def test_masks(mode: int, dtype: torch.dtype) -> None:
     q, k, v = make(dtype=dtype)
     d, compressed = distance(5, 8), torch.ones(2048, 2048, dtype=torch.bool).triu(1)
-    each = torch.rand(3, 1, 5, 8) < 0.3
+    per_head = torch.rand(3, 1, 5, 8) < 0.3
     hide, arguments = {
         0: (d > 0, {"atten_mask": d > 0}),
-        1: (each, {"atten_mask": each.to(torch.int8)}),
+        1: (per_head, {"atten_mask": per_head.to(torch.int8)}),
         2: (d > 0, {"atten_mask": compressed}),
         3: (d > 3, {"atten_mask": compressed[None]}),
         4: ((d > 4) | (d < 1), {"atten_mask": compressed[None, None], "pre_tokens": 2, "next_tokens": 1}),
@@ -204,10 +206,10 @@ def test_results_into_tensors_that_another_op_made(layout: str) -> None:
     lengths = {"actual_seq_lengths": [5, 10, 15], "actual_seq_lengths_kv": [8, 16, 24]} if layout == "TND" else {}
     made = ops.infer_output(inputs[0], inputs[2], **arguments)
     workspace = ops.get_max_workspace(*inputs, **arguments, **lengths)
-    found = ops.fused_infer_attention_score_out(*inputs, **arguments, **lengths, workspace=workspace, out=list(made))
-    assert found[0] is made[0] and found[1] is made[1]
+    actual = ops.fused_infer_attention_score_out(*inputs, **arguments, **lengths, workspace=workspace, out=list(made))
+    assert actual[0] is made[0] and actual[1] is made[1]
     expected = ops.fused_infer_attention_score(*inputs, **arguments, **lengths)
-    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0)
 
 
 def test_results_of_pages_into_tensors_that_another_op_made() -> None:

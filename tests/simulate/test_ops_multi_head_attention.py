@@ -32,13 +32,13 @@ def test_forward_and_gradients(dtype: torch.dtype) -> None:
     q, k, v, wq, wk, wv, wo, bq, bk, bv, bo = given = [x.detach() for x in tensors]
     numbers = 4, 8, 10, 6, 0.3, True
     biases = bq, bk, bv, bo
-    found = multi_head_attention.multi_head_attention(
+    actual = multi_head_attention.multi_head_attention(
         q, k, v, wq, wk, wv, mask, wo, *biases, dropout_mask.pack(keep), *numbers
     )
     close = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype], "check_dtype": False}
-    torch.testing.assert_close(found[0], expected.detach(), **close)
+    torch.testing.assert_close(actual[0], expected.detach(), **close)
     grads = multi_head_attention.multi_head_attention_backward(
-        *given[:7], *biases, *found[2:], grad, found[1], *numbers
+        *given[:7], *biases, *actual[2:], grad, actual[1], *numbers
     )
     order = (3, 4, 5, 6, 0, 1, 2, 7, 8, 9, 10)
     for got, index in zip(grads, order, strict=True):
@@ -49,11 +49,11 @@ def test_forward_and_gradients(dtype: torch.dtype) -> None:
 def test_without_a_mask_dropout_is_drawn_and_shapes_need_no_data() -> None:
     x, weight, mask = torch.randn(32, 32), torch.randn(32, 32) * 0.1, torch.zeros(2, 4, 16, 16)
     arguments = None, None, None, None, None, 4, 8, 16, 16, 0.5, False
-    found, shapes = (
+    actual, shapes = (
         multi_head_attention.multi_head_attention(
             *3 * [x.to(device)], *3 * [weight.to(device)], mask.to(device), weight.to(device), *arguments
         )
         for device in ("cpu", "meta")
     )
-    assert 0.4 < (found[6] == 0).float().mean() < 0.6
-    assert [(a.shape, a.dtype) for a in found] == [(a.shape, a.dtype) for a in shapes]
+    assert 0.4 < (actual[6] == 0).float().mean() < 0.6
+    assert [(a.shape, a.dtype) for a in actual] == [(a.shape, a.dtype) for a in shapes]

@@ -77,9 +77,9 @@ def test_sequences_are_gathered_end_to_end(totals: bool) -> None:
     lengths = torch.tensor([0, 20, 38] if totals else [20, 18], dtype=torch.int32)
     out = torch.zeros(2, 38, HEADS, DEPTH).half()
     ops.gather_pa_kv_cache(*caches, table, lengths, *out, is_seq_lens_cumsum=totals)
-    for cache, found in zip(caches, out, strict=True):
-        assert torch.equal(found[:20], torch.cat((cache[2], cache[0]))[:20])
-        assert torch.equal(found[20:36], cache[1]) and not found[36:].any()  # there is no page 7
+    for cache, actual in zip(caches, out, strict=True):
+        assert torch.equal(actual[:20], torch.cat((cache[2], cache[0]))[:20])
+        assert torch.equal(actual[20:36], cache[1]) and not actual[36:].any()  # there is no page 7
     moved = KERNELS["npu::npu_gather_pa_kv_cache_functional"](
         *caches, table, lengths, *out, seq_offset=torch.tensor([16, 0]), is_seq_lens_cumsum=totals
     )

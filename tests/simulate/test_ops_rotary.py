@@ -40,10 +40,10 @@ def test_rotary_mul_and_its_gradient(small: tuple[int, ...], mode: str, dtype: t
     given = [y.detach() for y in (x, cos, sin)]
     close = {"rtol": TOLERANCE[dtype], "atol": 5 * TOLERANCE[dtype]}
     torch.testing.assert_close(rotary.rotary_mul(*given, mode), expected.detach().to(dtype), **close)
-    found = rotary.rotary_mul_backward(grad, *given, mode)
-    torch.testing.assert_close(found, wanted, **close)
+    actual = rotary.rotary_mul_backward(grad, *given, mode)
+    torch.testing.assert_close(actual, wanted, **close)
     shapes = rotary.rotary_mul_backward(grad.to("meta"), *(y.to("meta") for y in given), mode)
-    assert [(y.shape, y.dtype) for y in shapes] == [(y.shape, y.dtype) for y in found]
+    assert [(y.shape, y.dtype) for y in shapes] == [(y.shape, y.dtype) for y in actual]
 
 
 def test_rotation_by_a_matrix_is_the_rotation_it_holds() -> None:
@@ -58,9 +58,9 @@ def test_apply_rotary_pos_emb_writes_over_query_and_key(dtype: torch.dtype) -> N
     query, key = torch.randn(2, 5, 4, 8).to(dtype), torch.randn(2, 5, 2, 8).to(dtype)
     cos, sin = torch.randn(2, 5, 1, 8).to(dtype), torch.randn(2, 5, 1, 8).to(dtype)
     wanted = [rotary.rotary_mul(x, cos, sin) for x in (query, key)]
-    found = rotary.apply_rotary_pos_emb(query, key, cos, sin)
-    assert found[0] is query and found[1] is key
-    torch.testing.assert_close(list(found), wanted)
+    actual = rotary.apply_rotary_pos_emb(query, key, cos, sin)
+    assert actual[0] is query and actual[1] is key
+    torch.testing.assert_close(list(actual), wanted)
 
 
 def test_interleave_rope_sorts_then_rotates() -> None:
@@ -93,8 +93,8 @@ def test_mrope(axes: int | None, cache_mode: str, mode: str, dtype: torch.dtype)
     double = torch.Tensor.repeat_interleave if mode == "interleave" else lambda x, n, _: x.repeat(1, n)
     cos, sin = (double(x, 2, -1).unsqueeze(1).float() for x in table.chunk(2, -1))
     arguments = {"mrope_section": sections or None, "rotary_mode": mode, "cache_mode": cache_mode}
-    found = rotary.mrope(positions, query, key, cache, 16, **arguments)
-    for x, got in zip((query, key), found, strict=True):
+    actual = rotary.mrope(positions, query, key, cache, 16, **arguments)
+    for x, got in zip((query, key), actual, strict=True):
         heads = x.float().unflatten(-1, (-1, 16))
         wanted = torch.cat((turned(heads[..., :12], cos, sin, mode), heads[..., 12:]), -1).flatten(-2)
         torch.testing.assert_close(got, wanted.to(dtype), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])

@@ -23,8 +23,8 @@ def test_scaled_masked_softmax_and_its_gradient(triangle: bool, dtype: torch.dty
     close = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype]}
     y = softmax.scaled_masked_softmax(x.detach(), mask, 0.5, triangle)
     torch.testing.assert_close(y, expected.detach().to(dtype), **close)
-    found = softmax.scaled_masked_softmax_backward(grad, y, mask, 0.5, triangle)
-    torch.testing.assert_close(found, wanted, **close)
+    actual = softmax.scaled_masked_softmax_backward(grad, y, mask, 0.5, triangle)
+    torch.testing.assert_close(actual, wanted, **close)
     if not triangle:
         torch.testing.assert_close(y[0, :, 4].float(), torch.full((3, 32), 1 / 32), **close)
 

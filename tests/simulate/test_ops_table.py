@@ -35,9 +35,9 @@ def looks(tree: list[Any]) -> list[Any]:
     return [None if t is None else (tuple(t.shape), t.dtype) for t in tree]
 
 
-def assert_near(found: Tensor, expected: Tensor, tolerance: float) -> None:
-    assert found.shape == expected.shape
-    torch.testing.assert_close(found.float(), expected.float(), rtol=tolerance, atol=tolerance)
+def assert_near(actual: Tensor, expected: Tensor, tolerance: float) -> None:
+    assert actual.shape == expected.shape
+    torch.testing.assert_close(actual.float(), expected.float(), rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize(
@@ -48,19 +48,19 @@ def test_a_kernel_computes_its_formula(case: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     inputs = cast(case.inputs(), dtype)
     before = tree_map_only(Tensor, torch.clone, inputs)
-    found = called(case.op, inputs, case.options)
+    actual = called(case.op, inputs, case.options)
     expected = case.plain(*cast(before, torch.float32))
-    for mine, plain in zip(found, expected if isinstance(expected, (tuple, list)) else [expected], strict=True):
+    for mine, plain in zip(actual, expected if isinstance(expected, (tuple, list)) else [expected], strict=True):
         if plain is not None:
             assert_near(mine, plain, TOLERANCE[dtype])
     assert all(torch.equal(a, b) for a, b in zip(tensors(inputs), tensors(before), strict=True))
-    assert looks(called(case.op, on_meta(inputs), on_meta(case.options))) == looks(found)
+    assert looks(called(case.op, on_meta(inputs), on_meta(case.options))) == looks(actual)
 
 
 def tensors(tree: Any) -> list[Tensor]:
-    found: list[Tensor] = []
-    tree_map_only(Tensor, found.append, tree)
-    return found
+    tensors_: list[Tensor] = []
+    tree_map_only(Tensor, tensors_.append, tree)
+    return tensors_
 
 
 @pytest.mark.parametrize(
@@ -75,14 +75,14 @@ def test_a_backward_kernel_gives_the_gradients_of_the_formula(case: Any, dtype: 
     grad = torch.randn_like(output).to(dtype)
     expected = torch.autograd.grad(output, leaves, grad.float(), allow_unused=True)
     arguments = case.call(grad, *inputs)
-    found = called(case.op, arguments, case.options)
-    for mine, which in zip(found, case.wanted, strict=True):
+    actual = called(case.op, arguments, case.options)
+    for mine, which in zip(actual, case.wanted, strict=True):
         if which is not None:
             plain = expected[which]
             assert plain is not None
             size = max(1.0, float(plain.abs().max()))
             assert_near(mine, plain, TOLERANCE[dtype] * size)
-    assert looks(called(case.op, on_meta(arguments), case.options)) == looks(found)
+    assert looks(called(case.op, on_meta(arguments), case.options)) == looks(actual)
 
 
 def test_traits_are_those_of_operators_that_exist_and_are_given_once() -> None:

@@ -49,8 +49,8 @@ def test_dropout_with_add_softmax_and_its_gradient() -> None:
     leaf = x.clone().requires_grad_()
     grad = torch.randn_like(x)
     (expected,) = torch.autograd.grad((bias + 0.5 * leaf).softmax(-1) * keep / 0.7, leaf, grad)
-    found, _ = dropout.dropout_with_add_softmax_backward(grad, mask, softmax, 0.5, 0.3, -1)
-    torch.testing.assert_close(found, expected)
+    actual, _ = dropout.dropout_with_add_softmax_backward(grad, mask, softmax, 0.5, 0.3, -1)
+    torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("amsgrad", [False, True])
@@ -134,11 +134,11 @@ def test_a_masked_lstm_stands_still_where_a_sequence_has_ended(reverse: bool) ->
     expected, _ = torch.nn.utils.rnn.pad_packed_sequence(layer(packed)[0])
     zeros = torch.zeros(1, 2, 5)
     mask = (torch.arange(4).unsqueeze(1) < lengths).unsqueeze(-1).expand(4, 2, 5).half()
-    found = recurrent.lstm_data(
+    actual = recurrent.lstm_data(
         x, packed.batch_sizes, torch.cat((w_ih, w_hh), 1).T, b_ih + b_hh, mask, zeros, zeros, True, 1, 0.0, True,
         reverse, False, True, reverse,
     )  # fmt: skip
-    torch.testing.assert_close(found[0], expected[..., 5:].detach() if reverse else expected.detach())
+    torch.testing.assert_close(actual[0], expected[..., 5:].detach() if reverse else expected.detach())
 
 
 def test_fused_lstm_cell_and_its_backward() -> None:

@@ -66,8 +66,8 @@ class Rank:
         return int(self.hccl.HcclCommInitRootInfo(self.ranks, root_info, self.rank, ctypes.byref(self.comm)))
 
     def issue(self, name: str, *arguments: Any, stream: ctypes.c_void_p | None = None) -> int:
-        passed = [each.memory if isinstance(each, Buffer) else each for each in arguments]
-        passed = [ctypes.c_uint64(each) if isinstance(each, int) else each for each in passed]
+        passed = [argument.memory if isinstance(argument, Buffer) else argument for argument in arguments]
+        passed = [ctypes.c_uint64(argument) if isinstance(argument, int) else argument for argument in passed]
         return int(self.hccl[name](*passed, self.comm, stream or self.stream))
 
     def synchronize(self) -> int:
@@ -109,14 +109,14 @@ def start(ranks: int, body: Callable[[Rank], Any], connected: bool = True) -> li
     processes = [fork.Process(target=run, args=(number,)) for number in range(ranks)]
     for process in processes:
         process.start()
-    found = []
+    returned = []
     for process, (reader, writer) in zip(processes, results, strict=True):
         process.join(40)
         writer.close()
         assert process.exitcode is not None, "a rank hangs"
         assert process.exitcode in (0, -signal.SIGKILL), f"a rank ended with {process.exitcode}"
-        found.append(reader.recv() if process.exitcode == 0 else None)
-    return found
+        returned.append(reader.recv() if process.exitcode == 0 else None)
+    return returned
 
 
 def rank_table(ranks: int, **changed: Any) -> str:
@@ -129,7 +129,7 @@ def rank_table(ranks: int, **changed: Any) -> str:
         "version": "1.0",
         "server_count": str(servers),
         "server_list": [
-            {"device": devices[each::servers], "server_id": f"10.77.0.{each + 1}"} for each in range(servers)
+            {"device": devices[number::servers], "server_id": f"10.77.0.{number + 1}"} for number in range(servers)
         ],
         "status": "completed",
     }
@@ -314,8 +314,8 @@ def a_rank_that_never_comes() -> None:
         assert rank.hccl.HcclCommResume(rank.comm) == E_NOT_SUPPORT
         return code, message, error.value
 
-    found = start(3, body)
-    for code, message, error in (found[0], found[2]):
+    results = start(3, body)
+    for code, message, error in (results[0], results[2]):
         assert code == TIMEOUT and error == E_TIMEOUT and "EI0002" in message
         assert "remote rank [1]" in message and "AllReduce" in message
 
@@ -331,9 +331,9 @@ def a_rank_that_is_killed() -> None:
             os.kill(os.getpid(), signal.SIGKILL)  # in the middle of it
         return rank.call("HcclAllReduce", buffer, buffer, size, FP32, SUM), rank.message(), time.monotonic() - started
 
-    found = start(3, body)
-    assert found[1] is None
-    for code, message, seconds in (found[0], found[2]):
+    results = start(3, body)
+    assert results[1] is None
+    for code, message, seconds in (results[0], results[2]):
         assert code == TIMEOUT and "EI0002" in message and seconds < 10
 
 
@@ -359,9 +359,9 @@ def ranks_that_do_not_meet() -> None:
             return None
         return rank.connect(info), rank.message()
 
-    found = start(3, absent, connected=False)[:2]
-    assert any(code == E_TIMEOUT and "2 of 3" in message and "[2]" in message for code, message in found)
-    assert all(code == E_TIMEOUT or "given up" in message for code, message in found)
+    results = start(3, absent, connected=False)[:2]
+    assert any(code == E_TIMEOUT and "2 of 3" in message and "[2]" in message for code, message in results)
+    assert all(code == E_TIMEOUT or "given up" in message for code, message in results)
 
     def dead_root(rank: Rank) -> tuple[int, str, float] | None:
         info = root_info(rank, rank.infos)
@@ -386,19 +386,25 @@ def which_interface() -> None:
 
     def body(rank: Rank) -> tuple[list[bytes], int, str]:
         info = ctypes.create_string_buffer(4108)
-        found = []
+        results = []
         for name in ("", "lo", "=cable", "^cable", "c,x"):
             os.environ["HCCL_SOCKET_IFNAME"] = name
             os.environ["HCCL_IF_BASE_PORT"] = "61000"
             assert rank.hccl.HcclGetRootInfo(info) == 0
-            found.append(info.raw[24:30])
+            results.append(info.raw[24:30])
         os.environ["HCCL_IF_IP"] = "10.99.0.1"
-        return found, rank.hccl.HcclGetRootInfo(info), rank.message()
+        return results, rank.hccl.HcclGetRootInfo(info), rank.message()
 
     cable, lo = bytes([10, 77, 0, 1]), bytes([127, 0, 0, 1])
-    found, code, message = start(1, body, connected=False)[0]
-    assert [each[:4] for each in found] == [cable, lo, cable, lo, cable]
-    assert sorted(int.from_bytes(each[4:], "big") for each in found) == [61000, 61000, 61001, 61001, 61002]
+    interfaces, code, message = start(1, body, connected=False)[0]
+    assert [interface[:4] for interface in interfaces] == [cable, lo, cable, lo, cable]
+    assert sorted(int.from_bytes(interface[4:], "big") for interface in interfaces) == [
+        61000,
+        61000,
+        61001,
+        61001,
+        61002,
+    ]
     assert code == E_NOT_FOUND and "EI0001" in message
 
 

@@ -91,10 +91,10 @@ def main() -> None:
     train(accelerated, rank, world, Accelerator())
 
     for name, model in {"DDP": ddp, "FSDP2": sharded, "HSDP": hybrid, "accelerate": accelerated}.items():
-        found = difference(model, reference)
-        assert found < 1e-5, f"{name} is {found} away from one process"
+        largest = difference(model, reference)
+        assert largest < 1e-5, f"{name} is {largest} away from one process"
         if rank == 0:
-            print(f"{name}: {found:.1e}")
+            print(f"{name}: {largest:.1e}")
     dist.destroy_process_group()
 
 

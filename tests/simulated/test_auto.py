@@ -39,20 +39,20 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return result
 
 
-def losses(said: str) -> list[float]:
-    return [float(number) for number in re.findall(r"loss ([\d.]+)", said)]
+def losses(output: str) -> list[float]:
+    return [float(number) for number in re.findall(r"loss ([\d.]+)", output)]
 
 
 def run_here(script: Path) -> None:
     os.environ["STEPS"], sys.argv = STEPS, [str(script)]
-    with script.with_suffix(".txt").open("w") as said, redirect_stdout(said):
+    with script.with_suffix(".txt").open("w") as output, redirect_stdout(output):
         runpy.run_path(str(script), run_name="__main__")
 
 
 @pytest.fixture(scope="session")
 def on_cpu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
     """The losses of each example when its author had written it for the CPU."""
-    found = {}
+    by_script = {}
     for name, changes in ON_CPU.items():
         text = (EXAMPLES / name).read_text()
         for cuda, cpu in changes.items():
@@ -63,9 +63,9 @@ def on_cpu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
         process = get_context("fork").Process(target=run_here, args=(script,))  # where torch is imported already
         process.start()
         process.join(300)
-        found[name] = losses(script.with_suffix(".txt").read_text())
-        assert len(found[name]) >= 2
-    return found
+        by_script[name] = losses(script.with_suffix(".txt").read_text())
+        assert len(by_script[name]) >= 2
+    return by_script
 
 
 @pytest.mark.parametrize(("name", "options"), [("mnist.py", []), ("nanogpt.py", ["--devices", 2])])

@@ -33,9 +33,9 @@ except Exception as error:
     ],
 )
 def test_a_fault_on_one_card(simulated: Any, fault: str, expected: str) -> None:
-    said = simulated(CAUGHT, faults=[fault])
-    assert expected in said
-    assert said != "[[1.0, 1.0, 1.0, 1.0]]"
+    output = simulated(CAUGHT, faults=[fault])
+    assert expected in output
+    assert output != "[[1.0, 1.0, 1.0, 1.0]]"
 
 
 def test_a_fault_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
@@ -76,10 +76,10 @@ def test_a_fault_of_one_rank_ends_them_all(tmp_path: Path) -> None:
     output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     process = subprocess.Popen(command, **output, text=True, start_new_session=True)
     try:
-        said, _ = process.communicate()
+        log, _ = process.communicate()
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode != 0
-    assert "all well" not in said
-    assert "SIGKILL" in said
+    assert "all well" not in log
+    assert "SIGKILL" in log

@@ -54,8 +54,8 @@ print(json.dumps(found))
 
 def test_losses_and_gradients_in_bf16(simulated: Any, tmp_path: Path) -> None:
     trace = tmp_path / "ops.json"
-    found = json.loads(simulated(CODE, trace=trace).splitlines()[-1])
-    for name, (loss, gradient) in found.items():
+    result = json.loads(simulated(CODE, trace=trace).splitlines()[-1])
+    for name, (loss, gradient) in result.items():
         assert loss < 5e-3 and gradient < 3e-2, (name, loss, gradient)
     used = {op["op"].split("::")[-1].split(".")[0] for op in json.loads(trace.read_text())["ops"]}
     assert {"npu_fusion_attention", "npu_gelu", "npu_rms_norm", "npu_swiglu", "npu_rotary_mul"} <= {

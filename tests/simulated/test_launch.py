@@ -28,14 +28,14 @@ def test_two_nodes_train_with_ddp_and_a_killed_rank_ends_both_with_its_cause(tmp
         logs = ["--node-rank", rank, "--log-dir", str(tmp_path / "logs")]
         command = [*NPUKIT, *where, *logs, script, str(tmp_path)]
         nodes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
-    said = [node.communicate()[1] for node in nodes]
+    outputs = [node.communicate()[1] for node in nodes]
     ended = time.time()
-    assert [node.returncode for node in nodes] == [1, 1], said
+    assert [node.returncode for node in nodes] == [1, 1], outputs
     assert ended - float((tmp_path / "killed").read_text()) < 30
-    for each in said:
-        assert "rank 3 on node 1 failed first, killed by SIGKILL" in each
-        assert "ran out of memory" in each
-        assert "Traceback" not in each
+    for output in outputs:
+        assert "rank 3 on node 1 failed first, killed by SIGKILL" in output
+        assert "ran out of memory" in output
+        assert "Traceback" not in output
     assert {file.name for file in (tmp_path / "logs").glob("*.log")} == {f"rank{rank}.log" for rank in range(4)}
     for number in range(4):
         weights = [float(word) for word in (tmp_path / f"weights{number}").read_text().split()]

@@ -39,8 +39,8 @@ def test_llama_factorys_yaml(tiny_qwen2: Path, tmp_path: Path) -> None:
     names = {name: {"file_name": f"{name}.json"} for name in ("identity", "alpaca_en_demo")}
     (data / "dataset_info.json").write_text(json.dumps(names))
     (tmp_path / "qwen1_5_lora_sft_ds.yaml").write_text(LLAMA_FACTORY.replace("qwen/Qwen1.5-7B", str(tiny_qwen2)))
-    told = npukit(tmp_path, "train", "qwen1_5_lora_sft_ds.yaml", ASCEND_RT_VISIBLE_DEVICES="0")
-    assert "simulated" in told and "27 of 27 (3.00 epochs)" in told
+    log = npukit(tmp_path, "train", "qwen1_5_lora_sft_ds.yaml", ASCEND_RT_VISIBLE_DEVICES="0")
+    assert "simulated" in log and "27 of 27 (3.00 epochs)" in log
     output = tmp_path / "saves/Qwen1.5-7B/lora/sft"
     trained = load_file(output / "adapter_model.safetensors")
     assert {name.split(".")[-3] for name in trained} == {"q_proj", "v_proj"}
@@ -51,8 +51,8 @@ def test_llama_factorys_yaml(tiny_qwen2: Path, tmp_path: Path) -> None:
 def test_ms_swifts_command_for_two_cards(tiny_qwen2: Path, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     flags = f"--model {tiny_qwen2} --dataset rows.jsonl {SWIFT} --train_type full --deepspeed zero3"
-    told = npukit(tmp_path, "sft", *flags.split(), ASCEND_RT_VISIBLE_DEVICES="0,1", NPROC_PER_NODE="2")
-    assert "2 x simulated Ascend910B3" in told
+    log = npukit(tmp_path, "sft", *flags.split(), ASCEND_RT_VISIBLE_DEVICES="0,1", NPROC_PER_NODE="2")
+    assert "2 x simulated Ascend910B3" in log
     (output,) = (tmp_path / "output").iterdir()
     trained, before = load_file(output / "model.safetensors"), load_file(tiny_qwen2 / "model.safetensors")
     assert {name: value.shape for name, value in trained.items()} == {name: before[name].shape for name in trained}

@@ -45,8 +45,8 @@ def trained(tiny_qwen2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_llama_factorys_chat(trained: Path) -> None:
     """Seed 002: llamafactory-cli chat with the model, the adapter, a template and the kind of tuning."""
     flags = "--model_name_or_path model --adapter_name_or_path output --template qwen --finetuning_type lora"
-    told = npukit(trained, f"chat {flags} --max_new_tokens 8", "What is 3 plus one?\nclear\nexit\nnever asked\n")
-    assert len(told.stdout.splitlines()) >= 2 and "npukit chat" in told.stderr
+    output = npukit(trained, f"chat {flags} --max_new_tokens 8", "What is 3 plus one?\nclear\nexit\nnever asked\n")
+    assert len(output.stdout.splitlines()) >= 2 and "npukit chat" in output.stderr
 
 
 def test_ms_swifts_infer_of_the_validation_rows(trained: Path) -> None:

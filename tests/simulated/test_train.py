@@ -29,8 +29,8 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict
     output = tmp_path_factory.mktemp("train")
     for devices, accumulation, ways in ((1, 4, ["ddp"]), (2, 2, WAYS)):
         folder = output / str(devices)
-        said = run("-m", "npukit", "run", "--device", "sim", "--devices", devices, RANKS, folder, accumulation, *ways)
-        assert [line for line in said.splitlines() if "trained by" in line] == [f"trained by {way}" for way in ways]
+        log = run("-m", "npukit", "run", "--device", "sim", "--devices", devices, RANKS, folder, accumulation, *ways)
+        assert [line for line in log.splitlines() if "trained by" in line] == [f"trained by {way}" for way in ways]
     evaluated = {json.loads(file.read_text())["evaluation"]["eval_loss"] for file in output.glob("*/*/summary.json")}
     assert max(evaluated) - min(evaluated) < 1e-4
     yield {
@@ -53,8 +53,8 @@ def test_the_same_weights_however_the_work_is_shared(
 
 @pytest.mark.parametrize(("device", "ranks", "kills"), [("cpu", 1, 2), ("sim", 2, 1)])
 def test_killed_and_resumed_runs_end_bit_identical(device: str, ranks: int, kills: int) -> None:
-    said = run("-m", "benchmarks", "resume", "kills", "--kills", kills, "--ranks", ranks, "--device", device)
-    assert "bit-identical" in said
+    output = run("-m", "benchmarks", "resume", "kills", "--kills", kills, "--ranks", ranks, "--device", device)
+    assert "bit-identical" in output
 
 
 def test_a_card_without_bf16_trains_in_fp16_with_scaled_gradients(simulated: Any, tmp_path: Path) -> None:

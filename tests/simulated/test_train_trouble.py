@@ -80,13 +80,13 @@ def test_a_flipped_bit_is_found(tmp_path: Path, card: str, ranks: int, faulty: i
     command = ["run", "--device", "sim", "--card", card, "--devices", str(ranks), "flipped.py"]
     variables = {"NPU_ASD_CONFIG": "enable:true"} if ranks > 1 else {}
     done = run(tmp_path, *command, FAULTY=str(faulty), **variables)
-    said = [
+    lines = [
         line for line in (done.stdout + done.stderr).splitlines() if "Feature detection" in line and "NPU_" not in line
     ]
     assert done.returncode == 0, done.stderr
-    found = {line.split("Feature detection, ")[1].split(" of ", 1)[0] for line in said}
-    assert found == {f"step {step}, rank {faulty}: one element" for step in (3, 30)}, said
-    assert all("of the gradient of 2.weight is" in line for line in said)
+    anomalies = {line.split("Feature detection, ")[1].split(" of ", 1)[0] for line in lines}
+    assert anomalies == {f"step {step}, rank {faulty}: one element" for step in (3, 30)}, lines
+    assert all("of the gradient of 2.weight is" in line for line in lines)
 
 
 def test_a_new_project_trains(tmp_path: Path) -> None:

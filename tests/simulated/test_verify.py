@@ -48,7 +48,7 @@ def test_a_right_migration_has_the_same_losses_dropout_and_all(tmp_path: Path) -
     result = verify(project(tmp_path / "before", BEFORE), project(tmp_path / "after", AFTER), COMMAND)
     assert result.same and result.divergence is None, told(result)
     assert result.npu_ops and result.npu_ops > 100, told(result)
-    compared = {(each.kind, each.name): each.count for each in result.compared}
+    compared = {(series.kind, series.name): series.count for series in result.compared}
     assert compared[("loss", "loss")] == compared[("loss", "log.jsonl: eval_loss")] == 4, told(result)
     assert {kind for kind, _ in compared} == {"loss", "backward", "outputs", "gradients", "weights", "settings"}
     fallback = next(use for use in result.cpu_fallbacks if "eigh" in use.op)
@@ -63,7 +63,9 @@ def test_a_wrong_migration_is_told_by_its_step_operator_and_line(tmp_path: Path)
         (folder / "old.jsonl").write_text('{"step": 0, "loss": 9.0}\n')
     result = verify(before, after, COMMAND)
     assert not result.same
-    assert not [each for each in result.compared if "old" in each.name], "what an earlier run logged is not this run's"
+    assert not [series for series in result.compared if "old" in series.name], (
+        "what an earlier run logged is not this run's"
+    )
     divergence = result.divergence
     assert divergence and (divergence.name, divergence.step, divergence.number) == ("loss", 2, 3), told(result)
     cause = divergence.cause
@@ -121,6 +123,6 @@ def test_a_shell_script_with_torchrun_is_compared_rank_by_rank(tmp_path: Path) -
         (folder / "run.sh").write_text("exec torchrun --standalone --nproc_per_node=2 train.py\n")
     result = verify(*folders, ["bash", "run.sh"])
     assert result.same and result.npu_ops, told(result)
-    compared = {(each.kind, each.name): each.count for each in result.compared}
+    compared = {(series.kind, series.name): series.count for series in result.compared}
     assert compared[("loss", "loss")] == compared[("gradients", "")] == 2, "of the first rank alone"
     assert "2 simulated NPUs" in result.after.device

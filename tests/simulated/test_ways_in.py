@@ -85,8 +85,8 @@ def is_alive(pid: int) -> bool:
 def test_env_gives_any_command_of_a_shell_the_devices(script: Path) -> None:
     npukit = " ".join(NPUKIT)
     command = f'eval "$({npukit} sim env --devices 3)" && npu-list && {sys.executable} {script}'
-    said = succeed("bash", "-euc", command)
-    assert "/dev/davinci2 " in said and said.endswith("3 Ascend910B3 3.0")
+    output = succeed("bash", "-euc", command)
+    assert "/dev/davinci2 " in output and output.endswith("3 Ascend910B3 3.0")
 
 
 ACTIVATED = """
@@ -145,8 +145,8 @@ def pytest_there(project: Path, *arguments: str) -> str:
 
 
 def test_pytest_option_gives_the_tests_devices_in_xdist_workers_too(project: Path) -> None:
-    said = pytest_there(project, "--npu-sim=2", "-n", "1")
-    assert "2 passed" in said and "npukit migrate" not in said
+    output = pytest_there(project, "--npu-sim=2", "-n", "1")
+    assert "2 passed" in output and "npukit migrate" not in output
 
 
 def test_pytest_option_reaches_tests_whose_plugin_imports_torch_before_it(project: Path) -> None:
@@ -156,10 +156,10 @@ def test_pytest_option_reaches_tests_whose_plugin_imports_torch_before_it(projec
 
 def test_pytest_option_without_a_number_is_one_device_and_leaves_the_path_alone(project: Path) -> None:
     (project / "tests" / "test_cuda.py").write_text("import torch\ndef test_it(): torch.cuda.set_device(0)\n")
-    said = pytest_there(project, "--npu-sim", "tests")
-    assert "2 failed, 1 passed" in said
-    assert "assert 1 == 2" in said
-    assert "npukit migrate" in said, "what to do about tests that ask for CUDA"
+    output = pytest_there(project, "--npu-sim", "tests")
+    assert "2 failed, 1 passed" in output
+    assert "assert 1 == 2" in output
+    assert "npukit migrate" in output, "what to do about tests that ask for CUDA"
 
 
 def test_pytest_without_the_option_is_left_alone(project: Path) -> None:

@@ -83,7 +83,7 @@ def main() -> None:
         again = make(output / f"{name}-resumed", accumulation, name, resume=output / name / "checkpoint-3")
         again.train()
         if trainer.parallel.is_main:
-            first, second = (load_file(output / each / "model.safetensors") for each in (name, f"{name}-resumed"))
+            first, second = (load_file(output / run / "model.safetensors") for run in (name, f"{name}-resumed"))
             assert all(torch.equal(first[key], second[key]) for key in first), f"{name} ends elsewhere when resumed"
             print(f"trained by {name}")
 

@@ -60,8 +60,8 @@ def test_names_of_other_files(tmp_path: Path) -> None:
 def test_scopes_and_parents() -> None:
     text = "def f(a=x, *, b, c=2):\n    x = lambda y: y\n    class C:\n        x = {**a, 1: x}\n    return x\nx = 1\n"
     file = PythonFile(Path("a.py"), text)
-    names = [each for each in file.by_type[ast.Name] if isinstance(each, ast.Name) and each.id == "x"]
-    scopes = {each.lineno: type(file.names.lookup(each)[0]).__name__ for each in names}
+    names = [name for name in file.by_type[ast.Name] if isinstance(name, ast.Name) and name.id == "x"]
+    scopes = {name.lineno: type(file.names.lookup(name)[0]).__name__ for name in names}
     assert scopes == {1: "Module", 2: "FunctionDef", 4: "ClassDef", 5: "FunctionDef", 6: "Module"}
     assert all(file.parent(child) is node for node in file.nodes for child in children(node))
     assert set(file.nodes) == set(inside(file.tree)) and None not in file.names.parents
@@ -96,8 +96,8 @@ def test_find_skips_hidden_installed_and_linked(tmp_path: Path) -> None:
         (tmp_path / name).write_text("")
     (tmp_path / "loop").symlink_to(tmp_path)
     (tmp_path / "link.py").symlink_to(tmp_path / "a.py")
-    found = [str(file.relative_to(tmp_path)) for file in find([tmp_path, tmp_path / "a.py"])]
-    assert found == ["a.py", "d/Dockerfile.gpu", "d/requirements-dev.txt"]
+    names = [str(file.relative_to(tmp_path)) for file in find([tmp_path, tmp_path / "a.py"])]
+    assert names == ["a.py", "d/Dockerfile.gpu", "d/requirements-dev.txt"]
 
 
 def test_a_file_is_parsed_once_until_it_changes(tmp_path: Path) -> None:

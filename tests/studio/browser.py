@@ -56,8 +56,14 @@ class Browser:
         options = webdriver.ChromeOptions()
         options.binary_location = shutil.which("chromium") or ""
         options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
-        for each in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,900", "--hide-scrollbars"):
-            options.add_argument(each)
+        for argument in (
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--window-size=1280,900",
+            "--hide-scrollbars",
+        ):
+            options.add_argument(argument)
         self.driver: Any = webdriver.Chrome(
             options=options, service=webdriver.ChromeService(shutil.which("chromedriver"))
         )
@@ -70,9 +76,9 @@ class Browser:
 
     def until(self, condition: str) -> Any:
         """Wait for a condition in the page, and its value."""
-        while not (found := self.do(f"return {condition}")):
+        while not (value := self.do(f"return {condition}")):
             time.sleep(0.05)
-        return found
+        return value
 
     def show(self, page: str) -> None:
         """Open a page anew."""

@@ -94,9 +94,9 @@ def test_paths_outside_the_folders_are_refused(folder: Path, path: str) -> None:
         mine.post("/api/forms/start", json={"verb": "export", "values": {"model": "m", "output": path}}),
         mine.post("/api/train/start", json={"device": "cpu", "values": {"training.output": path}}),
     ]
-    assert {answer.status_code for answer in asked} <= {403, 422} and 403 in {each.status_code for each in asked}
+    assert {answer.status_code for answer in asked} <= {403, 422} and 403 in {answer.status_code for answer in asked}
     assert not list((folder / ".npukit/studio/runs").iterdir()), "nothing was started"
-    assert all("outside" not in json.dumps(each.json().get("entries", "")) for each in asked)
+    assert all("outside" not in json.dumps(answer.json().get("entries", "")) for answer in asked)
 
 
 def test_options_cannot_be_smuggled_in(folder: Path) -> None:
@@ -152,12 +152,12 @@ def test_messages_are_in_the_language_of_the_page(folder: Path) -> None:
     mine = client(folder)
     (folder / "train.py").write_text("import torch\n\nx = torch.ones(2).cuda()\n")
     chinese = {"Accept-Language": "zh"}
-    found = [
+    answers = [
         mine.get("/api/machine/doctor", headers=chinese).json()["checks"][0]["findings"][0]["what"],
         mine.get("/api/forms", headers=chinese).json()["export"]["summary"],
         mine.post("/api/port/analyze", json={"path": "."}, headers=chinese).json()["findings"][0]["why"],
     ]
-    assert all(re.search("[\u4e00-\u9fff]", text) for text in found)
+    assert all(re.search("[\u4e00-\u9fff]", text) for text in answers)
     assert not re.search("[\u4e00-\u9fff]", mine.get("/api/machine/doctor").text)
 
 
@@ -173,7 +173,7 @@ def test_every_word_is_there_in_both_languages_and_used() -> None:
     known = {name: set(re.findall(r'^  "?([\w.]+)"?:', text, re.MULTILINE)) for name, text in texts.items()}
     # Options whose name reads well in English have a word in Chinese only.
     assert {key for key in known["zh"] ^ known["en"] if not key.startswith(("option_", "label_"))} == set()
-    labels = {f"label_{name}" for each in FORMS for name in form(each)["names"]}
+    labels = {f"label_{name}" for verb in FORMS for name in form(verb)["names"]}
     assert labels <= known["zh"]
     common = set(re.findall(r"(\w+): \"", (shared / "common.js").read_text()))
     files = [file for file in STATIC.iterdir() if not file.name.startswith("words")]

@@ -27,14 +27,14 @@ def migration(folder: Path, name: str, text: str) -> Migration:
 
 
 def test_a_dropped_hunk_stays_as_it_was(tmp_path: Path) -> None:
-    found = migration(tmp_path, "train.py", SOURCE)
-    change = found.changes[0]
+    made = migration(tmp_path, "train.py", SOURCE)
+    change = made.changes[0]
     count = len(hunks(change))
     assert count == 2, "the device with the first use below it, and the second use"
     assert with_hunks(change, range(count)) is change
-    without_last = chosen(found, {"train.py": [count - 1]}).changes[0].after
+    without_last = chosen(made, {"train.py": [count - 1]}).changes[0].after
     assert "    x = x.cuda()\n" in without_last and "ones(3).cuda()" not in without_last
-    assert chosen(found, {"train.py": list(range(count))}).changes == ()
+    assert chosen(made, {"train.py": list(range(count))}).changes == ()
     assert change.after == with_hunks(change, range(count)).after
 
 
@@ -52,14 +52,14 @@ def test_cells_of_a_notebook(tmp_path: Path) -> None:
         for source in (["import torch\n", "x = torch.ones(2).cuda()\n"], ["print(x)\n", "y = x.cuda()"])
     ]
     book = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1)
-    found = migration(tmp_path, "book.ipynb", book)
-    numbers = [hunk["cell"] for hunk in shown(found.changes[0])]
+    made = migration(tmp_path, "book.ipynb", book)
+    numbers = [hunk["cell"] for hunk in shown(made.changes[0])]
     assert set(numbers) == {0, 1}
-    second = shown(found.changes[0])[-1]
+    second = shown(made.changes[0])[-1]
     assert second["before"] == second["after"] == 1, "lines are those of the cell"
     assert [old for old, _ in second["rows"]] == ["print(x)", "y = x.cuda()"]
     last = len(numbers) - 1
-    kept = json.loads(chosen(found, {"book.ipynb": [last]}).changes[0].after)
+    kept = json.loads(chosen(made, {"book.ipynb": [last]}).changes[0].after)
     assert kept["cells"][1]["source"] == cells[1]["source"] and ".cuda()" not in "".join(kept["cells"][0]["source"])
 
 

@@ -341,5 +341,5 @@ def test_nothing_came_from_another_host(browser: Browser, server: Server) -> Non
     events = [json.loads(entry["message"])["message"] for entry in browser.driver.get_log("performance")]
     asked = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
     assert len(asked) > 100 and all(url.startswith((server.origin, "data:", "about:")) for url in asked)
-    severe = [each["message"] for each in browser.driver.get_log("browser") if each["level"] == "SEVERE"]
-    assert not [each for each in severe if "ERR_CONNECTION_REFUSED" not in each and "401" not in each]
+    severe = [entry["message"] for entry in browser.driver.get_log("browser") if entry["level"] == "SEVERE"]
+    assert not [message for message in severe if "ERR_CONNECTION_REFUSED" not in message and "401" not in message]

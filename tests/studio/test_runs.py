@@ -68,10 +68,10 @@ def test_a_run_ends_with_its_code_and_its_log(runs: Runs) -> None:
 
 def test_a_check_that_found_something_has_not_failed(runs: Runs) -> None:
     says = "import json; print(json.dumps({})); raise SystemExit(1)"
-    found = add(runs, says.format({"result": {"same": False}}), has_result=True)
+    run = add(runs, says.format({"result": {"same": False}}), has_result=True)
     broke = add(runs, says.format({"result": None, "error": {"message": "no"}}), has_result=True)
     Queue(runs).tick()
-    until(found, State.finished)
+    until(run, State.finished)
     until(broke, State.failed)
 
 
@@ -135,10 +135,10 @@ def test_runs_wait_for_cards_in_their_order(runs: Runs) -> None:
 
 
 def test_cards_that_others_use_are_not_free(runs: Runs) -> None:
-    found = MachineStatus("npu", (DeviceStatus(0, "910B3", processes=("python",)), *map(_idle, (1, 2))))
+    status = MachineStatus("npu", (DeviceStatus(0, "910B3", processes=("python",)), *map(_idle, (1, 2))))
     record = replace(add(runs, "pass", device="npu", cards=2).record, device="npu")
-    assert free_cards(record, [], found) == (1, 2)
-    assert free_cards(record, [replace(record, numbers=(1,))], found) is None
+    assert free_cards(record, [], status) == (1, 2)
+    assert free_cards(record, [replace(record, numbers=(1,))], status) is None
 
 
 def _idle(number: int) -> DeviceStatus:

@@ -132,7 +132,7 @@ def test_a_metric_is_the_mean_over_the_batches_that_have_it(job: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "sentence"),
+    ("value", "sentence"),
     [
         ({"accuracy": 0.25}, "^best_metric: eval_acc .* eval_accuracy"),
         ({"accuracy": torch.ones(2)}, r"^metrics .*accuracy.* shape \(2,\)"),
@@ -140,8 +140,8 @@ def test_a_metric_is_the_mean_over_the_batches_that_have_it(job: Any) -> None:
         (None, "^metrics .*NoneType"),
     ],
 )
-def test_an_evaluation_that_fails_loses_nothing(job: Any, found: Any, sentence: str) -> None:
-    arguments = {"metrics": lambda model, batch: found}
+def test_an_evaluation_that_fails_loses_nothing(job: Any, value: Any, sentence: str) -> None:
+    arguments = {"metrics": lambda model, batch: value}
     with pytest.raises(NpukitError, match=sentence):
         job(eval_rows=job.rows(3), max_steps=2, best_metric="eval_acc", arguments=arguments).train()
     assert job.checkpoints() == [2]
@@ -246,7 +246,7 @@ def test_two_ranks_tell_of_unused_parameters_of_each_others_metrics_and_of_the_o
     command = [sys.executable, "-m", "npukit", "run", "--device", "cpu", "--devices", "2", script, tmp_path / "output"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    told = [line.partition("told: ")[2] for line in done.stdout.splitlines() if "told: " in line]
-    assert "took no part in the loss of a step (sometimes.weight, sometimes.bias)" in told[0]
-    assert told[1] == "{'eval_of_0': 2.0, 'eval_of_1': 2.0}"
-    assert re.search("nan at step 3. Rank 1, rows 10, 11 of the data: The batch itself .* 1 NaN", told[2])
+    notes = [line.partition("told: ")[2] for line in done.stdout.splitlines() if "told: " in line]
+    assert "took no part in the loss of a step (sometimes.weight, sometimes.bias)" in notes[0]
+    assert notes[1] == "{'eval_of_0': 2.0, 'eval_of_1': 2.0}"
+    assert re.search("nan at step 3. Rank 1, rows 10, 11 of the data: The batch itself .* 1 NaN", notes[2])

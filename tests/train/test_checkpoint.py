@@ -126,9 +126,9 @@ def test_ranks_that_found_different_checkpoints_do_not_train(job: Any, monkeypat
     job(max_steps=8, save_every=4).train()
     trainer = job(max_steps=8)
     monkeypatch.setattr(trainer.parallel, "gather", lambda step: [step, 4])
-    with pytest.raises(NpukitError, match=r"step 8 on rank 0, step 4 on rank 1") as told:
+    with pytest.raises(NpukitError, match=r"step 8 on rank 0, step 4 on rank 1") as raised:
         trainer.train()
-    assert told.value.exit_code == 2, "nothing was started"
+    assert raised.value.exit_code == 2, "nothing was started"
     assert job.checkpoints() == [4, 8]
 
 
@@ -141,9 +141,9 @@ def test_a_damaged_best_checkpoint_is_not_replaced_by_another_model(job: Any) ->
             flip_a_bit(job.output / "checkpoint-2")
         return {"loss": torch.tensor(next(figures))}
 
-    with pytest.raises(NpukitError, match=r"checkpoint-2 is damaged.*load_best") as told:
+    with pytest.raises(NpukitError, match=r"checkpoint-2 is damaged.*load_best") as raised:
         job(eval_rows=[(torch.zeros(6), torch.zeros(()))], arguments={"metrics": measured}, **options).train()
-    assert told.value.exit_code == 1 and not (job.output / "model.safetensors").exists()
+    assert raised.value.exit_code == 1 and not (job.output / "model.safetensors").exists()
 
 
 def test_no_bit_of_a_checkpoint_can_flip_unnoticed(job: Any) -> None:
@@ -277,9 +277,9 @@ def test_a_full_disk_is_said_and_leaves_the_last_good_one(job: Any, error: Excep
         if saved == 2:
             raise error
 
-    with pytest.raises(NpukitError, match="checkpoint-8: the disk is full") as told:
+    with pytest.raises(NpukitError, match="checkpoint-8: the disk is full") as raised:
         job(max_steps=8, save_every=4, arguments={"save_model": save}).train()
-    assert told.value.exit_code == 1, "it failed on the way"
+    assert raised.value.exit_code == 1, "it failed on the way"
     assert not list(job.output.glob("*.part"))
     assert read(job.output / "checkpoint-4").step == 4
     assert job(max_steps=8, save_every=4).train().steps == 8
@@ -310,15 +310,15 @@ def test_a_run_that_resumes_says_what_it_does_differently(job: Any, capsys: pyte
     job(max_steps=2, arguments={"noted": {"data": "a.json"}}).train()
     capsys.readouterr()
     job(max_steps=4, learning_rate=1e-4, log_every=1, arguments={"noted": {"data": "b.json"}}).train()
-    told = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("changed"))
-    assert told.partition(": ")[2] == "max_steps 2 → 4, learning_rate 0.01 → 0.0001, data a.json → b.json"
+    changed = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("changed"))
+    assert changed.partition(": ")[2] == "max_steps 2 → 4, learning_rate 0.01 → 0.0001, data a.json → b.json"
 
 
 def test_what_cannot_go_on_is_refused_by_its_name(job: Any) -> None:
     job(max_steps=2, arguments={"must_stay": {"tuning.rank": 4}}).train()
-    with pytest.raises(NpukitError, match=r"tuning\.rank 4, but this run has 8") as told:
+    with pytest.raises(NpukitError, match=r"tuning\.rank 4, but this run has 8") as raised:
         job(max_steps=4, arguments={"must_stay": {"tuning.rank": 8}}).train()
-    assert told.value.exit_code == 2, "nothing was started"
+    assert raised.value.exit_code == 2, "nothing was started"
     contents = job.output / "checkpoint-2" / "checkpoint.json"
     written = json.loads(contents.read_text())
     del written["run"]["tuning.rank"]  # as an older version wrote it

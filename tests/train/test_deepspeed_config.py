@@ -31,22 +31,22 @@ def config(file: Path, content: Any, hidden_size: int | None = 64, **options: An
 
 
 def test_a_file_is_filled_in(tmp_path: Path) -> None:
-    found = config(tmp_path / "ds.json", AUTO)
-    assert found["train_batch_size"] == 16 and found["gradient_accumulation_steps"] == 4
-    assert found["gradient_clipping"] == 0.5
-    assert found["bf16"] == {"enabled": True} and found["fp16"]["enabled"] is False
-    assert found["zero_optimization"] == {"stage": 3, "reduce_bucket_size": 4096}
-    assert "optimizer" not in found
-    assert "auto" not in json.dumps(found)
+    settings = config(tmp_path / "ds.json", AUTO)
+    assert settings["train_batch_size"] == 16 and settings["gradient_accumulation_steps"] == 4
+    assert settings["gradient_clipping"] == 0.5
+    assert settings["bf16"] == {"enabled": True} and settings["fp16"]["enabled"] is False
+    assert settings["zero_optimization"] == {"stage": 3, "reduce_bucket_size": 4096}
+    assert "optimizer" not in settings
+    assert "auto" not in json.dumps(settings)
     assert config(tmp_path / "ds.json", AUTO, hidden_size=None)["zero_optimization"] == {"stage": 3}
 
 
 @pytest.mark.parametrize(("name", "stage"), [("zero1", 1), ("zero2", 2), ("zero3", 3)])
 def test_names(name: str, stage: int) -> None:
     options = TrainOptions.model_validate({"parallel": name, "offload": True})
-    found = deepspeed_config(options, world_size=1, precision="fp16", hidden_size=None)
-    assert found["zero_optimization"] == {"stage": stage, "offload_optimizer": {"device": "cpu"}}
-    assert found["fp16"] == {"enabled": True, "initial_scale_power": 16}
+    settings = deepspeed_config(options, world_size=1, precision="fp16", hidden_size=None)
+    assert settings["zero_optimization"] == {"stage": stage, "offload_optimizer": {"device": "cpu"}}
+    assert settings["fp16"] == {"enabled": True, "initial_scale_power": 16}
 
 
 @pytest.mark.parametrize(

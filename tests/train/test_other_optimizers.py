@@ -38,7 +38,7 @@ def test_muon_takes_the_matrices_and_adamw_the_rest() -> None:
     joined = make_other(model, TrainOptions(optimizer="muon", learning_rate=0.01, weight_decay=0.1))
     assert isinstance(joined, Joined)
     muon, adamw = joined.parts
-    assert [id(each) for group in muon.param_groups for each in group["params"]] == [id(model.inner.weight)]
+    assert [id(param) for group in muon.param_groups for param in group["params"]] == [id(model.inner.weight)]
     assert sum(len(group["params"]) for group in adamw.param_groups) == 2
     joined.param_groups[0]["lr"] = 0.0  # what a schedule does
     assert muon.param_groups[0]["lr"] == 0.0

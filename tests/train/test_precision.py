@@ -27,8 +27,8 @@ def test_what_is_chosen_and_why(
     wanted: str, device: torch.device, has_bf16: bool, expected: Precision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("npukit.train.precision.has_bf16", lambda device: has_bf16)
-    found = choose_precision(TrainOptions.model_validate({"precision": wanted}), device)
-    assert found == expected and found.name in str(found)
+    choice = choose_precision(TrainOptions.model_validate({"precision": wanted}), device)
+    assert choice == expected and choice.name in str(choice)
 
 
 def test_bf16_on_a_device_without_it(monkeypatch: pytest.MonkeyPatch) -> None:

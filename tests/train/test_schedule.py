@@ -38,16 +38,16 @@ def test_the_lowest_rate_is_kept() -> None:
 
 
 def test_inverse_square_root() -> None:
-    found = factors(schedule="inverse_sqrt", warmup=10)
-    assert {step: found[step] for step in STEPS if step >= 10} == pytest.approx(
+    rates = factors(schedule="inverse_sqrt", warmup=10)
+    assert {step: rates[step] for step in STEPS if step >= 10} == pytest.approx(
         {step: math.sqrt(10 / step) for step in STEPS if step >= 10}
     )
 
 
 def test_wsd_rises_stays_and_falls() -> None:
-    found = factors(schedule="wsd", warmup=10, decay=0.2)
-    assert [found[step] for step in (5, 10, 37, 55)] == [0.5, 1.0, 1.0, 1.0]
-    assert found[90] == pytest.approx(0.5) and found[99] == pytest.approx(0.05)
+    rates = factors(schedule="wsd", warmup=10, decay=0.2)
+    assert [rates[step] for step in (5, 10, 37, 55)] == [0.5, 1.0, 1.0, 1.0]
+    assert rates[90] == pytest.approx(0.5) and rates[99] == pytest.approx(0.05)
 
 
 def test_onecycle_is_torchs() -> None:
@@ -78,8 +78,8 @@ def test_schedules_of_transformers(ours: str, theirs: dict[str, Any]) -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
     reference = getattr(optimization, f"get_{name}_schedule_with_warmup")(optimizer, 10, TOTAL, **theirs)
     lowest = {"min_learning_rate": 1e-7} if ours == "polynomial" else {}
-    found = factors(schedule=ours, warmup=10, cycles=3, power=2.0, **lowest)
-    assert found == pytest.approx({step: reference.lr_lambdas[0](step) for step in STEPS}, abs=1e-6)
+    rates = factors(schedule=ours, warmup=10, cycles=3, power=2.0, **lowest)
+    assert rates == pytest.approx({step: reference.lr_lambdas[0](step) for step in STEPS}, abs=1e-6)
 
 
 def test_shares_become_steps() -> None:

@@ -104,8 +104,8 @@ def test_a_run_that_learns_nothing_says_so(job: Any) -> None:
 
 def test_the_first_steps_of_a_short_run_are_told(job: Any, capsys: pytest.CaptureFixture[str]) -> None:
     summary = job(max_steps=6).train()
-    told = [line.split()[1] for line in capsys.readouterr().out.splitlines() if line.startswith("step")]
-    assert told[:3] == ["1/6", "2/6", "6/6"] and summary.first_loss != summary.last_loss
+    steps = [line.split()[1] for line in capsys.readouterr().out.splitlines() if line.startswith("step")]
+    assert steps[:3] == ["1/6", "2/6", "6/6"] and summary.first_loss != summary.last_loss
 
 
 def test_a_finished_folder_keeps_its_summary(job: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,8 +166,8 @@ def test_a_gradient_that_is_not_finite_is_told_with_its_step(job: Any, save_ever
     def loss(model: nn.Module, batch: Any) -> Tensor:
         nonlocal calls
         calls += 1
-        found = job.loss(model, batch)
-        return _Overflow.apply(found) if calls == 6 else found
+        value = job.loss(model, batch)
+        return _Overflow.apply(value) if calls == 6 else value
 
     with pytest.raises(NpukitError, match="gradient of step 3 is nan"):
         job(loss=loss, save_every=save_every, max_steps=max_steps).train()
@@ -256,16 +256,16 @@ class Block(nn.Module):
 
 
 def test_checkpointed_activations_are_computed_twice_and_change_nothing(job: Any, are_same: Any) -> None:
-    found, calls = [], []
+    losses, calls = [], []
     for checkpointing in (False, True):
         torch.manual_seed(0)
         model = nn.Sequential(nn.ModuleList([Block(), Block()]), nn.Linear(6, 1))
         model.forward = lambda value, model=model: model[1](model[0][1](model[0][0](value)))  # type: ignore[method-assign]
         Block.calls = 0
         job(model, max_steps=2, resume="never", activation_checkpointing=checkpointing).train()
-        found.append(job.weights())
+        losses.append(job.weights())
         calls.append(Block.calls)
-    assert are_same(*found)
+    assert are_same(*losses)
     assert calls == [8, 16]
 
 

@@ -58,9 +58,9 @@ def test_the_first_module_with_nan_and_its_rows() -> None:
     rows = {"x": torch.ones(6, 4)}
     rows["x"][2, 1] = -1
     rows["x"][5, 0] = 0
-    said = first_nonfinite(model, mean, rows)
-    assert said.startswith("1 (Log) returned 1 NaN and 1 Inf of 24 values for rows 2, 5 of the batch"), said
-    assert "its input was finite, at most 1 in float32" in said
+    text = first_nonfinite(model, mean, rows)
+    assert text.startswith("1 (Log) returned 1 NaN and 1 Inf of 24 values for rows 2, 5 of the batch"), text
+    assert "its input was finite, at most 1 in float32" in text
 
 
 def test_nan_in_the_batch_the_weights_and_the_loss() -> None:
@@ -73,8 +73,8 @@ def test_nan_in_the_batch_the_weights_and_the_loss() -> None:
     with torch.no_grad():
         model[2].weight[0, 1] = float("nan")
     assert "from an earlier step: 2.weight" in first_nonfinite(model, mean, batch())
-    said = first_nonfinite(model_with(nn.ReLU()), lambda model, each: mean(model, each) / 0, batch())
-    assert said.startswith("The loss itself is")
+    text = first_nonfinite(model_with(nn.ReLU()), lambda model, rows_: mean(model, rows_) / 0, batch())
+    assert text.startswith("The loss itself is")
 
 
 class DividesBetween(nn.Module):
@@ -88,15 +88,15 @@ class DividesBetween(nn.Module):
 
 
 def test_nan_between_modules() -> None:
-    said = first_nonfinite(DividesBetween(), mean, batch())
-    assert "between modules, right before second (Linear)" in said
+    text = first_nonfinite(DividesBetween(), mean, batch())
+    assert "between modules, right before second (Linear)" in text
 
 
 def test_nan_in_the_backward() -> None:
     model = model_with(RootOfSquare())
-    said = first_nonfinite(model, mean, batch())
-    assert "the gradient of the output of 0 (Linear)" in said
-    assert "0.weight" in said
+    text = first_nonfinite(model, mean, batch())
+    assert "the gradient of the output of 0 (Linear)" in text
+    assert "0.weight" in text
     assert all(weight.grad is None for weight in model.parameters())
 
 
@@ -148,9 +148,9 @@ def test_out_of_memory_keeps_the_rows_of_a_step(npu: torch.device) -> None:
     """Fixed 1 GiB, activations at least 7 + 2 - 1 = 8: there is room for 7.2 - 1 = 6.2, so for half a batch."""
     model = nn.Linear(2**13, 2**13, bias=False, device="meta")  # 0.25 GiB of weights, four times that with Adam
     options = TrainOptions(batch_size=12, accumulation=3)
-    said = str(explain_out_of_memory(RuntimeError(NPU_TEXT), options, model, npu, 1, None, step=4))
-    assert "CUDA 1 is out of memory at step 4 (7.0 GiB of 8.0 GiB used, 2.0 GiB more asked for)" in said
-    changes = said.split("\n  - ")[1:]
+    text = str(explain_out_of_memory(RuntimeError(NPU_TEXT), options, model, npu, 1, None, step=4))
+    assert "CUDA 1 is out of memory at step 4 (7.0 GiB of 8.0 GiB used, 2.0 GiB more asked for)" in text
+    changes = text.split("\n  - ")[1:]
     assert changes[0].startswith(
         "batch_size: 6 and accumulation: 6 (now 12 and 3: the same 36 rows per step, about 4.0 GiB"
     )
@@ -161,8 +161,8 @@ def test_out_of_memory_with_less_room_takes_a_smaller_batch(npu: torch.device, m
     """Fixed 6 GiB: there is room for 1.2 of at least 3 GiB, which a half would not fit into."""
     monkeypatch.setattr("npukit.train.trouble.memory._fixed_bytes", lambda options, model: 6 * 2**30)
     options = TrainOptions(batch_size=12, accumulation=1)
-    said = str(explain_out_of_memory(RuntimeError(NPU_TEXT), options, nn.Linear(1, 1), npu, 1))
-    assert "batch_size: 4 and accumulation: 3" in said
+    text = str(explain_out_of_memory(RuntimeError(NPU_TEXT), options, nn.Linear(1, 1), npu, 1))
+    assert "batch_size: 4 and accumulation: 3" in text
 
 
 def test_states_that_do_not_fit_are_not_mended_by_smaller_batches(
@@ -170,34 +170,34 @@ def test_states_that_do_not_fit_are_not_mended_by_smaller_batches(
 ) -> None:
     monkeypatch.setattr("npukit.train.trouble.memory._fixed_bytes", lambda options, model: 8 * 2**30)
     options = TrainOptions(batch_size=12)
-    said = str(explain_out_of_memory(RuntimeError(NPU_TEXT), options, nn.Linear(1, 1), npu, 4))
-    assert "batch_size" not in said and "activation_checkpointing" not in said
-    assert "parallel: fsdp2 (or zero3), which splits 8.0 GiB" in said and "over 4 devices, 2.0 GiB" in said
+    text = str(explain_out_of_memory(RuntimeError(NPU_TEXT), options, nn.Linear(1, 1), npu, 4))
+    assert "batch_size" not in text and "activation_checkpointing" not in text
+    assert "parallel: fsdp2 (or zero3), which splits 8.0 GiB" in text and "over 4 devices, 2.0 GiB" in text
 
 
 def test_a_device_that_others_use(npu: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_device_module", lambda device: FakeNpu(peak=1.5))
-    said = str(explain_out_of_memory(RuntimeError(NPU_TEXT), TrainOptions(), nn.Linear(1, 1), npu))
-    assert "\n  - stop other processes" in said and "only 1.5 GiB" in said
+    text = str(explain_out_of_memory(RuntimeError(NPU_TEXT), TrainOptions(), nn.Linear(1, 1), npu))
+    assert "\n  - stop other processes" in text and "only 1.5 GiB" in text
 
 
 def test_long_rows_are_named() -> None:
     options = TrainOptions(batch_size=1, activation_checkpointing=True, parallel="zero3", offload=True)
     rows = {"input_ids": torch.zeros(1, 4096, dtype=torch.long)}
-    said = str(explain_out_of_memory(RuntimeError(NPU_TEXT), options, batch=rows, world_size=2))
-    assert "4096" in said
-    assert not any(word in said for word in ("batch_size", "activation_checkpointing", "parallel:", "offload"))
+    text = str(explain_out_of_memory(RuntimeError(NPU_TEXT), options, batch=rows, world_size=2))
+    assert "4096" in text
+    assert not any(word in text for word in ("batch_size", "activation_checkpointing", "parallel:", "offload"))
     packed = {"input_ids": torch.zeros(1, 4 * 512, dtype=torch.long)}  # four rows that follow each other
-    said = str(explain_out_of_memory(RuntimeError(NPU_TEXT), TrainOptions(batch_size=4), batch=packed))
-    assert "length 512" in said
+    text = str(explain_out_of_memory(RuntimeError(NPU_TEXT), TrainOptions(batch_size=4), batch=packed))
+    assert "length 512" in text
 
 
 @pytest.mark.parametrize("trained", [True, False])
 def test_an_adapter_is_not_advised_where_one_is_trained(npu: torch.device, trained: bool) -> None:
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 1)).requires_grad_(trained)
     model[1].requires_grad_(True)
-    said = str(explain_out_of_memory(RuntimeError(NPU_TEXT), TrainOptions(), model, npu))
-    assert ("lora" in said) == trained
+    text = str(explain_out_of_memory(RuntimeError(NPU_TEXT), TrainOptions(), model, npu))
+    assert ("lora" in text) == trained
 
 
 def test_a_signal_only_asks_and_handlers_come_back() -> None:
@@ -231,11 +231,11 @@ def a_place_to_hang(until: threading.Event) -> None:
 
 
 def test_a_hang_writes_all_stacks_and_tells_who_lags(tmp_path: Path) -> None:
-    told: list[str] = []
+    sentences: list[str] = []
     ended = threading.Event()
 
     def log(text: str) -> None:
-        told.append(text)
+        sentences.append(text)
         ended.set()
 
     other = threading.Thread(target=ended.wait, name="the other thread")
@@ -248,13 +248,13 @@ def test_a_hang_writes_all_stacks_and_tells_who_lags(tmp_path: Path) -> None:
         for step in range(1, 8):
             time.sleep(0.1)
             hang.beat(step)
-        assert not told
+        assert not sentences
         a_place_to_hang(ended)
     other.join()
     text = (tmp_path / "hang-rank0.txt").read_text()
     assert "in a_place_to_hang" in text and "Thread the other thread" in text
     assert json.loads(text.split("\n", 1)[0])["last_step"] == 7
-    assert "rank 0: after step 7, at" in told[0] and "The others probably wait for rank 1." in told[0]
+    assert "rank 0: after step 7, at" in sentences[0] and "The others probably wait for rank 1." in sentences[0]
     assert all(path.stat().st_size for path in tmp_path.glob("hang-*"))
 
 

@@ -60,9 +60,9 @@ def test_tensors_are_read_on_logging_steps_only(tmp_path: Path) -> None:
     reads: list[float] = []
     watch = Watch(options(tmp_path, plot=False), True, 1, 12)
     watch.began(0)
-    told = [watch.step(n, 0.1, Unread(float(n), reads), 1.0, 1e-3, 8, 0.0) for n in range(1, 13)]
-    assert [record["step"] for record in told if record] == [1, 2, 5, 10, 12]  # the first two always
-    assert [record["loss"] for record in told if record] == [1.0, 2.0, 4.0, 8.0, 11.5]  # means since the line before
+    records = [watch.step(n, 0.1, Unread(float(n), reads), 1.0, 1e-3, 8, 0.0) for n in range(1, 13)]
+    assert [record["step"] for record in records if record] == [1, 2, 5, 10, 12]  # the first two always
+    assert [record["loss"] for record in records if record] == [1.0, 2.0, 4.0, 8.0, 11.5]  # means since the line before
     assert reads == [1.0, 2.0, 12.0, 40.0, 23.0]
 
 
@@ -230,6 +230,6 @@ def test_a_terminal_gets_a_bar(
     steps(watch, 1, 10)
     watch.evaluated(10, {"eval_loss": 1.25})
     watch.finish("all steps done")
-    said = capsys.readouterr().out
-    assert "step 10/10" in said and "━" in said and "loss 8.0000" in said and "eval_loss 1.2500" in said
-    assert "all steps done" in said
+    output = capsys.readouterr().out
+    assert "step 10/10" in output and "━" in output and "loss 8.0000" in output and "eval_loss 1.2500" in output
+    assert "all steps done" in output

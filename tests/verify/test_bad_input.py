@@ -21,7 +21,7 @@ def projects(tmp_path: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "expected"),
     [
         ([], "after `--`"),
         (["bash", "run.sh"], "There is no run.sh in .*before"),
@@ -33,8 +33,8 @@ def projects(tmp_path: Path) -> tuple[Path, Path]:
         (["python", "train.py"], "There is no train.py in .*after"),
     ],
 )
-def test_one_sentence_that_says_what_to_do(projects: tuple[Path, Path], command: list[str], said: str) -> None:
-    with pytest.raises(NpukitError, match=said):
+def test_one_sentence_that_says_what_to_do(projects: tuple[Path, Path], command: list[str], expected: str) -> None:
+    with pytest.raises(NpukitError, match=expected):
         verify(*projects, command)
 
 

@@ -32,5 +32,5 @@ from npukit.verify.losses import losses_in
     ],
 )
 def test_losses_of_a_line(line: str, expected: list[tuple[str, float, int | None]]) -> None:
-    found = [(loss.name, loss.value, loss.step) for loss in losses_in([line])]
-    assert str(found) == str(expected)
+    losses = [(loss.name, loss.value, loss.step) for loss in losses_in([line])]
+    assert str(losses) == str(expected)

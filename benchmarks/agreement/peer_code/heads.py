@@ -26,14 +26,14 @@ TASKS = {"classify": "seq_cls", "rerank": "reranker"}
 def same_tokens() -> tuple[int, int]:
     from swift.template import TEMPLATE_MAPPING
 
-    given = tokenizer("bytes", control_tokens("ms_swift"))
+    bytewise = tokenizer("bytes", control_tokens("ms_swift"))
     same = rows = 0
     for name in sorted(table("ms_swift")["templates"]):
-        meta, own = TEMPLATE_MAPPING[name], copy.deepcopy(given)
-        found = ms_swift.meta_named(name)
-        assert found
+        meta, own = TEMPLATE_MAPPING[name], copy.deepcopy(bytewise)
+        our_meta = ms_swift.meta_named(name)
+        assert our_meta
         for task in TASKS.values():
-            if found.kind == "reranker" and task != "reranker":
+            if our_meta.kind == "reranker" and task != "reranker":
                 continue
             own.model_info = SimpleNamespace(
                 task_type=task, config=SimpleNamespace(problem_type=None), max_model_len=None
@@ -44,7 +44,7 @@ def same_tokens() -> tuple[int, int]:
             for turns in _conversations(task):
                 theirs = _theirs(template, turns)
                 try:
-                    ours: Any = ms_swift.Writer(found, copy.deepcopy(given)).row(turns)[0]
+                    ours: Any = ms_swift.Writer(our_meta, copy.deepcopy(bytewise)).row(turns)[0]
                 except BadTurns:
                     ours = None
                 rows += 1
@@ -80,7 +80,7 @@ def _conversations(task: str) -> Iterator[list[dict[str, str]]]:
 def largest_differences() -> dict[str, float]:
     from swift.loss import loss_map
 
-    found: dict[str, float] = {}
+    largest: dict[str, float] = {}
     random = torch.Generator().manual_seed(0)
     for _ in range(200):
         counts = [2 + int(torch.randint(0, 4, (), generator=random)) for _ in range(4)]
@@ -90,24 +90,24 @@ def largest_differences() -> dict[str, float]:
             os.environ["INFONCE_USE_BATCH"] = str(in_batch)
             theirs = loss_map["infonce"](None, None)({"last_hidden_state": embedded}, labels)
             ours = _ours("embed", embedded, counts, labels, in_batch=in_batch)
-            _note(found, f"infonce in_batch={in_batch}", theirs, ours)
+            _note(largest, f"infonce in_batch={in_batch}", theirs, ours)
         os.environ["INFONCE_USE_BATCH"] = "True"
         for questions, documents in ((True, False), (False, True), (True, True)):
             switches = {"MASK_FAKE_NEGATIVE": True, "INCLUDE_QQ": questions, "INCLUDE_DD": documents}
             with patch.dict(os.environ, {f"INFONCE_{name}": str(value) for name, value in switches.items()}):
                 theirs = loss_map["infonce"](None, None)({"last_hidden_state": embedded}, labels)
             options = {"questions": questions, "documents": documents, "fake_margin": 0.1}
-            _note(found, f"infonce {options}", theirs, _ours("embed", embedded, counts, labels, **options))
+            _note(largest, f"infonce {options}", theirs, _ours("embed", embedded, counts, labels, **options))
         pairs, similar = embedded[:4], torch.randint(0, 2, (2,), generator=random).float()
         for name in ("cosine_similarity", "contrastive", "online_contrastive"):
             theirs = loss_map[name](None, None)({"last_hidden_state": pairs}, similar)
-            _note(found, name, theirs, _ours("embed", pairs, [2, 2], similar, similarity=name))
+            _note(largest, name, theirs, _ours("embed", pairs, [2, 2], similar, similarity=name))
         scores = torch.randn(12, 1, generator=random)
         fits = torch.tensor([1.0, 0, 0, 0, 1, 0, 0, 1, 1, 0, 0, 0])
         for name in ("pointwise", "listwise"):
             theirs = loss_map[f"{name}_reranker"](None, None)(SimpleNamespace(logits=scores), fits)
-            _note(found, name, theirs, _ours("rerank", scores, [12], fits, ranking=name, temperature=1.0))
-    return found
+            _note(largest, name, theirs, _ours("rerank", scores, [12], fits, ranking=name, temperature=1.0))
+    return largest
 
 
 def _ours(task: str, values: Any, counts: list[int], targets: Any, **options: Any) -> Any:
@@ -116,8 +116,8 @@ def _ours(task: str, values: Any, counts: list[int], targets: Any, **options: An
     return task_of(config).loss(config)(lambda **_: values, batch)
 
 
-def _note(found: dict[str, float], name: str, theirs: Any, ours: Any) -> None:
-    found[name] = max(found.get(name, 0.0), abs(float(theirs) - float(ours)))
+def _note(largest: dict[str, float], name: str, theirs: Any, ours: Any) -> None:
+    largest[name] = max(largest.get(name, 0.0), abs(float(theirs) - float(ours)))
 
 
 def show() -> None:

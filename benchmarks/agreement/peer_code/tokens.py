@@ -39,13 +39,13 @@ CORPUS = [
 
 def rows() -> list[list[dict[str, str]]]:
     """Sixty odd conversations: every text as question and as answer, with and without system, one to three rounds."""
-    found = []
+    drawn = []
     for number, text in enumerate(TEXTS):
         other = TEXTS[(number * 7 + 3) % len(TEXTS)]
-        found.append([user(text), assistant(other)])
-        found.append([system(other or "Be brief."), user("Why?"), assistant(text)])
-        found.append([user("Hi"), assistant(text), user(text), assistant(other), user("Go on"), assistant("Done.")])
-    return found
+        drawn.append([user(text), assistant(other)])
+        drawn.append([system(other or "Be brief."), user("Why?"), assistant(text)])
+        drawn.append([user("Hi"), assistant(text), user(text), assistant(other), user("Go on"), assistant("Done.")])
+    return drawn
 
 
 def described(name: str, **parameters: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +73,7 @@ ARGUMENTS: tuple[dict[str, Any], ...] = (
 
 def agent_rows() -> list[list[dict[str, str]]]:
     """Thirty conversations with tools: one call, several at once, several rounds, with words or a thought before."""
-    found = []
+    drawn = []
     for number in range(30):
         called = [
             json.dumps({"name": f"tool_{at}", "arguments": ARGUMENTS[(number + at) % 4]}, ensure_ascii=number % 2 == 0)
@@ -84,8 +84,8 @@ def agent_rows() -> list[list[dict[str, str]]]:
         begin += [system(text or "Be brief.")] if number % 3 == 0 else []
         begin += [user(TEXTS[number % len(TEXTS)])]
         end = [assistant(TEXTS[(number * 7) % len(TEXTS)])]
-        call, second, third = ({"role": "call", "content": each} for each in called)
-        results = [{"role": "result", "content": each} for each in ('{"t": 21}', text or "none", "two\n")]
+        call, second, third = ({"role": "call", "content": content} for content in called)
+        results = [{"role": "result", "content": content} for content in ('{"t": 21}', text or "none", "two\n")]
         kinds = [
             [call, results[0]],
             [call, results[1], *end, user("And now?"), second, results[0]],
@@ -93,8 +93,8 @@ def agent_rows() -> list[list[dict[str, str]]]:
             [{"role": "call", "content": f"[{called[0]}, {called[1]}]"}, results[0], third, results[1]],
             [assistant("Let me see.\nAction: look\nAction Input: {}"), results[0], assistant("Hm."), results[1]],
         ]
-        found.append([*begin, *kinds[number // 6], *end])
-    return found
+        drawn.append([*begin, *kinds[number // 6], *end])
+    return drawn
 
 
 def user(text: str) -> dict[str, str]:
@@ -166,12 +166,12 @@ def of_llama_factory(name: str, given: Any, cutoff: int, **options: Any) -> tupl
         rest = [{**turn, "role": names.get(turn["role"], turn["role"])} for turn in turns]
         rest = [turn for turn in rest if turn["role"] not in ("tools", "system")]
         try:
-            found: tuple[list[int], list[int]] = processor._encode_data_example(
+            encoded: tuple[list[int], list[int]] = processor._encode_data_example(
                 rest[:-1], rest[-1:], text, tools, [], [], []
             )
         except (ValueError, RuntimeError, KeyError):  # a run of it ends here
             return None
-        return found
+        return encoded
 
     slots = llama_factory.slots_named(name)
     assert slots
@@ -214,11 +214,11 @@ def of_ms_swift(
         if turns[0]["role"] == "tools":
             row["tools"] = json.loads(turns[0]["content"])
         try:
-            found = template.encode(row)
+            encoded = template.encode(row)
         except (AssertionError, ValueError, TypeError, KeyError, AttributeError):
             return None
-        weights = found.get("loss_scale") or [label != -100 for label in found["labels"]]
-        return found["input_ids"], found["labels"], *([[int(weight) for weight in weights]] if weigh else [])
+        weights = encoded.get("loss_scale") or [label != -100 for label in encoded["labels"]]
+        return encoded["input_ids"], encoded["labels"], *([[int(weight) for weight in weights]] if weigh else [])
 
     known = ms_swift.meta_named(name)
     assert known
@@ -241,7 +241,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 
 
 # Of rows with tools: LLaMA-Factory's own format of each template; ms-swift's agents with a template of each kind.
-AGENTS = [{"agent": each} for each in names("ms_swift")]
+AGENTS = [{"agent": agent} for agent in names("ms_swift")]
 WEIGHED = [
     {"agent": agent, "weigh": weigh}
     for agent, weigh in (
@@ -278,19 +278,19 @@ def in_short(row: Any, tokenizer: Any) -> dict[str, Any]:
 
 def record(tool: str) -> list[dict[str, Any]]:
     """What the tool makes of some rows, for CI, which has no such tool."""
-    found = []
+    recorded = []
     made = tokenizer("letters", control_tokens(tool))
     for name in RECORDED[tool]:
         for options, number in itertools.product(OPTIONS[tool][:3], (1, 19, 38)):
             theirs, _ = TOOLS[tool](name, made, 48, **options)
             turns = rows()[number]
-            found.append({"tool": tool, "template": name, "options": options, "turns": turns, "row": theirs(turns)})
+            recorded.append({"tool": tool, "template": name, "options": options, "turns": turns, "row": theirs(turns)})
     for name, (number, turns) in itertools.product(RECORDED_TOOLS[tool], enumerate(agent_rows()[::4])):
         options = TOOL_OPTIONS[tool][(number * 5) % len(TOOL_OPTIONS[tool])]
         theirs, _ = TOOLS[tool](name, made, 2048, **options)
         case = {"tool": tool, "template": name, "options": options, "tools_row": number * 4}
-        found.append({**case, **in_short(theirs(turns), made)})
-    return found
+        recorded.append({**case, **in_short(theirs(turns), made)})
+    return recorded
 
 
 def compare(tool: str, with_tools: bool, only: str) -> Iterator[tuple[str, int, int, str]]:
@@ -305,11 +305,11 @@ def compare(tool: str, with_tools: bool, only: str) -> Iterator[tuple[str, int, 
                 continue  # it drops such rows, which is not this module's
             theirs, ours = TOOLS[tool](name, made, cutoff, **options)
             for number, turns in enumerate(agent_rows() if with_tools else rows()):
-                expected, found = theirs(turns), ours(turns)
+                expected, actual = theirs(turns), ours(turns)
                 total += 1
-                same += expected == found
-                if expected != found and not first:
-                    first = f"{kind} {options} cutoff {cutoff} row {number}\n   {expected}\n   {found}"
+                same += expected == actual
+                if expected != actual and not first:
+                    first = f"{kind} {options} cutoff {cutoff} row {number}\n   {expected}\n   {actual}"
         yield name, same, total, first
 
 

@@ -174,8 +174,12 @@ def train_small(verb: str, file: Path | None, words: list[str], environ: dict[st
     config = read(file, words, environ, verb, files=False).config
     if "aqlm" in config.model.path.lower():
         return "", "not run: npukit does not read AQLM"
-    said = io.StringIO()
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    output = io.StringIO()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(output),
+    ):
         try:
             family, wanted = small(config, Path(folder))
         except (ValueError, KeyError, AttributeError, TypeError) as error:
@@ -200,8 +204,8 @@ def answer(file: str) -> tuple[str, str]:
         words = [f"model_name_or_path={place}", "adapter_name_or_path=", f"output_dir={folder}/out", "max_samples=3"]
         command = [sys.executable, "-m", "npukit", "train", file, *words, "max_new_tokens=4", "--device", "cpu"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=10 * SECONDS)
-        said = (done.stdout or done.stderr).strip().splitlines()
-        return family, f"{'answered' if done.returncode == 0 else 'FAILED'}: {said[0].rpartition(': ')[2]}"
+        lines = (done.stdout or done.stderr).strip().splitlines()
+        return family, f"{'answered' if done.returncode == 0 else 'FAILED'}: {lines[0].rpartition(': ')[2]}"
 
 
 def _too_long(*_: Any) -> None:

@@ -44,7 +44,7 @@ def losses(device: str, rank: int, ranks: int) -> list[float]:
         model = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     data = torch.Generator().manual_seed(1)
-    found = []
+    values = []
     for _ in range(STEPS):
         tokens = torch.randint(WORDS, (ROWS, LENGTH + 1), generator=data)[rank::ranks].to(device)
         loss = cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
@@ -55,8 +55,8 @@ def losses(device: str, rank: int, ranks: int) -> list[float]:
         mean = loss.detach().clone()
         if ranks > 1:
             dist.all_reduce(mean)
-        found.append(mean.item() / ranks)
-    return found
+        values.append(mean.item() / ranks)
+    return values
 
 
 def huggingface() -> str:
@@ -69,8 +69,10 @@ def huggingface() -> str:
         return f"not run: {str(error).strip().splitlines()[0]}"
     rows = [{"input_ids": torch.arange(LENGTH) % WORDS, "labels": torch.arange(LENGTH) % WORDS}] * 8
     with tempfile.TemporaryDirectory() as folder:
-        given = TrainingArguments(folder, max_steps=5, per_device_train_batch_size=2, report_to=[], disable_tqdm=True)
-        trained = Trainer(model=model, args=given, train_dataset=rows).train()
+        arguments = TrainingArguments(
+            folder, max_steps=5, per_device_train_batch_size=2, report_to=[], disable_tqdm=True
+        )
+        trained = Trainer(model=model, args=arguments, train_dataset=rows).train()
     return f"loss {trained.training_loss:.3f} on {next(model.parameters()).device.type}"
 
 
@@ -78,13 +80,13 @@ def main() -> None:
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.npu.set_device(rank)
     dist.init_process_group("hccl")
-    expected, found = losses("cpu", 0, 1), losses(f"npu:{rank}", rank, ranks)
+    expected, actual = losses("cpu", 0, 1), losses(f"npu:{rank}", rank, ranks)
     if rank == 0:
-        difference = max(abs(one - other) for one, other in zip(expected, found, strict=True))
+        difference = max(abs(one - other) for one, other in zip(expected, actual, strict=True))
         print(f"DDP: {difference:.1e}", flush=True)
-    said = huggingface()
+    loss = huggingface()
     if rank == 0:
-        print(f"Trainer: {said}", flush=True)
+        print(f"Trainer: {loss}", flush=True)
     dist.destroy_process_group()
 
 

@@ -34,9 +34,9 @@ def findings(op: Any, most: int, at: Callable[[str], None]) -> Iterator[tuple[st
             at(f"samples\t{dtype}")
             for sample in drawn(op, dtype, backward, most):
                 drops = sample.kwargs.get("dropout_p") or ("attention" in op.name and sample.kwargs.get("training"))
-                for way, function, given in ways(op, sample, backward):
+                for way, function, inputs in ways(op, sample, backward):
                     at(f"{way}\t{dtype}")
-                    yield way, str(dtype).removeprefix("torch."), *trial(function, given, compared and not drops)
+                    yield way, str(dtype).removeprefix("torch."), *trial(function, inputs, compared and not drops)
 
 
 def without_cuda_seeds() -> None:
@@ -72,24 +72,24 @@ def trial(function: Callable[[Any], Any], sample: Any, compared: bool) -> tuple[
     return ("differ", difference) if difference else ("equal", "")
 
 
-def widened(each: Any) -> Any:
-    return tree_map_only(torch.Tensor, lambda t: t.float() if t.dtype in HALVES else t, each)
+def widened(tree: Any) -> Any:
+    return tree_map_only(torch.Tensor, lambda t: t.float() if t.dtype in HALVES else t, tree)
 
 
 def moved(value: Any, device: str) -> Any:
     """Tensors in whatever holds them, on a device, on a memory of the same size with the same strides."""
 
-    def move(each: torch.Tensor) -> torch.Tensor:
-        if each.layout != torch.strided:
-            return each.detach().clone().to(device).requires_grad_(each.requires_grad)
-        plain = each.detach()
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.layout != torch.strided:
+            return tensor.detach().clone().to(device).requires_grad_(tensor.requires_grad)
+        plain = tensor.detach()
         plain = plain.conj() if plain.is_conj() else plain
         plain = plain._neg_view() if plain.is_neg() else plain
         storage = plain.as_strided((plain.untyped_storage().nbytes() // plain.element_size(),), (1,), 0)
-        there = storage.clone().to(device).as_strided(plain.shape, plain.stride(), plain.storage_offset())
-        there = there._neg_view() if each.is_neg() else there
-        there = there.conj() if each.is_conj() else there
-        return there.requires_grad_(each.requires_grad)
+        copy = storage.clone().to(device).as_strided(plain.shape, plain.stride(), plain.storage_offset())
+        copy = copy._neg_view() if tensor.is_neg() else copy
+        copy = copy.conj() if tensor.is_conj() else copy
+        return copy.requires_grad_(tensor.requires_grad)
 
     return tree_map_only(torch.Tensor, move, value)
 
@@ -97,30 +97,34 @@ def moved(value: Any, device: str) -> Any:
 def ways(op: Any, sample: Any, backward: bool) -> Iterator[Way]:
     """How a sample can be computed: a name, a function of the sample, the sample."""
 
-    def call(each: Any) -> Any:
-        return op.op(each.input, *each.args, **each.kwargs)
+    def call(sample: Any) -> Any:
+        return op.op(sample.input, *sample.args, **sample.kwargs)
 
     if backward:
-        yield "backward", lambda each: gradients(op, each), sample
+        yield "backward", lambda sample: gradients(op, sample), sample
         with contextlib.suppress(Exception):
-            yield "strided backward", lambda each: gradients(op, each), sample.noncontiguous()
+            yield "strided backward", lambda sample: gradients(op, sample), sample.noncontiguous()
         return
     yield "function", call, sample
     if op.inplace_variant and isinstance(sample.input, torch.Tensor):
-        yield "in place", lambda each: op.inplace_variant(each.input.clone(), *each.args, **each.kwargs), sample
+        yield "in place", lambda sample: op.inplace_variant(sample.input.clone(), *sample.args, **sample.kwargs), sample
     with contextlib.suppress(Exception):
         yield "strided", call, sample.noncontiguous()
     if isinstance(sample.input, torch.Tensor) and sample.input.dim():
-        yield "expanded", call, sample.transform(changed(lambda each: each[:1].expand(each.shape)))
-        yield "empty", call, sample.transform(changed(lambda each: each[:0]))
+        yield "expanded", call, sample.transform(changed(lambda tensor: tensor[:1].expand(tensor.shape)))
+        yield "empty", call, sample.transform(changed(lambda tensor: tensor[:0]))
     if op.supports_out:
-        yield "out=", lambda each: with_out(op, each, same=True), sample
-        yield "out= resized", lambda each: with_out(op, each, same=False), sample
+        yield "out=", lambda sample: with_out(op, sample, same=True), sample
+        yield "out= resized", lambda sample: with_out(op, sample, same=False), sample
 
 
 def changed(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Any], Any]:
-    def one(each: Any) -> Any:
-        return change(each) if isinstance(each, torch.Tensor) and each.layout == torch.strided and each.dim() else each
+    def one(value: Any) -> Any:
+        return (
+            change(value)
+            if isinstance(value, torch.Tensor) and value.layout == torch.strided and value.dim()
+            else value
+        )
 
     return one
 
@@ -129,8 +133,8 @@ def with_out(op: Any, sample: Any, same: bool) -> Any:
     """Into tensors of the right size, full of something else, or of size 0."""
     result = op.op(sample.input, *sample.args, **sample.kwargs)
 
-    def out(each: torch.Tensor) -> torch.Tensor:
-        return torch.full_like(each, 1) if same else torch.empty(0, dtype=each.dtype, device=each.device)
+    def out(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.full_like(tensor, 1) if same else torch.empty(0, dtype=tensor.dtype, device=tensor.device)
 
     made = tree_map_only(torch.Tensor, out, result)
     made = tuple(made) if isinstance(result, tuple | list) else made
@@ -141,15 +145,15 @@ def with_out(op: Any, sample: Any, same: bool) -> Any:
 def gradients(op: Any, sample: Any) -> Any:
     """Of all inputs, for gradients of the results that are the same on every device."""
     result = sample.output_process_fn_grad(op.op(sample.input, *sample.args, **sample.kwargs))
-    outputs = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor) and each.requires_grad]
-    given = tree_leaves((sample.input, sample.args, sample.kwargs))
-    inputs = [each for each in given if isinstance(each, torch.Tensor) and each.requires_grad]
+    outputs = [tensor for tensor in tree_leaves(result) if isinstance(tensor, torch.Tensor) and tensor.requires_grad]
+    leaves = tree_leaves((sample.input, sample.args, sample.kwargs))
+    inputs = [tensor for tensor in leaves if isinstance(tensor, torch.Tensor) and tensor.requires_grad]
     if not outputs or not inputs:
         return None
     generator = torch.Generator().manual_seed(0)
     incoming = [
-        torch.randn(each.shape, generator=generator, dtype=torch.float64).to(each.dtype).to(each.device)
-        for each in outputs
+        torch.randn(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.dtype).to(tensor.device)
+        for tensor in outputs
     ]
     return torch.autograd.grad(outputs, inputs, incoming, allow_unused=True)
 

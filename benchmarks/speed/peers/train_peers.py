@@ -22,6 +22,14 @@ from benchmarks.contest import result, timed
 
 Result = dict[str, float]
 Rows = Sequence[np.ndarray[Any, Any]]
+# What transformers' Trainer and TRL's, which is one, are given alike.
+TRAINER: dict[str, Any] = {
+    "bf16": True,
+    "logging_steps": 10**6,
+    "save_strategy": "no",
+    "report_to": [],
+    "optim": "adamw_torch_fused",
+}
 LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
@@ -103,14 +111,10 @@ def unsloth_lora(
             output_dir=output,
             max_steps=16,
             per_device_train_batch_size=batch,
-            bf16=True,
-            logging_steps=10**6,
-            save_strategy="no",
-            report_to=[],
-            optim="adamw_torch_fused",
             packing=True,
             max_length=longest,
             eos_token=None,
+            **TRAINER,
         )
         data = datasets.Dataset.from_dict({"input_ids": [row.tolist() for row in rows]})
         times, clock = _clock()
@@ -185,13 +189,9 @@ def _train_padded(model: Any, rows: Rows, batch: int, accumulation: int, **more:
             max_steps=steps,
             per_device_train_batch_size=batch,
             gradient_accumulation_steps=accumulation,
-            bf16=True,
-            logging_steps=10**6,
-            save_strategy="no",
-            report_to=[],
-            optim="adamw_torch_fused",
             dataloader_num_workers=2,
             train_sampling_strategy="sequential",
+            **TRAINER,
             **more,
         )
         data: Any = [{"input_ids": row} for row in rows]

@@ -46,7 +46,7 @@ def test_mixed_in_one_batch(kind: str, make_model: MakeModel, tmp_path: Path) ->
     engine.load_adapter("large", tmp_path / "large")
     requests = [Request(prompt, GREEDY, adapter=name) for name in expected for prompt in prompts(3)]
     answers = [answer.ids for answer in engine.generate(requests)]
-    assert answers == [ids for each in expected.values() for ids in each]
+    assert answers == [ids for answers_ in expected.values() for ids in answers_]
     assert expected["small"] != expected[None] != expected["large"]
 
 
@@ -111,7 +111,9 @@ def test_modules_that_were_trained_whole_and_the_output_layer(
     for name in ("whole", "head"):
         engine.load_adapter(name, tmp_path / name)
     requests = [Request(prompt, GREEDY, adapter=name) for name in expected for prompt in prompts(3)]
-    assert [answer.ids for answer in engine.generate(requests)] == [ids for each in expected.values() for ids in each]
+    assert [answer.ids for answer in engine.generate(requests)] == [
+        ids for answers_ in expected.values() for ids in answers_
+    ]
     assert expected["whole"] != expected[None] != expected["head"]
     engine.unload_adapter("whole")
     engine.unload_adapter("head")

@@ -37,5 +37,5 @@ def test_rows_of_decoding_and_of_prompts(programs: int, window: int | None, monk
     batch = PagedRows(rows, tables[rows], lengths, None)
     exact = rows_anywhere(PagedCall(*(query.float(), *keys.float(), *caches.float(), slots, 0.15, window)), batch)
     for _ in range(2):  # the first call leaves the counters of parts as it found them
-        found = attention_cuda.attend_rows(PagedCall(*(query, *keys, *caches.clone(), slots, 0.15, window)), batch)
-        assert (found.float() - exact).abs().max() < 3e-3
+        actual = attention_cuda.attend_rows(PagedCall(*(query, *keys, *caches.clone(), slots, 0.15, window)), batch)
+        assert (actual.float() - exact).abs().max() < 3e-3

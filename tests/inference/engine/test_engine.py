@@ -87,14 +87,14 @@ def test_guessed_tokens_change_no_answer_greedy_or_drawn(lookup: int, make_model
         SamplingParams(temperature=0, repetition_penalty=1.1, **few),  # is never guessed
         SamplingParams(temperature=0.7, min_tokens=20, end_tokens=frozenset([2]), **few),
     ]
-    requests = [Request(prompt, each) for prompt, each in zip(asked, settings, strict=True)]
+    requests = [Request(prompt, params) for prompt, params in zip(asked, settings, strict=True)]
     plain, guessing = (
-        Engine(make_model("qwen2"), EngineOptions(max_num_seqs=4, prompt_lookup=each)) for each in (0, lookup)
+        Engine(make_model("qwen2"), EngineOptions(max_num_seqs=4, prompt_lookup=tokens)) for tokens in (0, lookup)
     )
     expected, answers = plain.generate(requests), guessing.generate(requests)
     assert [answer.ids for answer in answers] == [answer.ids for answer in expected]
     assert [answer.finish for answer in answers] == [answer.finish for answer in expected]
-    logprobs = [[token.logprob for token in each[1].tokens] for each in (answers, expected)]
+    logprobs = [[token.logprob for token in answer[1].tokens] for answer in (answers, expected)]
     assert logprobs[0] == pytest.approx(logprobs[1], abs=1e-4)
     stats = guessing.stats()
     assert 0 < stats.confirmed_tokens < stats.guessed_tokens and not plain.stats().guessed_tokens
@@ -188,9 +188,9 @@ def test_logprobs_are_the_models(make_model: MakeModel) -> None:
     assert [len(token.top) for token in answer.tokens] == [2] * 4
 
 
-@pytest.mark.parametrize("kind, told", [("gemma2", 1), ("qwen2", 0)])
+@pytest.mark.parametrize("kind, lines", [("gemma2", 1), ("qwen2", 0)])
 def test_a_model_that_cannot_be_batched_is_said_once(
-    kind: str, told: int, make_model: MakeModel, capsys: pytest.CaptureFixture[str]
+    kind: str, lines: int, make_model: MakeModel, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from types import SimpleNamespace
 
@@ -198,7 +198,7 @@ def test_a_model_that_cannot_be_batched_is_said_once(
 
     loaded: Any = SimpleNamespace(model=make_model(kind))
     start_engine(loaded, EngineOptions(max_num_seqs=2))
-    assert capsys.readouterr().err.count(kind) == told
+    assert capsys.readouterr().err.count(kind) == lines
 
 
 class Failing:

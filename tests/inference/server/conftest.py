@@ -28,7 +28,7 @@ class Server:
     pid: int
     wait: Callable[[], int | None]  # until it has ended, for its exit code
     url: str
-    said: list[str]
+    lines: list[str]
 
     def stop(self) -> int | None:
         """Ask it to end, and wait until it has."""
@@ -108,13 +108,13 @@ def _become_server(stderr: str, words: list[str]) -> None:
 
 def _listening(pid: int, wait: Callable[[], int | None], stderr: Iterable[str]) -> Server:
     """The server, once it has said where it listens, or has ended."""
-    said: list[str] = []
+    lines: list[str] = []
     for line in stderr:
-        said.append(line)
-        if found := re.search(r" at (http://\S+)", line):
-            threading.Thread(target=said.extend, args=(stderr,), daemon=True).start()
-            return Server(pid, wait, found[1], said)
-    return Server(pid, wait, "", said)
+        lines.append(line)
+        if match := re.search(r" at (http://\S+)", line):
+            threading.Thread(target=lines.extend, args=(stderr,), daemon=True).start()
+            return Server(pid, wait, match[1], lines)
+    return Server(pid, wait, "", lines)
 
 
 # ChatML with tools and reasoning, as Qwen's models know them.

@@ -47,8 +47,8 @@ def test_texts_together_are_as_each_alone(pooling: str, tmp_path: Path) -> None:
     model = save(tmp_path, pooling)
     embedder = load_embedder(Use(model={"path": str(tmp_path)}))
     ids = [embedder.tokenizer(text)["input_ids"] for text in TEXTS]
-    found = embedder.embed(ids)
-    for vector, own in zip(found, ids, strict=True):
+    vectors = embedder.embed(ids)
+    for vector, own in zip(vectors, ids, strict=True):
         torch.testing.assert_close(vector, expected(model, own, pooling), atol=1e-5, rtol=1e-5)
 
 
@@ -69,7 +69,7 @@ def test_the_api(tmp_path: Path) -> None:
     assert client.post("/v1/embeddings", json={"input": "a"}).status_code == 401
     client.headers["Authorization"] = "Bearer key"
     answer = client.post("/v1/embeddings", json={"input": TEXTS, "model": "small"}).json()
-    assert [each["index"] for each in answer["data"]] == [0, 1, 2]
+    assert [item["index"] for item in answer["data"]] == [0, 1, 2]
     assert answer["usage"] == {"prompt_tokens": 9, "total_tokens": 9}
     first = answer["data"][0]["embedding"]
     assert sum(value**2 for value in first) == pytest.approx(1, abs=1e-5)
@@ -77,8 +77,8 @@ def test_the_api(tmp_path: Path) -> None:
     decoded = torch.frombuffer(bytearray(base64.b64decode(packed["data"][0]["embedding"])), dtype=torch.float32)
     assert decoded.tolist() == pytest.approx(first, abs=1e-6)
     for wrong, status in [({"input": []}, 400), ({"input": [99]}, 400), ({"input": "a", "model": "gpt"}, 404)]:
-        told = client.post("/v1/embeddings", json=wrong)
-        assert (told.status_code, set(told.json())) == (status, {"error"})
+        vectors = client.post("/v1/embeddings", json=wrong)
+        assert (vectors.status_code, set(vectors.json())) == (status, {"error"})
     assert client.post("/v1/embeddings", json={"input": "a", "dimensions": 3}).status_code == 400
 
 

@@ -47,20 +47,20 @@ def test_every_number_of_every_request_has_two_bounds() -> None:
     from npukit.inference.server.schema import Lenient
 
     def kinds(model: Any) -> list[Any]:
-        return [model, *(each for kind in model.__subclasses__() for each in kinds(kind))]
+        return [model, *(model_ for kind in model.__subclasses__() for model_ in kinds(kind))]
 
     def unbounded(schema: Any, where: str) -> list[str]:
         if isinstance(schema, list):
-            return [each for part in schema for each in unbounded(part, where)]
+            return [field for part in schema for field in unbounded(part, where)]
         if not isinstance(schema, dict):
             return []
-        found = [each for key, part in schema.items() for each in unbounded(part, f"{where}.{key}")]
+        fields = [field for key, part in schema.items() for field in unbounded(part, f"{where}.{key}")]
         limits = {"minimum", "exclusiveMinimum"} & set(schema), {"maximum", "exclusiveMaximum"} & set(schema)
-        return found + [where] * (schema.get("type") in ("integer", "number") and not all(limits))
+        return fields + [where] * (schema.get("type") in ("integer", "number") and not all(limits))
 
     models = kinds(Lenient)
     assert len(models) > 10
-    assert [each for model in models for each in unbounded(model.model_json_schema(), model.__name__)] == []
+    assert [field for model in models for field in unbounded(model.model_json_schema(), model.__name__)] == []
 
 
 DEEP = '{"properties": {"a": ' * 900 + "{}" + "}}" * 900
@@ -148,8 +148,8 @@ def test_a_length_that_the_grammar_does_not_allow(server: Any) -> None:
 
 
 def test_a_tiny_temperature_is_greedy(server: Any) -> None:
-    said = [ask(server, CHAT, {**HI, "temperature": value}, None)[1]["choices"][0] for value in (0, 1e-40, 1e-7)]
-    assert said[0]["message"] == said[1]["message"] == said[2]["message"]
+    choices = [ask(server, CHAT, {**HI, "temperature": value}, None)[1]["choices"][0] for value in (0, 1e-40, 1e-7)]
+    assert choices[0]["message"] == choices[1]["message"] == choices[2]["message"]
 
 
 def test_the_parameter_that_is_wrong_is_named(server: Any) -> None:
@@ -160,8 +160,8 @@ def test_the_parameter_that_is_wrong_is_named(server: Any) -> None:
 def test_line_separators_are_escaped_in_events(scripted: Any, template: Path) -> None:
     url = scripted.serve(scripted.engine(lambda *_: "a\u2028b\u2029c\x85d"), template)
     text = ask(SimpleNamespace(url=url), CHAT, {**HI, "max_tokens": 50, "stream": True}, None)[1]
-    said = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
-    assert "".join(each["choices"][0]["delta"].get("content") or "" for each in said) == "a\u2028b\u2029c\x85d"
+    events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+    assert "".join(event["choices"][0]["delta"].get("content") or "" for event in events) == "a\u2028b\u2029c\x85d"
 
 
 def test_small_requests_do_not_wait_for_large_ones() -> None:

@@ -55,9 +55,9 @@ def test_a_stream_says_what_the_whole_answer_says(client: openai.OpenAI) -> None
     choices = [choice for chunk in chunks for choice in chunk.choices]
     assert "".join(choice.delta.content or "" for choice in choices) == whole.choices[0].message.content
     assert [choice.finish_reason for choice in choices if choice.finish_reason] == ["length"]
-    streamed = [each for choice in choices if choice.logprobs for each in choice.logprobs.content or ()]
+    streamed = [token for choice in choices if choice.logprobs for token in choice.logprobs.content or ()]
     assert whole.choices[0].logprobs and streamed == whole.choices[0].logprobs.content
-    assert all(len(each.top_logprobs) == 2 and each.top_logprobs[0].logprob == each.logprob for each in streamed)
+    assert all(len(token.top_logprobs) == 2 and token.top_logprobs[0].logprob == token.logprob for token in streamed)
 
 
 def test_several_answers_differ_and_a_seed_repeats_them(client: openai.OpenAI) -> None:
@@ -144,7 +144,7 @@ def test_echo_with_logprobs_scores_a_prompt(client: openai.OpenAI) -> None:
     assert scored.choices[0].text == "One plus one is two"
     assert logprobs and logprobs.tokens and logprobs.token_logprobs
     assert "".join(logprobs.tokens) == scored.choices[0].text and logprobs.token_logprobs[0] is None
-    assert all(each is not None and each < 0 for each in logprobs.token_logprobs[1:])
+    assert all(token_logprob is not None and token_logprob < 0 for token_logprob in logprobs.token_logprobs[1:])
 
 
 def test_models(client: openai.OpenAI) -> None:

@@ -49,8 +49,8 @@ def opened(address: str) -> Iterator[Any]:
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
-    for each in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1200,900"):
-        options.add_argument(each)
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1200,900"):
+        options.add_argument(argument)
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
     try:
         driver.get(address)
@@ -70,8 +70,8 @@ def ask(browser: Any, text: str) -> None:
 
 def texts(browser: Any) -> list[str]:
     script = "return [...document.querySelectorAll('.assistant .prose')].map(each => each.textContent)"
-    found: list[str] = browser.execute_script(script)
-    return found
+    texts_: list[str] = browser.execute_script(script)
+    return texts_
 
 
 IDLE = "return document.getElementById('stop').hidden"
@@ -94,7 +94,7 @@ def test_send_stop_regenerate_and_change_the_model(browser: Any, engine: Any) ->
     while not engine.is_idle:  # the place is free
         time.sleep(0.01)
     sent = [json.loads(body) for body in sent_bodies(browser)]
-    assert [each["model"] for each in sent] == ["first", "first", "second"]
+    assert [request["model"] for request in sent] == ["first", "first", "second"]
     assert [message["role"] for message in sent[2]["messages"]] == ["user", "assistant", "user"]
 
 
@@ -133,7 +133,7 @@ def test_nothing_comes_from_another_host(browser: Any, address: str) -> None:
     until(browser, "return document.querySelector('.figures')?.textContent.includes('tokens/s')")
     asked = [event["params"]["request"]["url"] for event in events(browser, "Network.requestWillBeSent")]
     assert asked and all(url.startswith((address, "data:")) for url in asked), asked
-    assert not [each for each in browser.get_log("browser") if each["level"] == "SEVERE"]
+    assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
 
 
 def events(browser: Any, method: str) -> list[Any]:

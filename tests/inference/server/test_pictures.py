@@ -209,11 +209,11 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[str]]]:
 
 
 def test_addresses_of_named_domains_are_read(site: dict[str, list[str]]) -> None:
-    found = media.Media(1, 4000, ["Example.com"])
-    assert found.read(Medium("image", "http://example.com/cat.png?size=1"))[0] == b"a cat"
+    media_ = media.Media(1, 4000, ["Example.com"])
+    assert media_.read(Medium("image", "http://example.com/cat.png?size=1"))[0] == b"a cat"
     for path, code in {"/large.png": "MiB", "/moved.png": "302", "/none.png": "404"}.items():
         with pytest.raises(BadImage, match=code):
-            found.read(Medium("image", f"http://example.com{path}"))
+            media_.read(Medium("image", f"http://example.com{path}"))
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,8 @@ def test_the_page_may_talk_to_nobody_else(server: Any) -> None:
 
 def test_only_the_named_origin_may_read_answers(server: Any) -> None:
     def allowed(origin: str) -> str | None:
-        found: str | None = ask(server, "/v1/models", Origin=origin)[2]["Access-Control-Allow-Origin"]
-        return found
+        value: str | None = ask(server, "/v1/models", Origin=origin)[2]["Access-Control-Allow-Origin"]
+        return value
 
     assert allowed("https://page.example") == "https://page.example"
     assert allowed("https://evil.example") is None
@@ -177,7 +177,7 @@ def test_figures_for_prometheus(server: Any) -> None:
 def test_what_is_said_is_not_logged(server: Any) -> None:
     said(server, messages=[{"role": "user", "content": "a very secret question"}])
     ask(server, "/v1/chat/completions", b"a very secret question")
-    assert "secret" not in "".join(server.said)
+    assert "secret" not in "".join(server.lines)
 
 
 @pytest.fixture(scope="module")
@@ -237,8 +237,8 @@ def test_what_cannot_be_served_is_one_sentence(
 
 def test_an_adapter_that_is_not_there(fork: Any, tiny_qwen2: Path) -> None:
     ended = fork(tiny_qwen2, "--adapter", "x=/nowhere")
-    told = "".join(ended.said)
-    assert ended.wait() == 2 and "Traceback" not in told and "/nowhere" in told
+    output = "".join(ended.lines)
+    assert ended.wait() == 2 and "Traceback" not in output and "/nowhere" in output
 
 
 def test_vllm_gets_the_same_options() -> None:
@@ -256,13 +256,13 @@ def test_vllm_gets_the_same_options() -> None:
         "99",
     ]
     command = [sys.executable, "-m", "npukit", "serve", "m", *options, *more, "--quantization", "ascend"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    assert told[told.index("serve") - 1 : told.index("serve") + 4] == [
+    words = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert words[words.index("serve") - 1 : words.index("serve") + 4] == [
         "/opt/vllm/bin/vllm", "serve", "m", "--served-model-name", "qwen",
     ]  # fmt: skip
     for pair in ("--tensor-parallel-size 4", "--max-model-len 99", "--lora-modules a=/b", "--quantization ascend"):
-        assert pair in " ".join(told)
-    assert "TASK_QUEUE_ENABLE=1" in told and KEY not in " ".join(told)
+        assert pair in " ".join(words)
+    assert "TASK_QUEUE_ENABLE=1" in words and KEY not in " ".join(words)
 
 
 def connected(server: Any) -> socket.socket:
@@ -296,7 +296,7 @@ def test_a_server_whose_engine_was_killed_ends_with_a_sentence(fork: Any, tiny_q
     engine = _children(server.pid)[-1]
     os.kill(engine, signal.SIGKILL)
     assert server.wait() == 1
-    assert "engine" in server.said[-1] and "Traceback" not in "".join(server.said)
+    assert "engine" in server.lines[-1] and "Traceback" not in "".join(server.lines)
 
 
 def _children(pid: int) -> list[int]:

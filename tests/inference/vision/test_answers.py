@@ -54,7 +54,7 @@ TALKS = [
 
 def asked(model: Loaded, talks: list[Any], pictures: Path) -> list[Request]:
     fetch = from_disk(pictures, pictures)
-    return [model.request(each, GREEDY, fetch=fetch)[1] for each in talks]
+    return [model.request(talk, GREEDY, fetch=fetch)[1] for talk in talks]
 
 
 Answer = list[tuple[int, float]]  # tokens and their log-probabilities
@@ -70,32 +70,34 @@ def generated(folder: Path, talks: list[Any], pictures: Path) -> list[Answer]:
     tokenizer, processor = AutoTokenizer.from_pretrained(folder), AutoImageProcessor.from_pretrained(folder)
     answers = []
     for messages in talks:
-        turns = [each["content"] for each in messages if isinstance(each["content"], list)]
+        turns = [message["content"] for message in messages if isinstance(message["content"], list)]
         images = [Image.open(pictures / part["image"]) for parts in turns for part in parts if "image" in part]
         more = {"crop_to_patches": True} if family == "internvl" else {}
         seen = processor(images=images, return_tensors="pt", **more) if images else {}
         texts = iter(written(family, seen) if images else [])
         text = ""
-        for each in messages:
-            parts = [{"text": each["content"]}] if isinstance(each["content"], str) else each["content"]
+        for message in messages:
+            parts = [{"text": message["content"]}] if isinstance(message["content"], str) else message["content"]
             content = "".join(next(texts) if "image" in part else part["text"] for part in parts)
-            text += f"<|im_start|>{each['role']}\n{content}<|im_end|>\n"
+            text += f"<|im_start|>{message['role']}\n{content}<|im_end|>\n"
         ids = torch.tensor([tokenizer.encode(f"{text}<|im_start|>assistant\n", add_special_tokens=False)])
         batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **seen}
         batch |= about_tokens(family, ids, seen, model.config.image_token_id, ids.shape[1])
         batch = {name: value for name, value in batch.items() if name not in NOT_FOR_MODELS}
         model.model.rope_deltas = None  # transformers would go on with those of the conversation before
-        found = model.generate(**batch, **AS_GREEDY)
-        tokens = found.sequences[0, ids.shape[1] :].tolist()
-        logprobs = [step[0].log_softmax(-1)[token].item() for step, token in zip(found.logits, tokens, strict=True)]
+        generated_ = model.generate(**batch, **AS_GREEDY)
+        tokens = generated_.sequences[0, ids.shape[1] :].tolist()
+        logprobs = [
+            step[0].log_softmax(-1)[token].item() for step, token in zip(generated_.logits, tokens, strict=True)
+        ]
         answers.append(list(zip(tokens, logprobs, strict=True)))
     return answers
 
 
-def assert_same(found: list[RequestOutput], wanted: list[Answer]) -> None:
-    for own, other in zip(found, wanted, strict=True):
+def assert_same(actual: list[RequestOutput], wanted: list[Answer]) -> None:
+    for own, other in zip(actual, wanted, strict=True):
         assert own.ids == [token for token, _ in other]
-        assert [each.logprob for each in own.tokens] == pytest.approx([each for _, each in other], abs=1e-4)
+        assert [token.logprob for token in own.tokens] == pytest.approx([logprob for _, logprob in other], abs=1e-4)
 
 
 ONE_BY_ONE = ("qwen3_5", "qwen3_5_moe", "mllama")  # what the paged cache does not compute
@@ -125,8 +127,8 @@ def test_answers_are_those_of_transformers(
     cut = Engine(model.model, EngineOptions(**SMALL, max_num_batched_tokens=7))
     for _ in range(2):
         assert_same(cut.generate(requests), wanted)
-    assert cut.stats().reused_tokens > sum(len(each.prompt) for each in requests) * 0.8
-    tight = 1 + sum(len(each.prompt) // 8 + 1 for each in requests)  # enough to begin them all, and to end some
+    assert cut.stats().reused_tokens > sum(len(request.prompt) for request in requests) * 0.8
+    tight = 1 + sum(len(request.prompt) // 8 + 1 for request in requests)  # enough to begin them all, and to end some
     options = {**SMALL, "num_blocks": tight, "enable_prefix_caching": False}
     crowded = Engine(model.model, EngineOptions(**options))
     assert_same(crowded.generate(requests), wanted)
@@ -146,8 +148,8 @@ def test_pictures_of_one_size_do_not_share_what_was_computed(loaded: MakeLoaded)
     engine = Engine(model.model, EngineOptions(**SMALL))
     one_by_one = [engine.generate([request])[0] for request in requests]
     alone = Engine(model.model, EngineOptions(**SMALL, enable_prefix_caching=False)).generate(requests)
-    for found, wanted in zip(one_by_one, alone, strict=True):
-        assert [token.logprob for token in found.tokens] == pytest.approx([each.logprob for each in wanted.tokens])
+    for actual, wanted in zip(one_by_one, alone, strict=True):
+        assert [token.logprob for token in actual.tokens] == pytest.approx([token.logprob for token in wanted.tokens])
     first = [answer.tokens[0].logprob for answer in alone]
     assert len(set(first)) == 3
     before = engine.stats().reused_tokens

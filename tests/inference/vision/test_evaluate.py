@@ -29,14 +29,14 @@ def test_answers_of_rows_with_pictures(
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     folder = seeing_models(family)
     use = Use.model_validate({"model": {"path": str(folder)}, "data": {"media_dir": pictures}})
-    (found,) = evaluate(use, [str(file)]).files
+    (evaluated,) = evaluate(use, [str(file)]).files
     losses = [
         *losses_of(folder, "Who?", "A quiet cat.", pictures / "a.png"),
         *losses_of(folder, "No picture?", "None at all."),
     ]
-    assert (found.rows, found.failed, found.tokens) == (3, 1, len(losses))
-    assert "missing.png" in found.problems[0]
-    assert found.perplexity == pytest.approx(math.exp(sum(losses) / len(losses)), rel=1e-4)
+    assert (evaluated.rows, evaluated.failed, evaluated.tokens) == (3, 1, len(losses))
+    assert "missing.png" in evaluated.problems[0]
+    assert evaluated.perplexity == pytest.approx(math.exp(sum(losses) / len(losses)), rel=1e-4)
 
 
 def said(text: str) -> dict[str, str]:

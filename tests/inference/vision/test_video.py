@@ -52,9 +52,11 @@ def generated(folder: Path, loaded: Loaded, requests: list[Request]) -> list[Ans
             places, delta = torch.from_numpy(media.positions)[:, None], torch.tensor([[media.offset]])
             model.model.get_rope_index = lambda *_, places=places, delta=delta, **__: (places, delta)
             batch["mm_token_type_ids"] = kinds
-        found = model.generate(**batch, **AS_GREEDY)
-        tokens = found.sequences[0, ids.shape[1] :].tolist()
-        logprobs = [step[0].log_softmax(-1)[token].item() for step, token in zip(found.logits, tokens, strict=True)]
+        generated_ = model.generate(**batch, **AS_GREEDY)
+        tokens = generated_.sequences[0, ids.shape[1] :].tolist()
+        logprobs = [
+            step[0].log_softmax(-1)[token].item() for step, token in zip(generated_.logits, tokens, strict=True)
+        ]
         answers.append(list(zip(tokens, logprobs, strict=True)))
     return answers
 

@@ -23,7 +23,7 @@ from npukit.performance.read import read_profiles
 
 def codes(advised: Advised | ProfileComparison) -> dict[str, float]:
     assert isinstance(advised, Advised)
-    return {each.finding.code: each.ms for each in advised.advice}
+    return {advice.finding.code: advice.ms for advice in advised.advice}
 
 
 def two_ranks_as_text(folder: Path) -> Path:
@@ -45,25 +45,25 @@ def test_two_ranks_of_an_npu(tmp_path: Path, write: Callable[[Path], Path]) -> N
     split = advised.ranks[0].split
     assert [round(part) for part in (split.compute, split.communication, split.host)] == [30, 62, 5]
     assert advised.ranks[0].step_ms == pytest.approx(98)
-    found = codes(advised)
-    assert next(iter(found)) == "NPK831"  # 60 ms for 16 MB, where 160 MB take 2
-    assert found["NPK831"] == pytest.approx(59.8, abs=1)
+    result = codes(advised)
+    assert next(iter(result)) == "NPK831"  # 60 ms for 16 MB, where 160 MB take 2
+    assert result["NPK831"] == pytest.approx(59.8, abs=1)
     assert "rank 1" in advised.advice[0].finding.what
-    assert found["NPK813"] == pytest.approx(5)
-    assert found["NPK810"] == pytest.approx(5)
-    assert found["NPK802"] == pytest.approx(2.9, abs=0.2)  # the gap that the wait left, not the 4 ms of waiting
-    assert found["NPK822"] == pytest.approx(14)
-    assert ("NPK850" in found) == (write is two_ranks_as_text)
+    assert result["NPK813"] == pytest.approx(5)
+    assert result["NPK810"] == pytest.approx(5)
+    assert result["NPK802"] == pytest.approx(2.9, abs=0.2)  # the gap that the wait left, not the 4 ms of waiting
+    assert result["NPK822"] == pytest.approx(14)
+    assert ("NPK850" in result) == (write is two_ranks_as_text)
 
 
 def test_a_gpu_that_waits_for_its_batches(tmp_path: Path) -> None:
     advised = advise([kineto_trace(tmp_path / "a.pt.trace.json")])
     assert isinstance(advised, Advised)
-    found = codes(advised)
-    assert found["NPK803"] == pytest.approx(30, rel=0.1)
-    assert found["NPK802"] > 10
-    assert "NPK815" not in found
-    place = next(each.finding.place for each in advised.advice if each.finding.code == "NPK822")
+    result = codes(advised)
+    assert result["NPK803"] == pytest.approx(30, rel=0.1)
+    assert result["NPK802"] > 10
+    assert "NPK815" not in result
+    place = next(advice.finding.place for advice in advised.advice if advice.finding.code == "NPK822")
     assert place and (str(place.file), place.line) == ("train.py", 7)
 
 
@@ -111,7 +111,7 @@ def test_findings_with_a_line_as_sarif(tmp_path: Path) -> None:
     profile, report = kineto_trace(tmp_path / "a.pt.trace.json"), tmp_path / "advice.sarif"
     assert CliRunner().invoke(app, ["advise", str(profile), "--report", str(report)]).exit_code == 0
     results = json.loads(report.read_text())["runs"][0]["results"]
-    places = {each["ruleId"]: each["locations"][0]["physicalLocation"] for each in results}
+    places = {result["ruleId"]: result["locations"][0]["physicalLocation"] for result in results}
     assert places["NPK822"]["region"]["startLine"] == 7 and "NPK803" not in places
     with pytest.raises(NpukitError):
         write_report([profile], tmp_path / "advice.pdf")
@@ -130,7 +130,7 @@ def test_two_profiles_of_the_same_rank_are_compared(tmp_path: Path) -> None:
 def test_what_could_not_be_judged_names_the_setting(tmp_path: Path) -> None:
     output = text_profile(tmp_path)
     (output / "trace_view.json").unlink()
-    unjudged = {each.code: each.needs for each in judge(read_profiles([tmp_path])).unjudged}
+    unjudged = {rule.code: rule.needs for rule in judge(read_profiles([tmp_path])).unjudged}
     assert "trace_view.json" in unjudged["NPK801"]
     assert "gc_detect_threshold" in unjudged["NPK804"]
 

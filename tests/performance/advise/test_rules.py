@@ -41,20 +41,20 @@ def trace(
 
     `late`: the host hands the second product over only after them.
     """
-    found = Trace(Path("rank0"), "torch_npu", has=set(RECORDED), **more)
+    result = Trace(Path("rank0"), "torch_npu", has=set(RECORDED), **more)
     for at in range(0, STEPS * STEP, STEP):
-        found.steps.append(Span(at * MS, (at + STEP) * MS))
+        result.steps.append(Span(at * MS, (at + STEP) * MS))
         after: dict[str, Any] = {"launched": (at + 60) * MS} if late else {}
-        found.kernels += [
+        result.kernels += [
             kernel("MatMulV2", at, at + 40, dtypes=tuple(dtypes)),
             *kernels(at),
             kernel("MatMulV2", at + 60, at + STEP, dtypes=tuple(dtypes), **after),
         ]
-        found.marks += marks(at)
-        found.runtime += runtime(at)
-        found.ops += ops(at)
-        found.collectives += collectives(at)
-    return found
+        result.marks += marks(at)
+        result.runtime += runtime(at)
+        result.ops += ops(at)
+        result.collectives += collectives(at)
+    return result
 
 
 def nothing(at: int) -> list[Kernel]:
@@ -111,9 +111,9 @@ def small_kernels(at: int) -> list[Kernel]:
 
 
 def writes(at: int) -> Script:
-    found = script()
-    found.writing = frozenset({0})
-    return found
+    result = script()
+    result.writing = frozenset({0})
+    return result
 
 
 HALF_TILED = ((4096, 4096), (4096, 1001))
@@ -204,12 +204,12 @@ def test_the_host_is_named_with_the_line_that_the_device_waits_for() -> None:
 def test_other_loops_are_not_reported(calls: int, depth: int, loops: tuple[str, ...]) -> None:
     noted = script("aten::add", calls, depth=depth, loops=loops)
     noted.step_loops = frozenset({"train.py:1"})
-    codes = [each.finding.code for each in judge([trace(small_kernels, late=True, script=noted)]).advice]
+    codes = [advice.finding.code for advice in judge([trace(small_kernels, late=True, script=noted)]).advice]
     assert "NPK809" not in codes and "NPK801" in codes
 
 
 def test_a_first_step_that_allocates_is_no_finding() -> None:
-    found = trace(nothing, runtime=lambda at: [call("aclrtMalloc", at + 40, at + 60)] if not at else [], late=True)
+    result = trace(nothing, runtime=lambda at: [call("aclrtMalloc", at + 40, at + 60)] if not at else [], late=True)
     longer = 900 * MS
-    found.steps = [Span(-longer, found.steps[0].end), found.steps[1]]
-    assert "NPK805" not in {each.finding.code for each in judge([found]).advice}
+    result.steps = [Span(-longer, result.steps[0].end), result.steps[1]]
+    assert "NPK805" not in {advice.finding.code for advice in judge([result]).advice}

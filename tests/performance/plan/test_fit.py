@@ -17,11 +17,11 @@ def config(model: str = "Qwen/Qwen2-7B", method: str = "lora", **training: Any) 
 
 
 def test_the_same_training_is_kept_where_it_can_be() -> None:
-    found = find_fit(config(batch_size=16), 1, "910B3")
-    assert found.kind == "same training" and found.plan.fits
-    after = found.config.training
+    result = find_fit(config(batch_size=16), 1, "910B3")
+    assert result.kind == "same training" and result.plan.fits
+    after = result.config.training
     assert after.batch_size * after.accumulation == 16
-    assert found.changes.keys() <= {
+    assert result.changes.keys() <= {
         "training.batch_size",
         "training.accumulation",
         "training.activation_checkpointing",
@@ -33,14 +33,14 @@ def test_the_same_training_is_kept_where_it_can_be() -> None:
     [(8, "same training"), (1, "only an adapter")],
 )
 def test_all_weights_of_a_large_model_are_shared_out_or_left(devices: int, kind: str) -> None:
-    found = find_fit(config(method="full"), devices, "910B3")
-    assert found.kind == kind and found.plan.fits
-    assert changed(config(method="full"), found.changes) == found.config
+    result = find_fit(config(method="full"), devices, "910B3")
+    assert result.kind == kind and result.plan.fits
+    assert changed(config(method="full"), result.changes) == result.config
 
 
 def test_what_fits_no_card_at_all_needs_more_of_them() -> None:
-    found = find_fit(config("Qwen/Qwen2.5-72B"), 1, "910B4")
-    assert found.kind == "more cards" and found.devices > 1 and found.plan.fits
+    result = find_fit(config("Qwen/Qwen2.5-72B"), 1, "910B4")
+    assert result.kind == "more cards" and result.devices > 1 and result.plan.fits
 
 
 def test_a_model_that_is_not_known_cannot_be_helped() -> None:

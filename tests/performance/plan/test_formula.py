@@ -51,8 +51,8 @@ def test_weights_that_are_there_tell_more_than_the_kind(folder: Path) -> None:
     (folder / "models" / "tiny" / "config.json").write_text(json.dumps(shape))
     assert look_at(ModelOptions(path="models/tiny")) is None
     save_file({"layers.0.up.weight": torch.zeros(8, 4)}, folder / "models" / "tiny" / "model.safetensors")
-    found = look_at(ModelOptions(path="models/tiny"))
-    assert found and found.parameters == 32
+    planned = look_at(ModelOptions(path="models/tiny"))
+    assert planned and planned.parameters == 32
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_weights_that_are_there_tell_more_than_the_kind(folder: Path) -> None:
     [(4096, False, 42.9), (8192, True, 20.1)],
 )
 def test_memory_is_near_what_was_measured(pack: int, checkpointing: bool, measured: float, qwen2_7b: str) -> None:
-    found = plan(config(qwen2_7b, data={"cutoff": pack}, activation_checkpointing=checkpointing), devices=1)
-    assert (found.parameters, found.trained) == (7_615_616_512, 20_185_088)
-    assert found.memory and found.memory.total / GIB == pytest.approx(measured, rel=0.1)
+    planned = plan(config(qwen2_7b, data={"cutoff": pack}, activation_checkpointing=checkpointing), devices=1)
+    assert (planned.parameters, planned.trained) == (7_615_616_512, 20_185_088)
+    assert planned.memory and planned.memory.total / GIB == pytest.approx(measured, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_memory_is_near_what_was_measured(pack: int, checkpointing: bool, measur
     ],
 )
 def test_experts_are_all_held_and_partly_computed(name: str, parameters: float, computed: float) -> None:
-    found = plan(config(name), devices=1, card="910B3")
-    assert found.parameters and found.parameters / 1e9 == pytest.approx(parameters, abs=0.1)
-    assert found.memory and found.memory.weights / 2e9 == pytest.approx(parameters, abs=0.1) and found.time
+    planned = plan(config(name), devices=1, card="910B3")
+    assert planned.parameters and planned.parameters / 1e9 == pytest.approx(parameters, abs=0.1)
+    assert planned.memory and planned.memory.weights / 2e9 == pytest.approx(parameters, abs=0.1) and planned.time
     outline = look_at(ModelOptions(path=name))
     assert outline and outline.computed() / 1e9 == pytest.approx(computed, abs=0.1)
 
@@ -98,7 +98,7 @@ def test_devices_share_what_the_way_of_sharing_says(qwen2_7b: str) -> None:
     def memory(**training: Any) -> Any:
         return plan(config(qwen2_7b, tuning={"method": "full"}, **training), devices=8).memory
 
-    ddp, zero1, zero2, zero3 = (memory(parallel=each) for each in ("ddp", "zero1", "zero2", "zero3"))
+    ddp, zero1, zero2, zero3 = (memory(parallel=parallel) for parallel in ("ddp", "zero1", "zero2", "zero3"))
     assert zero1.optimizer < ddp.optimizer and zero1.gradients > zero2.gradients > 0
     assert zero3.weights < zero2.weights / 4 and zero3.optimizer == zero2.optimizer
     assert memory(parallel="fsdp2").weights < ddp.weights / 4
@@ -121,8 +121,8 @@ def test_every_optimizer_and_small_weights_have_an_estimate(qwen2_7b: str) -> No
 def test_steps_of_pairs_are_not_those_of_packed_rows(folder: Path) -> None:
     pair = json.dumps({"query": "Hi", "response": "Yes.", "rejected_response": "No."}) + "\n"
     (folder / "rows.jsonl").write_text(pair * 100)
-    found = plan(config().model_copy(update={"task": "dpo"}), devices=1)
-    assert found.steps == 100 and "packed into about" not in dry_run(found)
+    planned = plan(config().model_copy(update={"task": "dpo"}), devices=1)
+    assert planned.steps == 100 and "packed into about" not in dry_run(planned)
 
 
 def test_steps(folder: Path) -> None:
@@ -156,9 +156,9 @@ def test_the_command_starts_nothing(with_weights: Path) -> None:
     command = [sys.executable, "-m", "npukit", "sft", "--model", "models/tiny", "--dataset", "rows.jsonl"]
     command += ["--device", "cpu", "--devices", "4", "--dry-run", "--json"]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    told = json.loads(ended.stdout)["result"]
-    assert (told["devices"], told["steps"], told["config"]["training"]["accumulation"]) == (4, 3, 4)
-    assert told["memory"]["total"] > told["memory"]["weights"] > 0
+    planned_ = json.loads(ended.stdout)["result"]
+    assert (planned_["devices"], planned_["steps"], planned_["config"]["training"]["accumulation"]) == (4, 3, 4)
+    assert planned_["memory"]["total"] > planned_["memory"]["weights"] > 0
     assert not Path("output").exists()
 
 
@@ -168,9 +168,14 @@ def test_a_plan_needs_neither_weights_nor_data(folder: Path) -> None:
     (folder / "theirs.yaml").write_text(json.dumps(theirs))
     command = [sys.executable, "-X", "importtime", "-m", "npukit", "plan", "theirs.yaml", "--devices", "8", "--json"]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    told = json.loads(ended.stdout)["result"]
-    assert (told["card"], told["devices"], told["trained"], told["fits"]) == ("910B3", 8, 7_615_616_512, False)
-    assert told["time"]["step"][0] < told["time"]["step"][1]
+    planned_ = json.loads(ended.stdout)["result"]
+    assert (planned_["card"], planned_["devices"], planned_["trained"], planned_["fits"]) == (
+        "910B3",
+        8,
+        7_615_616_512,
+        False,
+    )
+    assert planned_["time"]["step"][0] < planned_["time"]["step"][1]
     assert " torch\n" not in ended.stderr
 
 
@@ -194,25 +199,25 @@ def test_reinforcement_learning_has_three_phases(qwen2_7b: str, folder: Path) ->
             Config(**chosen.model_dump() | {"task": "grpo", "grpo": options, "rewards": rewards}), devices, "910B3"
         )
 
-    found = planned()
-    assert found.steps == 64 * 8 // 64 and found.tokens_per_step == 64 * (512 + 1024)
-    assert found.phases and found.time and list(found.phases) == ["sampling", "rewards", "learning"]
+    one = planned()
+    assert one.steps == 64 * 8 // 64 and one.tokens_per_step == 64 * (512 + 1024)
+    assert one.phases and one.time and list(one.phases) == ["sampling", "rewards", "learning"]
     # Each of 1,024 engine steps reads 15 GB of weights; a 910B3 reads at most 1.6 TB/s.
-    assert 9.5 < found.phases["sampling"][0] < found.phases["sampling"][1] < 60
-    assert sum(span[1] for span in found.phases.values()) == pytest.approx(found.time.step[1], rel=0.2)
+    assert 9.5 < one.phases["sampling"][0] < one.phases["sampling"][1] < 60
+    assert sum(span[1] for span in one.phases.values()) == pytest.approx(one.time.step[1], rel=0.2)
     longer, again = planned(max_completion_length=2048), planned(num_iterations=2)
-    assert longer.phases and longer.phases["sampling"][0] > 2 * found.phases["sampling"][0]
-    assert again.steps == 16 and again.phases and again.phases["sampling"][0] < found.phases["sampling"][0]
+    assert longer.phases and longer.phases["sampling"][0] > 2 * one.phases["sampling"][0]
+    assert again.steps == 16 and again.phases and again.phases["sampling"][0] < one.phases["sampling"][0]
     shared, kept = planned(8, "fsdp2"), planned(beta=0.1)
-    assert shared.memory and found.memory and kept.memory and kept.memory.total > found.memory.total
+    assert shared.memory and one.memory and kept.memory and kept.memory.total > one.memory.total
     assert shared.memory.sampling + shared.memory.activations > 2 * (shared.parameters or 0)  # whole, in 16 bits
-    assert "reward functions are not counted" in as_text(found)
+    assert "reward functions are not counted" in as_text(one)
 
 
 @pytest.mark.parametrize("method", ["freeze", "oft", "ia3"])
 def test_every_way_of_tuning_can_be_planned(method: str, qwen2_7b: str) -> None:
-    found = plan(config(qwen2_7b, tuning={"method": method}), 1, "910B3")
-    assert found.memory and found.time and 0 < (found.trained or 0) < (found.parameters or 0)
+    planned = plan(config(qwen2_7b, tuning={"method": method}), 1, "910B3")
+    assert planned.memory and planned.time and 0 < (planned.trained or 0) < (planned.parameters or 0)
 
 
 def test_what_does_not_fit_names_the_way_to_a_fit_and_times_have_their_unit(qwen2_7b: str) -> None:
@@ -223,7 +228,7 @@ def test_what_does_not_fit_names_the_way_to_a_fit_and_times_have_their_unit(qwen
 
 def test_a_gpu_can_be_planned_for_and_is_not_walked_on(npukit: Any, folder: Path) -> None:
     (folder / "sft.yaml").write_text("model: {path: models/tiny}\ndata: {train: rows.jsonl}\n")
-    found = json.loads(npukit("plan", "sft.yaml", "--card", "h100", "--devices", "8", "--json").stdout)["result"]
-    assert found["card"] == "H100" and found["usable"] > 79 * GIB and found["time"]
+    planned_ = json.loads(npukit("plan", "sft.yaml", "--card", "h100", "--devices", "8", "--json").stdout)["result"]
+    assert planned_["card"] == "H100" and planned_["usable"] > 79 * GIB and planned_["time"]
     assert npukit("plan", "sft.yaml", "--card", "H100", "--walk").returncode == 2
     assert npukit("plan", "sft.yaml", "--card", "H101").returncode == 2

@@ -34,9 +34,9 @@ def planned(seeing_models: Callable[[str], Path], pictures: Path, tmp_path: Path
 
 @pytest.mark.parametrize(("family", "tokens"), [("qwen2_5_vl", 6), ("llava", 9), ("llava_next", 37)])
 def test_tokens_of_images_are_counted(family: str, tokens: int, planned: Callable[..., Plan]) -> None:
-    found = planned(family)
-    assert found.image_tokens == tokens / 2  # one of two rows has one
-    assert f"{found.image_tokens:.0f} tokens" in as_text(found)
+    planned_ = planned(family)
+    assert planned_.image_tokens == tokens / 2  # one of two rows has one
+    assert f"{planned_.image_tokens:.0f} tokens" in as_text(planned_)
 
 
 def test_what_is_frozen_needs_no_gradients_and_keeps_nothing(planned: Callable[..., Plan]) -> None:

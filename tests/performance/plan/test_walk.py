@@ -34,7 +34,7 @@ def test_any_script_is_walked_through_as_one_of_many_ranks(folder: Path) -> None
     assert ended.returncode == 0, ended.stderr
     seen = json.loads(ended.stdout)["result"]
     weight = 8192 * 8192 * 4
-    roles = {each["role"]: each["bytes"] for each in seen["held"]}
+    roles = {memory["role"]: memory["bytes"] for memory in seen["held"]}
     assert roles["weights"] == weight and seen["peak"] >= 2 * weight and seen["fits"]
     sent = 2 * weight * 15 / 16
     assert seen["time"]["collectives"][0] > sent / 25e9, "over the network"
@@ -49,8 +49,8 @@ def test_a_script_that_fails_says_why(folder: Path) -> None:
 def test_a_configuration_is_walked_through_without_weights_and_data() -> None:
     training = {"parallel": "fsdp2", "batch_size": 2, "accumulation": 4}
     config = Config(model={"path": "models/tiny"}, data={"train": "nowhere", "cutoff": 128}, training=training)
-    found = walked(plan(config, 8, "910B3"), config)
-    assert found.walk and found.walk.time and found.fits
-    roles = {each.role for each in found.walk.held}
+    planned = walked(plan(config, 8, "910B3"), config)
+    assert planned.walk and planned.walk.time and planned.fits
+    roles = {memory.role for memory in planned.walk.held}
     assert {"weights", "activations", "communication"} <= roles
-    assert found.walk.time.collectives[0] > 0
+    assert planned.walk.time.collectives[0] > 0

@@ -21,8 +21,8 @@ def test_an_operator_takes_as_long_as_its_scarcer_resource() -> None:
 
 
 def test_many_small_operators_are_bound_by_the_host() -> None:
-    found = step_time([PlannedWork("vector", 0, 1e6, 10_000)], SPEED)
-    assert found and found.step == found.host and found.host[0] == pytest.approx(planning().launch_us[0] * 1e-2)
+    time = step_time([PlannedWork("vector", 0, 1e6, 10_000)], SPEED)
+    assert time and time.step == time.host and time.host[0] == pytest.approx(planning().launch_us[0] * 1e-2)
 
 
 def test_ranks_on_several_servers_exchange_over_the_network() -> None:

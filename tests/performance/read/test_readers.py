@@ -20,13 +20,15 @@ def test_text_and_database_hold_the_same(tmp_path: Path) -> None:
     (text,) = read_profiles([tmp_path / "text"])
     (db,) = read_profiles([database(tmp_path / "db" / "ascend_pytorch_profiler_0.db")])
     for trace in (text, db):
-        kernels = sorted((each.type, each.start, each.end, each.shapes, each.launched) for each in trace.kernels)[:4]
+        kernels = sorted(
+            (kernel.type, kernel.start, kernel.end, kernel.shapes, kernel.launched) for kernel in trace.kernels
+        )[:4]
         assert [kernel[0] for kernel in kernels] == ["Index", "MatMulV2", "MatMulV2", "TransData"]
         assert kernels[1][3] == ((1024, 1024), (1024, 1024))
         assert all(kernel[4] for kernel in kernels)
-        assert [each.duration // 10**6 for each in trace.collectives] == [60, 2]
+        assert [collective.duration // 10**6 for collective in trace.collectives] == [60, 2]
         assert trace.cores == 20
-    assert [each.start for each in text.collectives] == [each.start for each in db.collectives]
+    assert [one.start for one in text.collectives] == [collective.start for collective in db.collectives]
 
 
 def test_new_column_names_are_known(tmp_path: Path) -> None:

@@ -42,16 +42,16 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Changes]:
 
 
 def test_the_fastest_settings_within_the_memory_win(runs: list[Changes], tmp_path: Path) -> None:
-    found = tune(config(), CPU, tmp_path, memory_gib=10)
-    chosen = found.config.training
+    tuned = tune(config(), CPU, tmp_path, memory_gib=10)
+    chosen = tuned.config.training
     assert (chosen.batch_size, chosen.accumulation, chosen.workers) == (4, 2, None)
-    assert found.gain == pytest.approx(3.0) and not found.config.training.activation_checkpointing
+    assert tuned.gain == pytest.approx(3.0) and not tuned.config.training.activation_checkpointing
     assert tune(config(), CPU, tmp_path / "other").config.training.batch_size == 8, "without a limit"
 
 
 def test_settings_are_tried_once_however_they_are_told(runs: list[Changes], tmp_path: Path) -> None:
     tune(config(), CPU, tmp_path, memory_gib=5)  # from a batch of two, a smaller one is what was configured
-    sizes = [each.get("training.batch_size", 1) for each in runs if "training.workers" not in each]
+    sizes = [run.get("training.batch_size", 1) for run in runs if "training.workers" not in run]
     assert sizes.count(1) == 1
 
 
@@ -91,9 +91,9 @@ def test_a_tuning_that_is_stopped_keeps_what_it_knows(
     fastest: list[Config] = []
     with pytest.raises(KeyboardInterrupt):
         tune(config(), CPU, tmp_path, keep=fastest.append)
-    assert [each.training.batch_size for each in fastest] == [2]
+    assert [config.training.batch_size for config in fastest] == [2]
     kept = [json.loads(line) for line in (tmp_path / tuning.TRIALS).read_text().splitlines()][1:]
-    assert [each["changes"] for each in kept] == runs
+    assert [run["changes"] for run in kept] == runs
 
 
 def test_a_real_run_is_measured_and_leaves_no_model(

@@ -30,7 +30,7 @@ class Accuracy(BaseMetric):
         self.results.append({"right": (scores.argmax(1) == labels).sum().item(), "size": len(labels)})
 
     def compute_metrics(self, results):
-        return {"accuracy": sum(each["right"] for each in results) / sum(each["size"] for each in results)}
+        return {"accuracy": sum(batch["right"] for batch in results) / sum(batch["size"] for batch in results)}
 
 
 torch.manual_seed(0)
