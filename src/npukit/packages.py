@@ -26,9 +26,10 @@ def require(*packages: str, extra: str = "") -> None:
     if missing := [package for package in packages if not is_installed(package)]:
         raise not_installed(missing, extra)
     for package in packages:
-        wanted = next((brought[package] for brought in extras().values() if package in brought), "")
-        if (least := AT_LEAST.match(wanted)) and _numbers(version := _version(package)) < _numbers(least[1]):
-            command, needs = _command([package], extra), f"This needs {package}{wanted}, and {version} is installed"
+        requirement = next((brought[package] for brought in extras().values() if package in brought), "")
+        if (least := AT_LEAST.match(requirement)) and _numbers(version := _version(package)) < _numbers(least[1]):
+            command = _command([package], extra)
+            needs = f"This needs {package}{requirement}, and {version} is installed"
             raise NpukitError(f"{needs}: {command}.", code="missing_package", remedy=command)
 
 

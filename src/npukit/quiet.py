@@ -68,8 +68,8 @@ Verbosity = Literal["quiet", "normal", "verbose"]
 
 def verbosity() -> Verbosity:
     """How much the user wants to see."""
-    wanted = os.environ.get(VERBOSITY)
-    return "quiet" if wanted == "quiet" else "verbose" if wanted == "verbose" else "normal"
+    level = os.environ.get(VERBOSITY)
+    return "quiet" if level == "quiet" else "verbose" if level == "verbose" else "normal"
 
 
 def install(own: bool = False) -> None:

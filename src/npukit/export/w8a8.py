@@ -77,8 +77,8 @@ def quantise(
         kinds = {name: QUANTISED if tensors.is_quantised(name) else PLAIN for name in plan}
         description = json.dumps({"model_quant_type": QUANTISED, "version": "1.0.0", **kinds}, indent=2)
         (folder / DESCRIPTION).write_text(description + "\n", encoding="utf-8")
-        wanted = ModelOptions(path=str(model), trust_remote_code=trust_remote_code)
-        loaded = load(Use(model=wanted, engine=EngineOptions(allow_pickles=True)), torch.device("cpu"))
+        options = ModelOptions(path=str(model), trust_remote_code=trust_remote_code)
+        loaded = load(Use(model=options, engine=EngineOptions(allow_pickles=True)), torch.device("cpu"))
         sample = (text or SAMPLE).read_text(encoding="utf-8")
         before, after = perplexities(loaded.model, loaded.tokenizer, sample)
     return Quantised(output, len(linear), total, weights.bytes, tensors.error, before, after)

@@ -24,8 +24,8 @@ def hash_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
 
 def find_damaged(folder: Path, hashes: Mapping[str, str]) -> str | None:
     """The first file that is missing or not as it was written."""
-    there = [name for name in hashes if (folder / name).is_file()]
-    current = hash_files(folder, there)
+    existing = [name for name in hashes if (folder / name).is_file()]
+    current = hash_files(folder, existing)
     return next((name for name, written in hashes.items() if current.get(name) != written), None)
 
 

@@ -25,8 +25,8 @@ def language() -> Literal["en", "zh"]:
     >>> language()
     'en'
     """
-    wanted = next((value for name in VARIABLES if (value := os.environ.get(name))), "")
-    return "zh" if wanted.lower().startswith("zh") else "en"
+    locale = next((value for name in VARIABLES if (value := os.environ.get(name))), "")
+    return "zh" if locale.lower().startswith("zh") else "en"
 
 
 def translated(text: str) -> str:

@@ -102,15 +102,15 @@ def _removed_in_the_end(beside: Path) -> Iterator[None]:
         remove(beside)
 
 
-def _put(made: Path, final: Path) -> None:
+def _put(beside: Path, final: Path) -> None:
     if not final.is_dir():
-        made.rename(final)
+        beside.rename(final)
     elif not any(final.iterdir()):
-        for path in made.iterdir():  # somebody may stand in the empty folder: it stays, and is filled
+        for path in beside.iterdir():  # somebody may stand in the empty folder: it stays, and is filled
             path.rename(final / path.name)
     else:
         old = final.rename(final.with_name(unfinished_name()))
-        made.rename(final)
+        beside.rename(final)
         shutil.rmtree(old)
 
 

@@ -91,10 +91,10 @@ def all_reduce(job: RankJob) -> None:
             everything = torch.stack([values(rank, size, dtype).double() for rank in range(job.ranks)])
             for operation, reference in operations.items():
                 # Of signs, the product of any number of ranks fits into every type.
-                given = everything.sign() if operation == dist.ReduceOp.PRODUCT else everything
-                tensor = given[job.rank].to(dtype).to(job.device)
+                inputs = everything.sign() if operation == dist.ReduceOp.PRODUCT else everything
+                tensor = inputs[job.rank].to(dtype).to(job.device)
                 dist.all_reduce(tensor, operation)
-                same(tensor, reference(given).to(dtype))
+                same(tensor, reference(inputs).to(dtype))
     if not abilities(job.device).own_memory:
         return  # gloo has no averages
     average = values(job.rank, 10).to(job.device)

@@ -25,13 +25,13 @@ def checks_of(group: str, device: torch.device) -> list[DeviceCheck]:
         return collectives(device)
     if group == "operators":
         return list(operators.operators()) if abilities(device).torch_npu else []
-    made = {
+    by_group = {
         "formulas": operators.formulas,
         "training": models.training,
         "serving": models.serving,
         "precision": models.precision,
     }
-    return list(made[group]())
+    return list(by_group[group]())
 
 
 def collectives(device: torch.device) -> list[DeviceCheck]:

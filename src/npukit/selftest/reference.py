@@ -48,15 +48,15 @@ def make() -> dict[str, Sequence[Tensor | None]]:
     from npukit.selftest.operators import formula
 
     cpu = torch.device("cpu")
-    made: dict[str, Sequence[Tensor | None]] = {}
+    results: dict[str, Sequence[Tensor | None]] = {}
     cases: list[Case | Gradient] = [*CASES, *GRADIENTS]
     for number, case in enumerate(cases):
         dtype = torch.float64 if case.dtypes == ALL else torch.float32
-        made[f"{number}-{case.op}"] = formula(case, dtype, cpu)
+        results[f"{number}-{case.op}"] = formula(case, dtype, cpu)
     for check in [*training(), *serving()]:
-        if check.key not in made:
-            made[check.key] = check.run(cpu)
-    return made
+        if check.key not in results:
+            results[check.key] = check.run(cpu)
+    return results
 
 
 def write() -> None:

@@ -37,10 +37,10 @@ def make_app(options: StudioOptions) -> Guard:
     studio = Studio(options)
 
     async def index(_: Request) -> Response:
-        made = asset("index.html", [STATIC])
-        assert made is not None
-        made.headers["Content-Security-Policy"] = PAGE["Content-Security-Policy"]
-        return made
+        page = asset("index.html", [STATIC])
+        assert page is not None
+        page.headers["Content-Security-Policy"] = PAGE["Content-Security-Policy"]
+        return page
 
     async def file(request: Request) -> Response:
         return asset(request.path_params["name"], [STATIC, SHARED]) or refusal(404, "There is no such file.")

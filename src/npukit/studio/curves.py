@@ -158,14 +158,14 @@ class Logs:
 
 def sample(file: Path) -> Figures:
     """Figures from pieces of a log, at equal distances."""
-    made = Figures(file)
+    figures = Figures(file)
     with file.open("rb") as log:
         size = os.fstat(log.fileno()).st_size
         for number in range(SAMPLES):
             log.seek(number * (size - SAMPLE) // (SAMPLES - 1))
             lines = log.read(SAMPLE).split(b"\n")
-            made.add(list(_rows(lines[bool(number) : -1])))
-    return made
+            figures.add(list(_rows(lines[bool(number) : -1])))
+    return figures
 
 
 def between(file: Path, first: int, last: int) -> Figures:
@@ -174,7 +174,7 @@ def between(file: Path, first: int, last: int) -> Figures:
     >>> between(Path("run/log.jsonl"), 500, 600).curves["loss"].pairs()[0][0]
     500
     """
-    made = Figures(file)
+    figures = Figures(file)
     with contextlib.suppress(FileNotFoundError), file.open("rb") as log:
         start, end = _offset(log, first), _offset(log, last + 1)
         log.seek(start)
@@ -182,8 +182,8 @@ def between(file: Path, first: int, last: int) -> Figures:
         for size in _sizes(end - start):
             lines = (rest + log.read(size)).split(b"\n")
             rest = lines.pop()
-            made.add([row for row in _rows(lines) if first <= row["step"] <= last], _group(end - start))
-    return made
+            figures.add([row for row in _rows(lines) if first <= row["step"] <= last], _group(end - start))
+    return figures
 
 
 def _group(size: int) -> int:

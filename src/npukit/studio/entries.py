@@ -9,6 +9,8 @@ from typing import Any
 import yaml
 
 from npukit.errors import NpukitError
+from npukit.llm.config.options import Config
+from npukit.llm.config.schema import options
 from npukit.studio.curves import tail
 from npukit.studio.find import CONFIG, LOG, SUMMARY
 from npukit.studio.runs import LIVE, Record, Run, State
@@ -41,21 +43,21 @@ class Entry:
         """What a list shows, from the ends of files only."""
         record = self.run.record if self.run else None
         state = self.state
-        made: dict[str, Any] = {"id": self.id, "state": state.value, "foreign": record is None}
+        row: dict[str, Any] = {"id": self.id, "state": state.value, "foreign": record is None}
         if record:
-            made |= {name: getattr(record, name) for name in ("kind", "title", "created", "device", "cards", "command")}
-            made |= {"seconds": self.run.seconds if self.run else None, "output": record.output}
-            made["project"] = record.details.get("project")
+            row |= {name: getattr(record, name) for name in ("kind", "title", "created", "device", "cards", "command")}
+            row |= {"seconds": self.run.seconds if self.run else None, "output": record.output}
+            row["project"] = record.details.get("project")
         if self.folder:
-            made |= self._training(studio, state)
-        return made
+            row |= self._training(studio, state)
+        return row
 
     def _training(self, studio: Studio, state: State) -> dict[str, Any]:
         assert self.folder is not None
         summary = (None if state in LIVE else read(self.folder / SUMMARY)) or {}
         last = tail(self.folder / LOG)
         name = studio.folders.shown(self.folder)
-        made: dict[str, Any] = {
+        row: dict[str, Any] = {
             "title": name,
             "output": name,
             "step": last.get("step"),
@@ -65,20 +67,20 @@ class Entry:
             "notes": notes(self.folder)[:200],
         }
         if self.run is None:
-            made |= {"kind": "train", "seconds": summary.get("seconds", last.get("seconds"))}
-            made["device"] = summary.get("device", "")
+            row |= {"kind": "train", "seconds": summary.get("seconds", last.get("seconds"))}
+            row["device"] = summary.get("device", "")
             try:
-                made["created"] = (self.folder / CONFIG).stat().st_mtime
+                row["created"] = (self.folder / CONFIG).stat().st_mtime
             except OSError:
-                made["created"] = None
-        return made
+                row["created"] = None
+        return row
 
 
 def entries(studio: Studio) -> list[Entry]:
     """All runs, the newest first."""
     mine = [Entry(run.folder.name, run, training_folder(studio, run.record)) for run in studio.runs]
     owned = {entry.folder for entry in mine if entry.folder}
-    foreign = [folder for folder in studio.finder.found().runs if folder not in owned]
+    foreign = [folder for folder in studio.finder.contents().runs if folder not in owned]
     return [*reversed(mine), *(Entry(FOREIGN + studio.folders.shown(folder), None, folder) for folder in foreign)]
 
 
@@ -108,16 +110,22 @@ def configuration(folder: Path | None, run: Run | None) -> dict[str, Any]:
         except (OSError, ValueError, yaml.YAMLError, RecursionError):
             continue
         if isinstance(content, dict):
-            return dict(_flat(content))
+            return flat(content)
     return {}
 
 
-def _flat(values: dict[str, Any], above: str = "") -> list[tuple[str, Any]]:
-    made: list[tuple[str, Any]] = []
-    for key, value in values.items():
-        nested = isinstance(value, dict) and value and above.count(".") < 2
-        made += _flat(value, f"{above}{key}.") if nested else [(f"{above}{key}", value)]
-    return made
+def flat(values: dict[str, Any], above: str = "") -> dict[str, Any]:
+    """What YAML nests by dotted keys; an option that is a mapping itself stays whole.
+
+    >>> flat({"training": {"epochs": 2}, "model": {"rope": {"rope_type": "yarn"}}})
+    {'training.epochs': 2, 'model.rope': {'rope_type': 'yarn'}}
+    """
+    by_key: dict[str, Any] = {}
+    for name, value in values.items():
+        key = f"{above}{name}"
+        is_group = isinstance(value, dict) and key not in options(Config)
+        by_key |= flat(value, f"{key}.") if is_group else {key: value}
+    return by_key
 
 
 def notes(folder: Path) -> str:

@@ -17,7 +17,7 @@ LOG, CONFIG, SUMMARY, ANSWERS = "log.jsonl", "npukit.yaml", "summary.json", "com
 
 
 @dataclass(frozen=True)
-class Found:
+class Contents:
     """The folders of runs, of models and adapters, and files of data, newest first."""
 
     runs: tuple[Path, ...]
@@ -31,19 +31,19 @@ class Finder:
 
     def __init__(self, roots: tuple[Path, ...]) -> None:
         self._roots = roots
-        self._found: Found | None = None
+        self._contents: Contents | None = None
         self._at = 0.0
         self._lock = threading.Lock()
 
-    def found(self, fresh: bool = False) -> Found:
+    def contents(self, fresh: bool = False) -> Contents:
         with self._lock:
-            if self._found is None or fresh or time.monotonic() - self._at > SECONDS:
-                self._found = look(self._roots)
+            if self._contents is None or fresh or time.monotonic() - self._at > SECONDS:
+                self._contents = look(self._roots)
                 self._at = time.monotonic()
-            return self._found
+            return self._contents
 
 
-def look(roots: tuple[Path, ...]) -> Found:
+def look(roots: tuple[Path, ...]) -> Contents:
     """
     >>> look((Path("work"),)).runs
     (PosixPath('work/runs/lora'),)
@@ -60,7 +60,7 @@ def look(roots: tuple[Path, ...]) -> Found:
             data += [folder / name for name in names if name.endswith(DATA) and name not in (LOG, ANSWERS)]
         if number > FOLDERS:
             break
-    return Found(*(tuple(sorted(paths, key=_age)) for paths in (runs, models, adapters, data)))
+    return Contents(*(tuple(sorted(paths, key=_age)) for paths in (runs, models, adapters, data)))
 
 
 def _folders(roots: tuple[Path, ...]) -> Iterator[tuple[Path, set[str]]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from npukit.studio.folders import Folders
-from npukit.studio.studio import Wrong
+from npukit.studio.studio import BadRequest
 
 
 def words(form: Mapping[str, Any], values: Mapping[str, Any], folders: Folders) -> list[str]:
@@ -18,7 +18,7 @@ def words(form: Mapping[str, Any], values: Mapping[str, Any], folders: Folders) 
     """
     known = {option["name"]: option for option in form["options"]}
     if unknown := values.keys() - known.keys():
-        raise Wrong(f"There is no option {sorted(unknown)[0]}.")
+        raise BadRequest(f"There is no option {sorted(unknown)[0]}.")
     folders.check(dict(values))
     flags: list[str] = []
     arguments: list[str] = []
@@ -27,7 +27,7 @@ def words(form: Mapping[str, Any], values: Mapping[str, Any], folders: Folders) 
         value = values.get(name)
         if value in (None, "", [], option.get("default")):
             if option.get("required") and value in (None, "", []):
-                raise Wrong(f"{option['label']} is missing.")
+                raise BadRequest(f"{option['label']} is missing.")
             continue
         if option["kind"] == "switch":
             flags += [option["flag"]] if value is True else option.get("off", [])[:1]
@@ -38,7 +38,7 @@ def words(form: Mapping[str, Any], values: Mapping[str, Any], folders: Folders) 
         several = value if isinstance(value, list) else [value]
         for item in several:
             if not isinstance(item, str | int | float) or isinstance(item, bool) or str(item).startswith("-"):
-                raise Wrong(f"{option['label']} is not a value that can be used.")
+                raise BadRequest(f"{option['label']} is not a value that can be used.")
             if option["flag"]:
                 flags += [option["flag"], str(item)]
             else:
@@ -51,7 +51,7 @@ def _split(value: Any) -> list[str]:
     try:
         words = shlex.split(value)
     except (ValueError, AttributeError):
-        raise Wrong("The command cannot be read: close the quotes.") from None
+        raise BadRequest("The command cannot be read: close the quotes.") from None
     if words and words[0].startswith("-") and words[0] != "-m":
-        raise Wrong("The command begins with a script, or with python.")
+        raise BadRequest("The command begins with a script, or with python.")
     return words

@@ -65,8 +65,8 @@ class Guard:
         if not self._is_known(headers):
             return self._with_token(scope)
         if scope["method"] not in READING and not scope["path"].startswith(WITHOUT_CSRF):
-            given = headers.get(CSRF, "")
-            if not hmac.compare_digest(given.encode(), self.csrf.encode()):
+            token = headers.get(CSRF, "")
+            if not hmac.compare_digest(token.encode(), self.csrf.encode()):
                 return refusal(403, "The page is out of date: reload it.")
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > _largest(scope):
@@ -83,8 +83,8 @@ class Guard:
     def _with_token(self, scope: Scope) -> Response:
         """The address of the start line becomes a cookie, and leaves the address bar."""
         query = parse_qsl(scope["query_string"].decode("latin-1"))
-        given = dict(query).get("token", "")
-        if hmac.compare_digest(given.encode(), self._options.token.encode()) and scope["method"] == "GET":
+        token = dict(query).get("token", "")
+        if hmac.compare_digest(token.encode(), self._options.token.encode()) and scope["method"] == "GET":
             rest = urlencode([(name, value) for name, value in query if name != "token"])
             answer = RedirectResponse("./" + (f"?{rest}" if rest else ""), 303, HEADERS)
             answer.set_cookie(COOKIE, self._secret, 30 * 86400, httponly=True, samesite="strict")

@@ -79,8 +79,8 @@ def chosen(migration: Migration, dropped: dict[str, list[int]]) -> Migration:
     for change in migration.changes:
         without = set(dropped.get(change.path.relative_to(migration.root).as_posix(), ()))
         accepted = [number for number in range(len(hunks(change))) if number not in without]
-        if made := with_hunks(change, accepted):
-            changes.append(made)
+        if kept := with_hunks(change, accepted):
+            changes.append(kept)
     return replace(migration, changes=tuple(changes))
 
 
@@ -88,11 +88,11 @@ def shown(change: Change) -> list[dict[str, Any]]:
     """The hunks side by side, with lines around them; lines of a notebook are those of the hunk's cell."""
     before = _code(change, change.before)
     book = Notebook(change.before) if change.path.suffix == ".ipynb" else None
-    made: list[dict[str, Any]] = []
+    sides: list[dict[str, Any]] = []
     added = 0  # lines that the hunks before have added to the file or cell
     for hunk in hunks(change):
         cell, cell_start = book.cell_of(hunk.start + 1) if book else (None, 1)
-        if made and made[-1]["cell"] != cell:
+        if sides and sides[-1]["cell"] != cell:
             added = 0
         near = range(max(0, hunk.start - CONTEXT), min(len(before), hunk.end + CONTEXT))
         around = [at for at in near if not book or book.cell_of(at + 1)[0] == cell]
@@ -101,9 +101,9 @@ def shown(change: Change) -> list[dict[str, Any]]:
         rows += _side_by_side(before[hunk.start : hunk.end], hunk.lines)
         rows += [(before[at], before[at]) for at in around if at >= hunk.end]
         lines = [[_line(one), _line(other)] for one, other in rows]
-        made.append({"before": number, "after": number + added, "rows": lines, "cell": cell})
+        sides.append({"before": number, "after": number + added, "rows": lines, "cell": cell})
         added += len(hunk.lines) - (hunk.end - hunk.start)
-    return made
+    return sides
 
 
 def _side_by_side(before: Sequence[str], after: Sequence[str]) -> list[tuple[str | None, str | None]]:

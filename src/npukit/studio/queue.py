@@ -57,18 +57,18 @@ def free_cards(record: Record, live: list[Record], status: MachineStatus | None 
         return ()
     taken = {number for other in live if other.device == record.device for number in other.numbers}
     if record.device == "sim":
-        there = set(range(SIMULATED_CARDS))
+        numbers = set(range(SIMULATED_CARDS))
     else:
         status = status or machine_status()
-        there = {card.number for card in status.devices if not card.processes}
-    free = sorted(there - taken)
+        numbers = {card.number for card in status.devices if not card.processes}
+    free = sorted(numbers - taken)
     return tuple(free[: record.cards]) if len(free) >= record.cards else None
 
 
-def device_of(wanted: str) -> str:
+def device_of(device: str) -> str:
     """What auto means on this machine."""
     real = {"npu": "npu", "gpu": "cuda", "cpu": "cpu"}
-    return real[machine_status().kind] if wanted == "auto" else wanted
+    return real[machine_status().kind] if device == "auto" else device
 
 
 def with_cards(record: Record, numbers: tuple[int, ...], folder: Path) -> Record:

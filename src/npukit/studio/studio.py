@@ -44,27 +44,27 @@ class Studio:
     def folders(self) -> Folders:
         return self.options.folders
 
-    def get(self, path: str, answer: Answer) -> Route:
-        """A route that shows something; `answer` gets the studio and the query."""
+    def get(self, path: str, handler: Handler) -> Route:
+        """A route that shows something; `handler` gets the studio and the query."""
 
         async def endpoint(request: Request) -> Response:
-            return await self._answer(answer, dict(request.query_params), _wants_chinese(request))
+            return await self._answer(handler, dict(request.query_params), _wants_chinese(request))
 
         return Route(path, endpoint, methods=["GET"])
 
-    def post(self, path: str, answer: Answer, changes: bool = True) -> Route:
+    def post(self, path: str, handler: Handler, changes: bool = True) -> Route:
         """A route that gets a JSON object; one that changes something is refused by a studio for showing."""
 
         async def endpoint(request: Request) -> Response:
             if changes and self.options.read_only:
                 return refusal(403, "This studio is for looking only (--read-only).")
             try:
-                given = json.loads(await request.body() or b"{}")
+                body = json.loads(await request.body() or b"{}")
             except (ValueError, RecursionError):
-                given = None
-            if not isinstance(given, dict):
+                body = None
+            if not isinstance(body, dict):
                 return refusal(400, "The request is not a JSON object.")
-            return await self._answer(answer, given, _wants_chinese(request))
+            return await self._answer(handler, body, _wants_chinese(request))
 
         return Route(path, endpoint, methods=["POST"])
 
@@ -76,52 +76,60 @@ class Studio:
         self.queue.tick()
         return {"id": run.folder.name, "command": run.record.command}
 
-    async def _answer(self, answer: Answer, given: dict[str, Any], in_chinese: bool) -> Response:
+    async def _answer(self, handler: Handler, request: dict[str, Any], in_chinese: bool) -> Response:
         try:
-            if inspect.iscoroutinefunction(answer):
-                made = await answer(self, given)
+            if inspect.iscoroutinefunction(handler):
+                answer = await handler(self, request)
             else:
-                made = await run_in_threadpool(answer, self, given)
+                answer = await run_in_threadpool(handler, self, request)
         except Refused as error:
             return refusal(403, str(error))
-        except (NpukitError, Wrong) as error:
+        except (NpukitError, BadRequest) as error:
             sentence = str(error)
             return refusal(422, (in_chinese and chinese(sentence)) or sentence)
         except OSError as error:  # a name that is too long, a file that nobody may read, a full disk
             return refusal(422, f"{error.strerror or error}.")
-        if isinstance(made, Response):
-            return made
-        text = _json(made)
+        if isinstance(answer, Response):
+            return answer
+        text = _json(answer)
         if in_chinese:
             text = await run_in_threadpool(lambda: _json(_in_chinese(json.loads(text))))
         return Response(text, 200, HEADERS, "application/json")
 
 
-Answer = Callable[[Studio, dict[str, Any]], Any]
+Handler = Callable[[Studio, dict[str, Any]], Any]
 
 
-class Wrong(Exception):
+class BadRequest(Exception):
     """A request that no page of ours sends."""
 
 
-def text(given: dict[str, Any], name: str, default: str | None = None, longest: int = 2**20) -> str:
+def text(request: dict[str, Any], name: str, default: str | None = None, longest: int = 2**20) -> str:
     """A text of the request."""
-    value = given.get(name, default)
+    value = request.get(name, default)
     if not isinstance(value, str) or len(value) > longest or "\0" in value:
-        raise Wrong(f"{name} should be text.")
+        raise BadRequest(f"{name} should be text.")
     return value
 
 
-def number(given: dict[str, Any], name: str, default: int, least: int = 0, most: int = 2**31) -> int:
+def number(request: dict[str, Any], name: str, default: int, least: int = 0, most: int = 2**31) -> int:
     """A whole number of the request."""
-    value = given.get(name, default)
+    value = request.get(name, default)
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
-        raise Wrong(f"{name} should be a number.") from None
+        raise BadRequest(f"{name} should be a number.") from None
     if isinstance(value, bool) or not least <= number <= most:
-        raise Wrong(f"{name} should be from {least} to {most}.")
+        raise BadRequest(f"{name} should be from {least} to {most}.")
     return number
+
+
+def device_and_count(request: dict[str, Any], most: int) -> tuple[str, int]:
+    """The kind of device that a request chooses, and how many."""
+    device = text(request, "device", "sim")
+    if device not in ("npu", "cuda", "sim", "cpu"):
+        raise BadRequest("device should be npu, cuda, sim or cpu.")
+    return device, number(request, "devices", 1, 1, most)
 
 
 def _wants_chinese(request: Request) -> bool:
@@ -142,5 +150,5 @@ def _json(value: Any) -> str:
     try:
         return json.dumps(value, default=plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:
-        made = json.loads(to_json(value), parse_constant=lambda _: None)
-        return json.dumps(made, ensure_ascii=False)
+        finite = json.loads(to_json(value), parse_constant=lambda _: None)
+        return json.dumps(finite, ensure_ascii=False)

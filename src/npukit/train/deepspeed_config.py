@@ -86,12 +86,12 @@ def _from_hidden_size(size: int) -> dict[str, int]:
 
 
 def _settle(config: Config, place: str, value: Any, name: str) -> None:
-    given = _get(config, place)
-    if given in (None, "auto"):
+    present = _get(config, place)
+    if present in (None, "auto"):
         _set(config, place, value)
-    elif given != value and not place.endswith("scale_power"):
+    elif present != value and not place.endswith("scale_power"):
         raise NpukitError(
-            f'{name} says {place} {given}, the training options {value}: change one of them, or set it to "auto".'
+            f'{name} says {place} {present}, the training options {value}: change one of them, or set it to "auto".'
         )
 
 

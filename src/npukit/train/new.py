@@ -15,9 +15,9 @@ def make_project(folder: Path) -> None:
 
     >>> make_project(Path("demo"))
     """
-    with whole_folder(folder) as made:
+    with whole_folder(folder) as project:
         for file in sorted(_TEMPLATE.glob("*.*")):
-            shutil.copyfile(file, made / file.name)
-        readme = made / "README.md"
+            shutil.copyfile(file, project / file.name)
+        readme = project / "README.md"
         name = folder.absolute().name
         readme.write_text(readme.read_text(encoding="utf-8").replace("# NAME", f"# {name}", 1), encoding="utf-8")

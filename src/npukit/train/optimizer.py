@@ -41,7 +41,7 @@ def make_optimizer(groups: Groups, options: TrainOptions, device: torch.device, 
         known["momentum"] = options.momentum
     else:
         known.update(betas=options.betas, eps=options.epsilon)
-    made: torch.optim.Optimizer
+    optimizer: torch.optim.Optimizer
     formats = {parameter.dtype for group in groups for parameter in group["params"]}
     whole = not sharded and not options.find_unused_parameters
     if abilities(device).torch_npu and whole and formats <= {torch.float32, torch.float16}:
@@ -53,12 +53,12 @@ def make_optimizer(groups: Groups, options: TrainOptions, device: torch.device, 
             "adam": torch_npu.optim.NpuFusedAdam,
             "sgd": torch_npu.optim.NpuFusedSGD,
         }
-        made = on_npu[options.optimizer](groups, **known)
-        made.register_step_pre_hook(_all_have_gradients())
-        return made
+        optimizer = on_npu[options.optimizer](groups, **known)
+        optimizer.register_step_pre_hook(_all_have_gradients())
+        return optimizer
     kinds: dict[str, Any] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
-    made = kinds[options.optimizer](groups, fused=abilities(device).fused_optimizers or None, **known)
-    return made
+    optimizer = kinds[options.optimizer](groups, fused=abilities(device).fused_optimizers or None, **known)
+    return optimizer
 
 
 def _all_have_gradients() -> Callable[..., None]:

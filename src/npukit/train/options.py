@@ -67,19 +67,23 @@ class Needs:
 
 @dataclass(frozen=True)
 class Called:
-    """What other tools call an option, where they mean by its values what we do.
+    """What other tools call an option, where they mean by its values what we do; True is the same name.
 
     Keys that need more than another name stand in the tables of llm/config/dialects.
     """
 
-    transformers: str | tuple[str, ...] = ()  # TrainingArguments, which LLaMA-Factory and ms-swift share
-    llama_factory: str | tuple[str, ...] = ()
-    swift: str | tuple[str, ...] = ()
+    transformers: str | tuple[str, ...] | bool = ()  # TrainingArguments, which LLaMA-Factory and ms-swift share
+    llama_factory: str | tuple[str, ...] | bool = ()
+    swift: str | tuple[str, ...] | bool = ()
 
-    def by(self, tool: str) -> tuple[str, ...]:
-        """The names that a tool has for it."""
+    def by(self, tool: str, name: str) -> tuple[str, ...]:
+        """The names that a tool has for the option of this name.
+
+        >>> Called(llama_factory="lora_rank", swift=True).by("swift", "rank")
+        ('rank',)
+        """
         names = getattr(self, tool)
-        return (names,) if isinstance(names, str) else names
+        return (name,) if names is True else (names,) if isinstance(names, str) else names or ()
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,9 @@ class FrozenOptions(BaseModel):
     """Options cannot be changed once made, and an unknown one is refused."""
 
     PLURAL: ClassVar[str] = "groups"  # what a list of them is called
+    # Of the options that do not say otherwise.
+    WHEN: ClassVar[When | None] = None
+    CALLED: ClassVar[Called] = Called()
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
@@ -179,9 +186,10 @@ class TrainOptions(FrozenOptions):
     )
     epochs: PositiveFloat = Field(1.0, description="passes over the data; may be a fraction")
     max_steps: PositiveInt | None = Field(None, description="number of optimizer steps, instead of epochs")
-    seed: Annotated[int, Called(transformers="seed")] = Field(
-        42, description="seed for weights, data order and dropout"
+    max_epochs: Annotated[PositiveInt | None, Called(swift=True)] = Field(
+        None, description="end after so many passes over the data, even before max_steps; for streamed data"
     )
+    seed: Annotated[int, Called(transformers=True)] = Field(42, description="seed for weights, data order and dropout")
 
     batch_size: PositiveInt = Field(1, description="rows per device in a forward pass")
     eval_batch_size: PositiveInt | None = Field(None, description="rows per device in evaluation; batch_size if empty")
@@ -212,13 +220,13 @@ class TrainOptions(FrozenOptions):
         {}, description="more options of an optimizer after sgd, as {rank: 128} for galore"
     )
     learning_rate: PositiveFloat = Field(1e-4, description="peak learning rate")
-    weight_decay: Annotated[float, Field(ge=0), Called(transformers="weight_decay")] = Field(
+    weight_decay: Annotated[float, Field(ge=0), Called(transformers=True)] = Field(
         0.0, description="not applied to biases and norms"
     )
     betas: tuple[Fraction, Fraction] = Field((0.9, 0.999), description="for Adam")
     epsilon: Annotated[PositiveFloat, Called(transformers="adam_epsilon")] = Field(1e-8, description="for Adam")
     momentum: Fraction = Field(0.0, description="for SGD")
-    max_grad_norm: Annotated[float, Field(ge=0), Called(transformers="max_grad_norm")] = Field(
+    max_grad_norm: Annotated[float, Field(ge=0), Called(transformers=True)] = Field(
         1.0, description="clip gradients to this norm; 0 turns clipping off"
     )
     schedule: Literal[

@@ -78,8 +78,8 @@ def _adafactor(_model: nn.Module, trained: Named, options: TrainOptions) -> torc
     from transformers.optimization import Adafactor
 
     fixed = {"scale_parameter": False, "relative_step": False} | options.optimizer_options
-    made: torch.optim.Optimizer = Adafactor(_by_decay(trained, options), lr=options.learning_rate, **fixed)
-    return made
+    optimizer: torch.optim.Optimizer = Adafactor(_by_decay(trained, options), lr=options.learning_rate, **fixed)
+    return optimizer
 
 
 def _projected(package: str, name: str) -> Callable[..., torch.optim.Optimizer]:
@@ -91,15 +91,17 @@ def _projected(package: str, name: str) -> Callable[..., torch.optim.Optimizer]:
         rest = [(key, value) for key, value in trained if not _is_matrix(key, value)]
         low_rank = {"params": matrices, "weight_decay": options.weight_decay, **options.optimizer_options}
         groups = [*_by_decay(rest, options), low_rank]
-        made: torch.optim.Optimizer = kind(groups, lr=options.learning_rate, betas=options.betas, eps=options.epsilon)
-        return made
+        optimizer: torch.optim.Optimizer = kind(
+            groups, lr=options.learning_rate, betas=options.betas, eps=options.epsilon
+        )
+        return optimizer
 
     return make
 
 
 def _adam_mini(model: nn.Module, trained: Named, options: TrainOptions) -> torch.optim.Optimizer:
     shape: Any = getattr(model, "config", None)
-    made: torch.optim.Optimizer = _package("adam-mini").Adam_mini(
+    optimizer: torch.optim.Optimizer = _package("adam-mini").Adam_mini(
         named_parameters=trained,
         lr=options.learning_rate,
         betas=options.betas,
@@ -111,14 +113,14 @@ def _adam_mini(model: nn.Module, trained: Named, options: TrainOptions) -> torch
         n_kv_heads=getattr(shape, "num_key_value_heads", None),
         verbose=False,
     )
-    return made
+    return optimizer
 
 
 def _eight_bit(_model: nn.Module, trained: Named, options: TrainOptions) -> torch.optim.Optimizer:
     kind = _package("bitsandbytes").optim.AdamW8bit
     rates: Mapping[str, Any] = {"lr": options.learning_rate, "betas": options.betas, "eps": options.epsilon}
-    made: torch.optim.Optimizer = kind(_by_decay(trained, options), **rates, **options.optimizer_options)
-    return made
+    optimizer: torch.optim.Optimizer = kind(_by_decay(trained, options), **rates, **options.optimizer_options)
+    return optimizer
 
 
 def _by_decay(trained: Named, options: TrainOptions) -> list[dict[str, Any]]:

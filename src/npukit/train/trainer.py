@@ -351,6 +351,8 @@ class Trainer:
         return better
 
     def _stopped_early(self) -> str:
+        if self.options.max_epochs and self._position.epoch >= self.options.max_epochs:
+            return f"reached max_epochs ({self.options.max_epochs})"
         patience = self.options.early_stopping
         if patience is None or self._best.worse_since < patience:
             return ""

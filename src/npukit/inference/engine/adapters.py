@@ -242,7 +242,8 @@ def _adapter(name: str, config: dict[str, Any], weights: dict[str, Tensor]) -> L
                 b.float() * _factor(config, a.shape[0], layer),
             )
     saved = _saved(config, weights)
-    if not layers or len(weights) != 2 * len(layers) + sum(map(len, saved.values())):
+    is_tower = any(value.dim() > 2 for state in saved.values() for value in state.values())
+    if not layers or is_tower or len(weights) != 2 * len(layers) + sum(map(len, saved.values())):
         raise _must_be_merged(name)
     return LoadedAdapter(name, max(a.shape[0] for a, _ in layers.values()), _same_rank(layers), saved)
 

@@ -27,8 +27,8 @@ PASSED_ON = ("v1/models", "v1/chat/completions")
 FRAMED = HEADERS | {"Content-Security-Policy": f"{POLICY}frame-ancestors 'self'"}
 
 
-async def _ready(studio: Studio, given: dict[str, Any]) -> Any:
-    run = studio.runs.find(text(given, "id"))
+async def _ready(studio: Studio, request: dict[str, Any]) -> Any:
+    run = studio.runs.find(text(request, "id"))
     state = run.state
     is_ready = False
     if state is State.running:

@@ -13,7 +13,7 @@ from starlette.responses import FileResponse
 from starlette.routing import Route
 
 from npukit.errors import NpukitError
-from npukit.studio.studio import Studio, Wrong, number, text
+from npukit.studio.studio import BadRequest, Studio, number, text
 from npukit.web.assets import HEADERS
 
 if TYPE_CHECKING:
@@ -42,24 +42,24 @@ def routes(studio: Studio) -> list[Route]:
     ]
 
 
-async def _preview(studio: Studio, given: dict[str, Any]) -> Any:
+async def _preview(studio: Studio, request: dict[str, Any]) -> Any:
     names = ("model", "data", "template", "task", "tokens")
-    wanted = {name: text(given, name, "", longest=4096) for name in names}
+    wanted = {name: text(request, name, "", longest=4096) for name in names}
     if not wanted["model"] or not wanted["data"]:
-        raise Wrong("Choose a model and a data set.")
+        raise BadRequest("Choose a model and a data set.")
     for name in ("model", "data", "template"):
         studio.folders.check(wanted[name].partition("#")[0])
-    wanted["folder"] = text(given, "folder", "data", longest=4096)
+    wanted["folder"] = text(request, "folder", "data", longest=4096)
     studio.folders.inside(wanted["folder"])
-    cutoff, page = number(given, "cutoff", 2048, 1, 2**22), number(given, "page", 0, 0, 10**6)
+    cutoff, page = number(request, "cutoff", 2048, 1, 2**22), number(request, "page", 0, 0, 10**6)
     return await studio.workers.do(look, wanted, cutoff, page)
 
 
-def _picture(studio: Studio, given: dict[str, Any]) -> Any:
-    path = studio.folders.inside(text(given, "path"))
+def _picture(studio: Studio, request: dict[str, Any]) -> Any:
+    path = studio.folders.inside(text(request, "path"))
     kind, _ = mimetypes.guess_type(path.name.lower())
     if kind not in PICTURES or not path.is_file() or path.stat().st_size > LARGEST_PICTURE:
-        raise Wrong("This is not a picture that can be shown.")
+        raise BadRequest("This is not a picture that can be shown.")
     return FileResponse(path, media_type=kind, headers=HEADERS)
 
 

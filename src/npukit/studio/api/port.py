@@ -20,7 +20,7 @@ from npukit.report.json import finding_data
 from npukit.report.report import in_order, printable_finding
 from npukit.report.writing import write_text
 from npukit.studio.hunks import chosen, shown
-from npukit.studio.studio import Studio, Wrong, number, text
+from npukit.studio.studio import BadRequest, Studio, device_and_count, text
 
 MOST_FINDINGS = 5000
 
@@ -37,38 +37,36 @@ def routes(studio: Studio) -> list[Route]:
     ]
 
 
-def _project(studio: Studio, given: dict[str, Any]) -> Path:
-    path = studio.folders.inside(text(given, "path"))
+def _project(studio: Studio, request: dict[str, Any]) -> Path:
+    path = studio.folders.inside(text(request, "path"))
     if not path.exists():
         raise NpukitError(f"There is no {studio.folders.shown(path)}.")
     return path
 
 
-async def _analyze(studio: Studio, given: dict[str, Any]) -> Any:
-    return await studio.workers.do(analysed, _project(studio, given))
+async def _analyze(studio: Studio, request: dict[str, Any]) -> Any:
+    return await studio.workers.do(analysed, _project(studio, request))
 
 
-async def _migrate(studio: Studio, given: dict[str, Any]) -> Any:
-    return await studio.workers.do(migrated, _project(studio, given), _style(given))
+async def _migrate(studio: Studio, request: dict[str, Any]) -> Any:
+    return await studio.workers.do(migrated, _project(studio, request), _style(request))
 
 
-async def _write(studio: Studio, given: dict[str, Any]) -> Any:
-    path, output = _project(studio, given), studio.folders.inside(text(given, "output"))
-    files = await studio.workers.do(written, path, _style(given), _dropped(given), output)
+async def _write(studio: Studio, request: dict[str, Any]) -> Any:
+    path, output = _project(studio, request), studio.folders.inside(text(request, "output"))
+    files = await studio.workers.do(written, path, _style(request), _dropped(request), output)
     return {"files": files, "output": studio.folders.shown(output)}
 
 
-def _verify(studio: Studio, given: dict[str, Any]) -> Any:
-    before, after = _project(studio, given), studio.folders.inside(text(given, "output"))
+def _verify(studio: Studio, request: dict[str, Any]) -> Any:
+    before, after = _project(studio, request), studio.folders.inside(text(request, "output"))
     try:
-        command = shlex.split(text(given, "command"))
+        command = shlex.split(text(request, "command"))
     except ValueError as error:
-        raise Wrong(f"The command cannot be read: {error}.") from None
+        raise BadRequest(f"The command cannot be read: {error}.") from None
     if not command:
-        raise Wrong("Give the command that trains, such as python train.py --steps 20.")
-    device, count = text(given, "device", "sim"), number(given, "devices", 1, 1, 64)
-    if device not in ("npu", "cuda", "sim", "cpu"):
-        raise Wrong("device should be npu, cuda, sim or cpu.")
+        raise BadRequest("Give the command that trains, such as python train.py --steps 20.")
+    device, count = device_and_count(request, most=64)
     shown = studio.folders.shown
     words = [shown(before), shown(after), "--device", device, "--devices", str(count), "--json", "--", *command]
     return studio.start(
@@ -76,14 +74,14 @@ def _verify(studio: Studio, given: dict[str, Any]) -> Any:
     )
 
 
-def _show_todo(studio: Studio, given: dict[str, Any]) -> Any:
-    return {"done": _done(_todo_file(studio, _project(studio, given)))}
+def _show_todo(studio: Studio, request: dict[str, Any]) -> Any:
+    return {"done": _done(_todo_file(studio, _project(studio, request)))}
 
 
-def _tick_todo(studio: Studio, given: dict[str, Any]) -> Any:
-    file = _todo_file(studio, _project(studio, given))
-    key, done = text(given, "key", longest=2000), set(_done(file))
-    done = done | {key} if given.get("done") is True else done - {key}
+def _tick_todo(studio: Studio, request: dict[str, Any]) -> Any:
+    file = _todo_file(studio, _project(studio, request))
+    key, done = text(request, "key", longest=2000), set(_done(file))
+    done = done | {key} if request.get("done") is True else done - {key}
     file.parent.mkdir(exist_ok=True)
     write_text(file, json.dumps(sorted(done)[-5000:]))
     return {"done": sorted(done)}
@@ -130,21 +128,21 @@ def written(path: Path, style: str, dropped: dict[str, list[int]], output: Path)
     return len(migration.changes)
 
 
-def _style(given: dict[str, Any]) -> str:
-    style = text(given, "style", "portable")
+def _style(request: dict[str, Any]) -> str:
+    style = text(request, "style", "portable")
     if style not in Style.__members__:
-        raise Wrong("style should be portable or npu.")
+        raise BadRequest("style should be portable or npu.")
     return style
 
 
-def _dropped(given: dict[str, Any]) -> dict[str, list[int]]:
-    dropped = given.get("dropped", {})
+def _dropped(request: dict[str, Any]) -> dict[str, list[int]]:
+    dropped = request.get("dropped", {})
     good = isinstance(dropped, dict) and all(
         isinstance(file, str) and isinstance(numbers, list) and all(isinstance(number, int) for number in numbers)
         for file, numbers in dropped.items()
     )
     if not good:
-        raise Wrong("dropped should name hunks by file.")
+        raise BadRequest("dropped should name hunks by file.")
     return dict(dropped)
 
 

@@ -19,7 +19,7 @@ from npukit.studio.entries import NOTES, Entry, configuration, entries, entry, n
 from npukit.studio.find import ANSWERS, LOG, SUMMARY
 from npukit.studio.queue import log_files
 from npukit.studio.runs import LIVE, State
-from npukit.studio.studio import Studio, Wrong, number, text
+from npukit.studio.studio import BadRequest, Studio, number, text
 from npukit.studio.wrapper import RESULT, read
 from npukit.web.assets import HEADERS
 
@@ -54,8 +54,8 @@ def _list_runs(studio: Studio, _: dict[str, Any]) -> Any:
     return [entry.row(studio) for entry in entries(studio)]
 
 
-def _show_run(studio: Studio, given: dict[str, Any]) -> Any:
-    listed = entry(studio, text(given, "id"))
+def _show_run(studio: Studio, request: dict[str, Any]) -> Any:
+    listed = entry(studio, text(request, "id"))
     run = listed.run
     return listed.row(studio) | {
         "configuration": configuration(listed.folder, run) if listed.folder else {},
@@ -70,37 +70,37 @@ def _show_run(studio: Studio, given: dict[str, Any]) -> Any:
     }
 
 
-def _curves(studio: Studio, given: dict[str, Any]) -> Any:
-    listed = entry(studio, text(given, "id"))
+def _curves(studio: Studio, request: dict[str, Any]) -> Any:
+    listed = entry(studio, text(request, "id"))
     if listed.folder is None:  # it trains nothing
         return {"curves": {}, "last": {}}
     figures = studio.logs.figures(listed.folder / LOG)
     shown = figures
-    if "first" in given:
-        shown = between(listed.folder / LOG, number(given, "first", 0), number(given, "last", 0))
+    if "first" in request:
+        shown = between(listed.folder / LOG, number(request, "first", 0), number(request, "last", 0))
     evaluated = figures.curves.get("eval_loss")
     last = figures.last | ({"eval_loss": evaluated.last[1]} if evaluated and evaluated.last else {})
     return {"curves": {name: curve.pairs() for name, curve in shown.curves.items()}, "last": last}
 
 
-def _answers(studio: Studio, given: dict[str, Any]) -> Any:
-    listed = entry(studio, text(given, "id"))
+def _answers(studio: Studio, request: dict[str, Any]) -> Any:
+    listed = entry(studio, text(request, "id"))
     last = _last_answers(listed.folder / ANSWERS) if listed.folder else []
     steps = sorted({answer["step"] for answer in last})[-STEPS:]
     return {"steps": steps, "answers": [answer for answer in last if answer["step"] in steps]}
 
 
-def _log(studio: Studio, given: dict[str, Any]) -> Any:
-    listed = entry(studio, text(given, "id"))
+def _log(studio: Studio, request: dict[str, Any]) -> Any:
+    listed = entry(studio, text(request, "id"))
     files = log_files(listed.run) if listed.run else {}
-    name = text(given, "name", "output")
+    name = text(request, "name", "output")
     if name not in files:
-        raise Wrong("There is no such log.")
-    return {"text": _tail(files[name], number(given, "size", TAIL, 1, 1 << 20)), "logs": list(files)}
+        raise BadRequest("There is no such log.")
+    return {"text": _tail(files[name], number(request, "size", TAIL, 1, 1 << 20)), "logs": list(files)}
 
 
-def _result(studio: Studio, given: dict[str, Any]) -> Any:
-    run = studio.runs.find(text(given, "id"))
+def _result(studio: Studio, request: dict[str, Any]) -> Any:
+    run = studio.runs.find(text(request, "id"))
     printed = _tail(run.folder / RESULT, 8 << 20)
     try:
         result = json.loads(printed)
@@ -109,8 +109,8 @@ def _result(studio: Studio, given: dict[str, Any]) -> Any:
         return {"data": None, "text": printed}
 
 
-def _report(studio: Studio, given: dict[str, Any]) -> Response:
-    run = studio.runs.find(text(given, "id"))
+def _report(studio: Studio, request: dict[str, Any]) -> Response:
+    run = studio.runs.find(text(request, "id"))
     file = run.folder / "report.html"
     if not file.is_file():
         raise NpukitError("There is no page yet.")
@@ -118,8 +118,8 @@ def _report(studio: Studio, given: dict[str, Any]) -> Response:
     return FileResponse(file, media_type="text/html", headers=headers)
 
 
-def _explain(studio: Studio, given: dict[str, Any]) -> Any:
-    run = studio.runs.find(text(given, "id"))
+def _explain(studio: Studio, request: dict[str, Any]) -> Any:
+    run = studio.runs.find(text(request, "id"))
     search = Search()
     for name, file in log_files(run).items():
         if file.is_file():
@@ -129,35 +129,35 @@ def _explain(studio: Studio, given: dict[str, Any]) -> Any:
     return {"explanations": search.explanations[:4], "line": search.first_error_line}
 
 
-def _stop(studio: Studio, given: dict[str, Any]) -> Any:
-    studio.runs.find(text(given, "id")).signal(now=given.get("now") is True)
+def _stop(studio: Studio, request: dict[str, Any]) -> Any:
+    studio.runs.find(text(request, "id")).signal(now=request.get("now") is True)
     return {"ok": True}
 
 
-def _resume(studio: Studio, given: dict[str, Any]) -> Any:
-    studio.runs.find(text(given, "id")).again()
+def _resume(studio: Studio, request: dict[str, Any]) -> Any:
+    studio.runs.find(text(request, "id")).again()
     studio.queue.tick()
     return {"ok": True}
 
 
-def _delete(studio: Studio, given: dict[str, Any]) -> Any:
-    listed = entry(studio, text(given, "id"))
+def _delete(studio: Studio, request: dict[str, Any]) -> Any:
+    listed = entry(studio, text(request, "id"))
     if listed.state in LIVE:
         raise NpukitError("This run has not ended yet: stop it first.")
-    if given.get("files") is True and listed.folder and listed.folder.is_dir():
+    if request.get("files") is True and listed.folder and listed.folder.is_dir():
         _check_run_folder(studio, listed)
         shutil.rmtree(listed.folder)
     if listed.run:
         listed.run.delete()
-    studio.finder.found(fresh=True)
+    studio.finder.contents(fresh=True)
     return {"ok": True}
 
 
-def _write_notes(studio: Studio, given: dict[str, Any]) -> Any:
-    listed = entry(studio, text(given, "id"))
+def _write_notes(studio: Studio, request: dict[str, Any]) -> Any:
+    listed = entry(studio, text(request, "id"))
     if not listed.folder or not listed.folder.is_dir():
         raise NpukitError("Only a training that has begun can have notes.")
-    write_text(listed.folder / NOTES, text(given, "text", longest=20_000))
+    write_text(listed.folder / NOTES, text(request, "text", longest=20_000))
     return {"ok": True}
 
 
@@ -166,7 +166,7 @@ def _check_run_folder(studio: Studio, listed: Entry) -> None:
     folder = listed.folder
     assert folder is not None
     mine = any(root.is_relative_to(folder) for root in studio.folders.roots)
-    others = [run for run in studio.finder.found(fresh=True).runs if run != folder and run.is_relative_to(folder)]
+    others = [run for run in studio.finder.contents(fresh=True).runs if run != folder and run.is_relative_to(folder)]
     if mine or others or not (folder / LOG).is_file() or folder.is_symlink():
         raise NpukitError(f"{studio.folders.shown(folder)} holds more than this run: delete it by hand.")
 

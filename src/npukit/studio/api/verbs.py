@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from npukit.studio.api.chat import reached_by_us
 from npukit.studio.forms import words
-from npukit.studio.studio import Studio, Wrong, number, text
+from npukit.studio.studio import BadRequest, Studio, number, text
 
 OFFERED = 500  # paths of a kind
 
@@ -20,18 +20,18 @@ def routes(studio: Studio) -> list[Route]:
         studio.get("/api/forms", lambda studio, _: studio.options.verbs),
         studio.post("/api/forms/start", _start),
         studio.get("/api/models", lambda studio, _: find_models(studio)),
-        studio.get("/api/files", lambda studio, given: _entries(studio, text(given, "path", "."))),
+        studio.get("/api/files", lambda studio, request: _entries(studio, text(request, "path", "."))),
     ]
 
 
-def _start(studio: Studio, given: dict[str, Any]) -> Any:
-    verb = text(given, "verb")
+def _start(studio: Studio, request: dict[str, Any]) -> Any:
+    verb = text(request, "verb")
     form = studio.options.verbs.get(verb)
     if form is None:
-        raise Wrong("There is no such form.")
-    values = given.get("values")
+        raise BadRequest("There is no such form.")
+    values = request.get("values")
     if not isinstance(values, dict):
-        raise Wrong("values should be an object.")
+        raise BadRequest("values should be an object.")
     command = words(form, values, studio.folders)
     device = str(values.get("device") or "auto") if "device" in form["names"] else "cpu"
     cards = number(values, "devices", 1, 1, 1024) if values.get("devices") else 1
@@ -63,12 +63,14 @@ def _entries(studio: Studio, path: str) -> dict[str, Any]:
 def _title(form: Mapping[str, Any], values: dict[str, Any]) -> str:
     """What a run is about: the arguments of its command."""
     arguments = [values.get(option["name"]) for option in form["options"] if not option["flag"]]
-    names = [str(name) for given in arguments for name in (given if isinstance(given, list) else [given]) if name]
+    names = [
+        str(name) for argument in arguments for name in (argument if isinstance(argument, list) else [argument]) if name
+    ]
     return ", ".join(names)[:120]
 
 
 def find_models(studio: Studio) -> dict[str, Any]:
     """Models, adapters and data in the folders, as a form offers them."""
-    known = studio.finder.found()
+    known = studio.finder.contents()
     kinds = {"models": known.models, "adapters": known.adapters, "data": known.data}
     return {name: [studio.folders.shown(path) for path in paths[:OFFERED]] for name, paths in kinds.items()}

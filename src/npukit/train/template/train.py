@@ -30,10 +30,10 @@ class Model(nn.Module):
 
 def made_up_data(rows: int, seed: int) -> TensorDataset:
     """Put your data set here: anything with len() and [], or an IterableDataset. This one is points on four spirals."""
-    made = torch.Generator().manual_seed(seed)
-    labels = torch.randint(4, (rows,), generator=made)
-    radius = torch.rand(rows, generator=made)
-    angle = 5 * radius + labels * (torch.pi / 2) + 0.1 * torch.randn(rows, generator=made)
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(4, (rows,), generator=generator)
+    radius = torch.rand(rows, generator=generator)
+    angle = 5 * radius + labels * (torch.pi / 2) + 0.1 * torch.randn(rows, generator=generator)
     return TensorDataset(torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1), labels)
 
 
