@@ -27,9 +27,12 @@ SWIFT_KINDS = {
     "Qwen2VLTemplate": "plain",
     "Qwen2_5VLTemplate": "plain",
     "Qwen3VLTemplate": "plain",
+    "GMETemplate": "embedding_with_pictures",
+    "Qwen3VLEmbTemplate": "embedding_with_pictures",
+    "Qwen3VLRerankerTemplate": "reranker_with_pictures",
 }
 # Of templates for images, those whose rows npukit writes as ms-swift does.
-SEEING = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+SEEING = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen2_gme", "qwen3_vl_emb", "qwen3_vl_reranker")
 
 
 def llama_factory() -> dict[str, Any]:
@@ -114,7 +117,7 @@ def ms_swift() -> dict[str, Any]:
 
 def _media() -> dict[str, Any]:
     """Models of images, audio or video that transformers cannot load for text alone or that npukit lets see, by their
-    type there, and data sets of such. Those that embed or rank texts with images, and of remote code, have no type.
+    type there, and data sets of such. Those of remote code have no type.
     """
     from swift.dataset import DATASET_MAPPING
     from swift.model import MODEL_MAPPING
@@ -131,7 +134,7 @@ def _media() -> dict[str, Any]:
     kinds = {name: kind for kind, name in auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.items()}
     models: dict[str, set[str]] = {}
     for meta in metas:
-        is_other = any(word in meta.model_type for word in ("_emb", "reranker", "_gme", "pixtral"))
+        is_other = "pixtral" in meta.model_type
         kind = "" if is_other else kinds.get(next(iter(meta.architectures), ""), "")
         for model in (model for group in meta.model_groups for model in group.models):
             models.setdefault(kind, set()).add((model.ms_model_id or model.hf_model_id).split("/")[-1].lower())

@@ -471,3 +471,19 @@ def test_a_model_type_that_says_no_model() -> None:
     with pytest.raises(Mistakes) as raised:
         read(None, ["--model_type", "foo", "--dataset", "x/y"], {}, "sft", files=False)
     assert ["--model_type foo" in mistake.text for mistake in raised.value.mistakes] == [True]
+
+
+def test_models_of_pictures_that_embed_or_rank_have_templates_and_limits_of_their_own() -> None:
+    flags = "--model Qwen/Qwen3-VL-{} --dataset swift/TextCaps:{} --task_type {}"
+    embeds, ranks = (
+        read(None, shlex.split(flags.format(*words)), {}, "sft", 1).config.data
+        for words in (("Embedding-8B", "emb", "embedding"), ("Reranker-8B", "rerank", "generative_reranker"))
+    )
+    assert (embeds.template, embeds.image_max_pixels, embeds.video_fps) == ("qwen3_vl_emb", 1800 * 32**2, 1.0)
+    assert (ranks.template, ranks.image_max_pixels) == ("qwen3_vl_reranker", 1280 * 32**2)
+
+
+def test_weights_that_transformers_reads_are_taken_instead_of_those_with_code() -> None:
+    line = "--model OpenGVLab/InternVL3-8B --dataset AI-ModelScope/LaTeX_OCR#20"
+    config = read(None, shlex.split(line), {}, "sft", 1).config
+    assert config.model.path == "OpenGVLab/InternVL3-8B-hf"

@@ -20,7 +20,9 @@ EMPTY_THOUGHT = re.compile(r"^(<think>\s*)?</think>\s*")
 class Meta:
     """What is written around the rounds of a conversation."""
 
-    kind: Literal["plain", "system_in_question", "embedding", "reranker"] = "plain"
+    kind: Literal[
+        "plain", "system_in_question", "embedding", "embedding_with_pictures", "reranker", "reranker_with_pictures"
+    ] = "plain"
     prefix: Sequence[Context] = ()
     prompt: Sequence[Context] = ()
     last_prompt: Sequence[Context] | None = None  # the last question's, where it has the system message
@@ -161,9 +163,13 @@ class Writer:
             if system is not None:
                 first = {**messages[0], "content": f"{system}\n\n{messages[0]['content']}"}
                 system, messages = None, [first, *messages[1:]]
-        if meta.kind in ("embedding", "reranker"):
-            messages = _of_texts(meta.kind, system, messages)
+        if meta.kind == "embedding" and system:
+            messages = [{**messages[0], "content": f"{system} {messages[0]['content']}"}, *messages[1:]]
             system = None
+        if meta.kind.startswith("embedding") and messages[-1]["role"] != "assistant":
+            messages = [*messages, {"role": "assistant", "content": ""}]
+        if meta.kind in RERANKERS:
+            messages, system = _judged(RERANKERS[meta.kind], system, messages), None
         if system is not None and meta.system_prefix is None and meta.last_prompt is None:
             raise BadTurns("has a system message, which this template cannot write")
         last = _last_question(messages)
@@ -250,19 +256,32 @@ class Writer:
         return ids
 
 
-INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+@dataclass(frozen=True)
+class Judged:
+    """How a reranker reads a query and a document, and what it looks for where no system message says it."""
+
+    text: str
+    instruction: str
 
 
-def _of_texts(kind: str, system: str | None, messages: list[Turn]) -> list[Turn]:
-    """How Qwen3's embedding model and reranker read texts."""
-    if kind == "embedding":
-        first = {**messages[0], "content": f"{system} {messages[0]['content']}"} if system else messages[0]
-        closed = [] if messages[-1]["role"] == "assistant" else [{"role": "assistant", "content": ""}]
-        return [first, *messages[1:], *closed]
+RERANKERS = {
+    "reranker": Judged(
+        "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}",
+        "Given a web search query, retrieve relevant passages that answer the query",
+    ),
+    "reranker_with_pictures": Judged(
+        "<Instruct>: {instruction}<Query>:{query}\n<Document>:{document}",
+        "Given a search query, retrieve relevant candidates that answer the query.",
+    ),
+}
+
+
+def _judged(written: Judged, system: str | None, messages: list[Turn]) -> list[Turn]:
     if len(messages) < 2:
         raise BadTurns("has no document, which this template needs")
-    parts = {"Instruct": system or INSTRUCTION, "Query": messages[0]["content"], "Document": messages[1]["content"]}
-    return [{"role": "user", "content": "\n".join(f"<{name}>: {text}" for name, text in parts.items())}]
+    query, document = (message["content"] for message in messages[:2])
+    instruction = written.instruction if system is None else system
+    return [{"role": "user", "content": written.text.format(instruction=instruction, query=query, document=document)}]
 
 
 def _last_question(messages: list[Turn]) -> int:

@@ -107,12 +107,20 @@ def _mix(kinds: list[str], values: Values) -> dict[str, float]:
 
 
 def hub(values: Values) -> Translated:
-    """Which hub names are looked up on; a model that model_type named is found on either."""
-    if not uses_hugging_face(values):
-        return {"model.hub": "modelscope"}
-    both = [ids for ids in named_values("training/swift_2:models").values() if isinstance(ids, tuple)]
-    names, model = {ids[0]: ids[1] for ids in both}, values.get("model")
-    return {"model.hub": "huggingface", **({"model.path": names[model]} if model in names else {})}
+    """Which hub names are looked up on."""
+    return {"model.hub": "huggingface" if uses_hugging_face(values) else "modelscope"}
+
+
+def model(values: Values) -> Translated:
+    """A model, one that model_type named on either hub; of one that runs on code of its own, transformers' copy."""
+    name = str(values.get("model", ""))
+    if uses_hugging_face(values):
+        both = [ids for ids in named_values("training/swift_2:models").values() if isinstance(ids, tuple)]
+        name = {ids[0]: ids[1] for ids in both}.get(name, name)
+    if not Path(name).expanduser().exists() and media_type(name) == "" and media_type(f"{name}-hf"):
+        values.notes.append(f"model: {name} runs on code of its own; {name}-hf has its weights for transformers")
+        name = f"{name}-hf"
+    return {"model.path": name} if name else {}
 
 
 def dtype(values: Values) -> Translated:
@@ -219,28 +227,36 @@ def _of_config(model: str, key: str) -> Any:
     return value[0] if isinstance(value, list) and value else value
 
 
+# What ms-swift sets for models that embed or rank, by their templates.
+VARIABLES = {
+    "qwen3_vl_emb": {"IMAGE_MAX_TOKEN_NUM": "1800", "FPS": "1", "FPS_MAX_FRAMES": "64"},
+    "qwen3_vl_reranker": {"IMAGE_MAX_TOKEN_NUM": "1280", "FPS": "1", "FPS_MAX_FRAMES": "64"},
+}
+
+
 def images(values: Values) -> Translated:
     """What ms-swift and qwen_vl_utils read from the environment; pixels are whole tokens of a model's size."""
     model = str(values.get("model", ""))
+    environ = {**VARIABLES.get(template(values).get("data.template") or "", {}), **values.environ}
     kind = _of_config(model, "model_type") or media_type(model) or ""
     token = (32 if str(kind).startswith("qwen3") else 28) ** 2
     translated: Translated = {}
     for name in ("min", "max"):
-        pixels, tokens = (values.environ.get(key.format(name.upper())) for key in ("{}_PIXELS", "IMAGE_{}_TOKEN_NUM"))
+        pixels, tokens = (environ.get(key.format(name.upper())) for key in ("{}_PIXELS", "IMAGE_{}_TOKEN_NUM"))
         if pixels and pixels.isdigit():
             translated[f"data.image_{name}_pixels"] = int(pixels) // token * token
         elif tokens and tokens.isdigit():
             translated[f"data.image_{name}_pixels"] = int(tokens) * token
     for name in ("min", "max"):
-        pixels, tokens = (values.environ.get(f"VIDEO_{name.upper()}_{unit}") for unit in ("PIXELS", "TOKEN_NUM"))
+        pixels, tokens = (environ.get(f"VIDEO_{name.upper()}_{unit}") for unit in ("PIXELS", "TOKEN_NUM"))
         if pixels and pixels.isdigit():
             translated[f"data.video_{name}_pixels"] = int(pixels)
         elif tokens and tokens.isdigit():
             translated[f"data.video_{name}_pixels"] = int(tokens) * token
     for name, option in (("FPS", "data.video_fps"), ("FPS_MAX_FRAMES", "data.video_max_frames")):
-        if (value := values.environ.get(name)) and value.replace(".", "", 1).isdigit():
+        if (value := environ.get(name)) and value.replace(".", "", 1).isdigit():
             translated[option] = float(value) if name == "FPS" else int(value)
-    if folder := values.environ.get("ROOT_IMAGE_DIR"):
+    if folder := environ.get("ROOT_IMAGE_DIR"):
         translated["data.media_dir"] = folder
     return translated
 
@@ -366,7 +382,7 @@ OWN = (
     shuffle,
     most_rows,
 )
-ALSO = (bad_rows, folder, packing, loss_on, tool_format, output, resume, images)
+ALSO = (model, bad_rows, folder, packing, loss_on, tool_format, output, resume, images)
 MORE = (new_tokens, rope, grpo, sequence_parallel, optimizer, accumulation, learning_rate)
 FUNCTIONS = {function.__name__: function for function in (*OWN, *ALSO, *MORE, *TUNING)}
 SWIFT = Dialect("ms-swift", load(TABLE, "training/swift"), {**transformers.FUNCTIONS, **FUNCTIONS})
