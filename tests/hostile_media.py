@@ -1,6 +1,7 @@
-"""Files that are called pictures: bombs, damaged ones, other formats, and unusual ones that are all right.
+"""Files that are called pictures, videos, recordings or archives: bombs, damaged ones, other formats, and unusual ones
+that are all right.
 
-A case is the content, and what is said of it (`code`, a part of the sentence) or its size.
+A case is the content, and what is said of it (`code`, a part of the sentence), its size or its files.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import struct
+import zipfile
 import zlib
 from typing import Any
 
@@ -134,4 +136,118 @@ USABLE: dict[str, tuple[bytes, tuple[int, int]]] = {
     "lying, by EXIF": (saved(noise(), "JPEG", exif=exif(6)), (48, 64)),
     "EXIF that makes no sense": (saved(noise(), "JPEG", exif=b"Exif\0\0" + b"\xff" * 40), (64, 48)),
     "data that goes on": (png(20, 20, ROWS + LARGE), (20, 20)),
+}
+
+
+def riff(kind: bytes, *chunks: tuple[bytes, bytes]) -> bytes:
+    content = kind + b"".join(name + struct.pack("<I", len(part)) + part for name, part in chunks)
+    return b"RIFF" + struct.pack("<I", len(content)) + content
+
+
+def wav(rate: int = 16_000, channels: int = 1, bits: int = 16, data: bytes = b"\1\2" * 800, coding: int = 1) -> bytes:
+    block = channels * bits // 8
+    head = struct.pack("<HHIIHH", coding, channels, rate, min(rate * block, 2**32 - 1), block, bits)
+    return riff(b"WAVE", (b"fmt ", head), (b"data", data))
+
+
+def claiming(content: bytes, size: int) -> bytes:
+    """A WAV file whose header claims a number of bytes of sound."""
+    at = content.index(b"data") + 4
+    return content[:at] + struct.pack("<I", size) + content[at + 4 :]
+
+
+NO_AUDIO = "audio"
+RECORDINGS: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", NO_AUDIO),
+    "text": (b"hello", NO_AUDIO),
+    "picture": (PNG, NO_AUDIO),
+    "head of a wav": (wav()[:20], NO_AUDIO),
+    "no format": (riff(b"WAVE", (b"data", b"\0" * 64)), NO_AUDIO),
+    "no data": (riff(b"WAVE", (b"fmt ", wav()[20:36])), NO_AUDIO),
+    "no sound": (wav(data=b""), "no audio"),
+    "no channels": (wav(channels=0), NO_AUDIO),
+    "rate of nought": (wav(rate=0), NO_AUDIO),
+    "three bytes a sample": (wav(bits=24, data=b"\1\2\3" * 10)[:40], NO_AUDIO),
+    "coding that does not exist": (wav(coding=999), NO_AUDIO),
+    "four hours by its header": (claiming(wav(rate=1), 2**31), "seconds"),
+    "more than there is": (claiming(wav(), 10**6), "damaged"),
+    "a playlist": (b"#EXTM3U\n/etc/passwd\n", NO_AUDIO),
+    "ogg without pages": (b"OggS" + b"\0" * 64, NO_AUDIO),
+    "flac without frames": (b"fLaC" + b"\0" * 64, NO_AUDIO),
+    "mp3 of noise": (b"ID3\4\0\0\0\0\0\0" + b"\xff\xfb\x90\0" * 3, NO_AUDIO),
+}
+
+NO_VIDEO = "video"
+CLIPS: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", NO_VIDEO),
+    "text": (b"a film", NO_VIDEO),
+    "picture": (PNG, NO_VIDEO),
+    "svg": (SVG, NO_VIDEO),
+    "zip": (b"PK\3\4" + b"\0" * 40, NO_VIDEO),
+    "sound alone": (wav(), NO_VIDEO),
+    "playlist": (b"#EXTM3U\n#EXTINF:1,\n/etc/passwd\n", NO_VIDEO),
+    "playlist of an address": (b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nhttp://127.0.0.1:9/a.ts\n", NO_VIDEO),
+    "list of files": (b"ffconcat version 1.0\nfile /etc/passwd\n", NO_VIDEO),
+    "description of a session": (b"v=0\no=- 0 0 IN IP4 127.0.0.1\nm=video 9 RTP/AVP 96\n", NO_VIDEO),
+    "manifest": (b"<?xml version='1.0'?><MPD><BaseURL>http://127.0.0.1:9/</BaseURL></MPD>", NO_VIDEO),
+    "head of an mp4": (b"\0\0\0\x18ftypmp42\0\0\0\0mp42isom", NO_VIDEO),
+    "mp4 of a box that never ends": (b"\0\0\0\x18ftypmp42\0\0\0\0mp42isom\xff\xff\xff\xffmoov", NO_VIDEO),
+    "head of a mkv": (b"\x1a\x45\xdf\xa3\x01\0\0\0\0\0\0\x1f", NO_VIDEO),
+    "gif of frames as large as a bomb": (b"GIF89a" + struct.pack("<HH", 65_535, 65_535) + GIF[10:], NO_VIDEO),
+}
+
+
+def zipped(*files: tuple[str | zipfile.ZipInfo, bytes]) -> bytearray:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, part in files:
+            archive.writestr(name, part)
+    return bytearray(content.getvalue())
+
+
+def patched(content: bytearray, **fields: tuple[int, bytes]) -> bytes:
+    """An archive with other bytes at places of its files' heads (`local`) or of their list (`central`)."""
+    for head, (place, value) in fields.items():
+        at = content.rindex({"local": b"PK\3\4", "central": b"PK\1\2"}[head]) + place
+        content[at : at + len(value)] = value
+    return bytes(content)
+
+
+def claims(content: bytearray) -> bytearray:
+    """Four gigabytes in each of its files, by the list of them."""
+    at = content.find(b"PK\1\2")
+    while at >= 0:
+        content[at + 24 : at + 28] = b"\xfe\xff\xff\xff"
+        at = content.find(b"PK\1\2", at + 1)
+    return content
+
+
+def link(name: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name)
+    entry.create_system, entry.external_attr = 3, 0o120777 << 16
+    return entry
+
+
+CATS = ("cat.png", PNG)
+DAMAGED = "download it again"
+ARCHIVES: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", DAMAGED),
+    "text": (b"no archive", DAMAGED),
+    "gzip": (gzip.compress(PNG), DAMAGED),
+    "truncated": (bytes(zipped(CATS)[:-40]), DAMAGED),
+    "broken stream": (patched(zipped(("a.png", b"x" * 1000)), local=(35, b"\xff" * 6)), DAMAGED),
+    "wrong checksum": (patched(zipped(CATS), local=(14, b"abcd"), central=(16, b"abcd")), DAMAGED),
+    "encrypted": (patched(zipped(CATS), local=(6, b"\1"), central=(8, b"\1")), DAMAGED),
+    "odd compression": (patched(zipped(CATS), local=(8, b"\x63"), central=(10, b"\x63")), DAMAGED),
+    "claims less": (patched(zipped(("bomb", bytes(10**7))), central=(24, b"\x0a\0\0\0")), DAMAGED),
+    "claims more than a disk has": (bytes(claims(zipped(*[(f"{n}", b"x") for n in range(20_000)]))), "make room"),
+    "a file that is a folder": (bytes(zipped(("a", b"x"), ("a/b", b"y"))), "Cannot write"),
+    "a name that is too long": (bytes(zipped(("n" * 300, b"x"))), "Cannot write"),
+}
+SAFE_ARCHIVES: dict[str, tuple[bytes, set[str]]] = {
+    "up and out": (bytes(zipped(("../../evil.png", PNG), CATS)), {"evil.png", "cat.png"}),
+    "from the root": (bytes(zipped(("/etc/evil.png", PNG))), {"etc/evil.png"}),
+    "a link": (bytes(zipped((link("link.png"), b"/etc/passwd"))), {"link.png"}),
+    "through a link": (bytes(zipped((link("out"), b"/tmp"), ("out2/a.png", PNG))), {"out", "out2/a.png"}),
+    "the same name twice": (bytes(zipped(CATS, ("dog.png", PNG))).replace(b"dog.png", b"cat.png"), {"cat.png"}),
 }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
+import wave
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -135,6 +137,8 @@ FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "mllama": ({"num_hidden_layers": 3, "cross_attention_layers": [1], "bos_token_id": 1, **PLAIN_ROPE}, MLLAMA_VISION),
 }
 PINPOINTS = [[42, 84], [84, 42], [84, 84]]
+RATE = 16_000
+AUDIO = {"d_model": 32, "encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 48, "num_mel_bins": 16}
 
 
 WORDS = ["a", "cat", "on", "the", "mat", "sees", "two", "quiet", "birds", "through", "blue", "air"]
@@ -218,6 +222,29 @@ def make_model(family: str, tokenizer: Any, folder: Path) -> None:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     write_processor(family, folder)
+
+
+def make_hearing_model(tokenizer: Any, folder: Path) -> None:
+    """A tiny Qwen2-Audio whose tower takes two seconds."""
+    import torch
+    from transformers import Qwen2AudioConfig, Qwen2AudioForConditionalGeneration
+
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>"]})
+    common = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "pad_token_id": 0}
+    shape = Qwen2AudioConfig(
+        text_config=TEXT | common | {"model_type": "qwen2"},
+        audio_config={**AUDIO, "max_source_positions": 100, "model_type": "qwen2_audio_encoder"},
+        audio_token_index=tokenizer.convert_tokens_to_ids("<|AUDIO|>"),
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Qwen2AudioForConditionalGeneration(shape)
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.05) if parameter.dim() > 1 else None
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    settings = {"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 16, "chunk_length": 2}
+    (folder / "preprocessor_config.json").write_text(json.dumps({**settings, "sampling_rate": RATE}))
 
 
 GLM = ("glm4v", "glm46v")
@@ -344,6 +371,40 @@ def write_pictures(folder: Path) -> None:
     sizes = {"a": (90, 60), "b": (56, 56), "c": (200, 300), "d": (40, 150), "e": (300, 80)}
     for name, (width, height) in sizes.items():
         Image.fromarray(noise.integers(0, 255, (height, width, 3), np.uint8)).save(folder / f"{name}.png")
+
+
+def sound(seconds: float, rate: int = RATE, channels: int = 1) -> bytes:
+    """A WAV file of a tone that rises."""
+    import numpy as np
+
+    times = np.arange(int(seconds * rate)) / rate
+    samples = (np.sin(2 * np.pi * (200 + 300 * times) * times) * 20_000).astype("<i2")
+    content = io.BytesIO()
+    with wave.open(content, "wb") as file:
+        file.setnchannels(channels)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(np.repeat(samples[:, None], channels, 1).tobytes())
+    return content.getvalue()
+
+
+def write_recordings(folder: Path) -> None:
+    """a.wav and b.wav of one and two channels, and long.wav, which is longer than the tower hears."""
+    for name, content in {"a": sound(0.8), "b": sound(1.37, 44_100, 2), "long": sound(3.0, 8_000)}.items():
+        (folder / f"{name}.wav").write_bytes(content)
+
+
+def write_clips(folder: Path) -> None:
+    """a.clip to c.clip, folders of 4, 6 and 9 frames of noise."""
+    import numpy as np
+    from PIL import Image
+
+    noise = np.random.default_rng(0)
+    for name, frames in {"a": 4, "b": 6, "c": 9}.items():
+        (folder / f"{name}.clip").mkdir()
+        for number in range(frames):
+            frame = Image.fromarray(noise.integers(0, 255, (64, 96, 3), np.uint8))
+            frame.save(folder / f"{name}.clip" / f"{number}.png")
 
 
 def write_rows(folder: Path, count: int = 12) -> Path:

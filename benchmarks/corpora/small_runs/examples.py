@@ -12,11 +12,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests import seeing
 from tests.quantized import quantized_copy
 
 from npukit.errors import NpukitError
+from npukit.llm.config.media import media_type
 from npukit.llm.config.options import Config
 from npukit.llm.finetune.train import train
+from npukit.llm.medium import COLUMNS, TAGS, Kind
+from npukit.llm.reading.check import kinds_of
 from npukit.llm.reading.read import predicts, read
 from npukit.rl.rank import train as train_with_rewards
 
@@ -78,6 +82,8 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 }
 ROWS["rm"] = ROWS["dpo"]
 ROWS["grpo"] = [{"query": asked, "solution": f"${2 * number}$"} for number, asked in enumerate(ASKED)]
+HEARS = "qwen2_audio"
+ENDINGS: dict[Kind, str] = {"image": "png", "video": "clip", "audio": "wav"}
 SECONDS = 180  # of one CPU, for one example
 # What a part of a model's name says about how its weights are stored.
 QUANTISED = {"awq": "awq", "int8": "gptq-8", "gptq": "gptq", "int4": "gptq"}
@@ -98,9 +104,14 @@ def stand_in(name: str, task: str, folder: Path) -> tuple[str, Path]:
     """The family that a model's name speaks of, and a small model of it."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
-    kind = next((kind for part, kind in FAMILIES.items() if part in name.lower()), "qwen2")
+    kind = media_type(name) or next((kind for part, kind in FAMILIES.items() if part in name.lower()), "qwen2")
     place = folder / kind
-    if not place.exists():
+    if kind in seeing.FAMILIES or kind == HEARS:
+        own = seeing.make_tokenizer()
+        own.add_tokens(["yes", "no"])
+        make_hearing = seeing.make_hearing_model
+        make_hearing(own, place) if kind == HEARS else seeing.make_model(kind, own, place)
+    elif not place.exists():
         own = tokenizer()
         ids = {"vocab_size": len(own), "eos_token_id": own.eos_token_id, "pad_token_id": own.pad_token_id}
         config = AutoConfig.for_model(kind, **SMALL | ids)
@@ -110,15 +121,40 @@ def stand_in(name: str, task: str, folder: Path) -> tuple[str, Path]:
     return kind, place
 
 
+def with_media(rows: list[dict[str, Any]], kinds: list[Kind], points: bool, folder: Path) -> list[dict[str, Any]]:
+    """The same rows, all but every third with a picture, a clip or a recording before its question."""
+    for write in (seeing.write_pictures, seeing.write_clips, seeing.write_recordings):
+        write(folder)
+    columns = {kind: column for column, kind in COLUMNS.items()}
+    made = []
+    for number, row in enumerate(rows):
+        if number % 3 == 2:
+            made.append(row)
+            continue
+        kind = kinds[number % len(kinds)]
+        more: dict[str, Any] = {columns[kind]: [f"{'ab'[number % 2]}.{ENDINGS[kind]}"]}
+        if points and kind == "image" and "response" in row:
+            more |= {"response": "A <ref-object> at <bbox>.", "objects": {"ref": ["cat"], "bbox": [[9, 9, 30, 40]]}}
+        made.append({**row, "query": f"{TAGS[kind]}{row['query']}", **more})
+    return made
+
+
 def small(config: Config, folder: Path) -> tuple[str, Config]:
     """The run with a small model, own rows and three steps."""
     family, place = stand_in(config.model.path, config.task, folder)
-    if stored := next((kind for part, kind in QUANTISED.items() if part in config.model.path.lower()), None):
+    sees = family in seeing.FAMILIES or family == HEARS
+    stored = next((kind for part, kind in QUANTISED.items() if part in config.model.path.lower()), None)
+    if stored and not sees:
         plain_model, place = place, folder / stored
         quantized_copy(plain_model, place, stored)
-    rows = folder / f"{config.task}.jsonl"
-    rows.write_text("".join(json.dumps(row) + "\n" for row in ROWS[config.task]))
+    rows, own = folder / f"{config.task}.jsonl", ROWS[config.task]
+    if sees and config.task != "pt":
+        kinds = [kind for source in config.data.train for kind in kinds_of(source)]
+        points = any(source.preset == "coco" for source in config.data.train)
+        own = with_media(own, kinds or ["audio" if family == HEARS else "image"], points, folder)
+    rows.write_text("".join(json.dumps(row) + "\n" for row in own))
     data = {"train": [{"path": str(rows)}], "cache": False, "preprocessing_workers": 1, "folder": str(folder)}
+    data["media_dir"] = str(folder) if sees else None
     data["validation"] = [{"path": str(rows)}] if config.data.validation else 0.0
     length = min(config.data.cutoff, 1024)
     data |= {"cutoff": length, "pack_length": length if config.data.pack_length else None}

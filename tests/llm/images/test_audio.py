@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import wave
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import pytest
 import torch
 from tests.llm.images.test_losses import config, counted, logged
 from tests.llm.images.test_media import ANSWERED, encoder, of
-from tests.seeing import TEXT, make_tokenizer
+from tests.seeing import RATE, make_hearing_model, make_tokenizer, sound, write_recordings
 
 from npukit.inference.engine import Engine
 from npukit.inference.engine.request import SamplingParams
@@ -28,54 +26,20 @@ from npukit.llm.images.audio import read_length, read_samples, resampled
 from npukit.llm.images.files import BadImage
 from npukit.llm.medium import Medium
 
-RATE = 16_000
 ASKED = {"role": "user", "content": "<audio>What is said?"}
-AUDIO = {"d_model": 32, "encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 48, "num_mel_bins": 16}
-
-
-def sound(seconds: float, rate: int = RATE, channels: int = 1) -> bytes:
-    """A WAV file of a tone that rises."""
-    times = np.arange(int(seconds * rate)) / rate
-    samples = (np.sin(2 * np.pi * (200 + 300 * times) * times) * 20_000).astype("<i2")
-    content = io.BytesIO()
-    with wave.open(content, "wb") as file:
-        file.setnchannels(channels)
-        file.setsampwidth(2)
-        file.setframerate(rate)
-        file.writeframes(np.repeat(samples[:, None], channels, 1).tobytes())
-    return content.getvalue()
 
 
 @pytest.fixture(scope="session")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recordings")
-    for name, content in {"a": sound(0.8), "b": sound(1.37, 44_100, 2), "long": sound(3.0, 8_000)}.items():
-        (folder / f"{name}.wav").write_bytes(content)
+    write_recordings(folder)
     return folder
 
 
 @pytest.fixture(scope="session")
 def hearing(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny Qwen2-Audio whose tower takes two seconds."""
-    from transformers import Qwen2AudioConfig, Qwen2AudioForConditionalGeneration
-
-    folder, tokenizer = tmp_path_factory.mktemp("hearing"), make_tokenizer()
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>"]})
-    common = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "pad_token_id": 0}
-    shape = Qwen2AudioConfig(
-        text_config=TEXT | common | {"model_type": "qwen2"},
-        audio_config={**AUDIO, "max_source_positions": 100, "model_type": "qwen2_audio_encoder"},
-        audio_token_index=tokenizer.convert_tokens_to_ids("<|AUDIO|>"),
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = Qwen2AudioForConditionalGeneration(shape)
-        for parameter in model.parameters():
-            torch.nn.init.normal_(parameter, std=0.05) if parameter.dim() > 1 else None
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    settings = {"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 16, "chunk_length": 2}
-    (folder / "preprocessor_config.json").write_text(json.dumps({**settings, "sampling_rate": RATE}))
+    folder = tmp_path_factory.mktemp("hearing")
+    make_hearing_model(make_tokenizer(), folder)
     return folder
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import zipfile
+import zlib
 from pathlib import Path
 
 from npukit.cache import cache_folder, complete_or_absent, only_builder
@@ -37,5 +38,5 @@ def _unpack(archive: Path, folder: Path) -> None:
                 )
             with complete_or_absent(folder) as beside:
                 opened.extractall(beside)  # which leaves out what leads elsewhere
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise NpukitError(f"{archive} is not a zip file that can be unpacked ({error}): download it again.") from error

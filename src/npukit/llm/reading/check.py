@@ -249,7 +249,7 @@ def _media(config: Config, raw: RawConfig) -> Iterator[ConfigProblem]:
     validation = config.data.validation if isinstance(config.data.validation, tuple) else ()
     for name, sources in (("train", config.data.train), ("validation", validation)):
         for index, source in enumerate(sources):
-            key, kinds = f"data.{name}.{index}", _kinds(source)
+            key, kinds = f"data.{name}.{index}", kinds_of(source)
             if kind := next((kind for kind in kinds if kind not in _taken(model)), None):
                 known = ", ".join(sorted(name for name, vision in families.visions().items() if kind in vision.kinds))
                 what = {"image": "images", "video": "videos", "audio": "audio"}[kind]
@@ -272,7 +272,7 @@ def _not_for(model: str) -> str:
     )
 
 
-def _kinds(source: Source) -> list[Kind]:
+def kinds_of(source: Source) -> list[Kind]:
     """What the rows of a data set have besides text, as far as its options say it."""
     from npukit.llm.data.presets import PRESETS
 
