@@ -395,16 +395,16 @@ def write_recordings(folder: Path) -> None:
 
 
 def write_clips(folder: Path) -> None:
-    """a.clip to c.clip, folders of 4, 6 and 9 frames of noise."""
+    """Folders of frames of noise, walk (5) and run (6), beside a picture 000.png."""
     import numpy as np
     from PIL import Image
 
-    noise = np.random.default_rng(0)
-    for name, frames in {"a": 4, "b": 6, "c": 9}.items():
-        (folder / f"{name}.clip").mkdir()
-        for number in range(frames):
-            frame = Image.fromarray(noise.integers(0, 255, (64, 96, 3), np.uint8))
-            frame.save(folder / f"{name}.clip" / f"{number}.png")
+    noise = np.random.default_rng(1)
+    for name, count, (width, height) in (("walk", 5, (90, 60)), ("run", 6, (64, 120)), (".", 1, (90, 60))):
+        (folder / name).mkdir(exist_ok=True)
+        for number in range(count):
+            pixels = noise.integers(0, 255, (height, width, 3), np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{number:03}.png")
 
 
 def write_rows(folder: Path, count: int = 12) -> Path:

@@ -3,7 +3,8 @@
     python -m benchmarks vision_losses [--device cpu sim] [--devices 1 2] [--steps 20] [--only qwen2_5_vl,llava]
     python -m benchmarks vision_losses --rows 300                       # instead: ids, labels, pixels and positions
 
-Tiny models of every family with new weights, twelve conversations with none, one or two pictures; all weights are
+Tiny models of every family with new weights, twelve conversations with none, one or two pictures; qwen2_audio has
+recordings instead, and a name such as qwen3_vl-video stands for clips, beside pictures and without. All weights are
 trained, those of the tower and the projector too, in fp32 with SGD, a step for all rows, packed or padded. The model of
 transformers is fed with its own image processor's pixels and its own positions, on the CPU. Nothing is downloaded.
 Aim: every loss within 1e-5.
@@ -21,9 +22,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests.llm.images.test_losses import batches_of, logged, steps_of_transformers
-from tests.seeing import FAMILIES, make_model, make_tokenizer, write_pictures, write_rows
-from transformers import AutoModelForImageTextToText
+from tests.llm.images import test_audio, test_video
+from tests.llm.images.test_losses import batches_of, logged, steps_of_transformers, steps_with
+from tests.llm.images.test_media import encoder
+from tests.seeing import (
+    FAMILIES,
+    VIDEO_FAMILIES,
+    make_hearing_model,
+    make_model,
+    make_tokenizer,
+    write_clips,
+    write_pictures,
+    write_recordings,
+    write_rows,
+)
+from transformers import AutoModelForImageTextToText, AutoModelForMultimodalLM
 
 from npukit.llm.config.options import Config
 from npukit.llm.data.prepare import prepare
@@ -35,6 +48,8 @@ from npukit.llm.tasks.task import named
 
 ROWS, ROW = 12, 640  # and the tokens of a pack, of which there are as many as ranks divide
 BATCHES = ("packed", "padded")
+HEARS = "qwen2_audio"
+WITH_VIDEO = {f"{family}-video": family for family in VIDEO_FAMILIES}
 
 
 def wanted(folder: Path, family: str, batches: str, device: str, ranks: int, steps: int) -> Config:
@@ -47,11 +62,48 @@ def wanted(folder: Path, family: str, batches: str, device: str, ranks: int, ste
         {
             "model": {"path": str(folder / family)},
             "tuning": {"method": "full", "freeze_vision_tower": False, "freeze_projector": False},
-            "data": {"train": [str(folder / "rows.jsonl")], "media_dir": folder, "cutoff": ROW, "cache": False}
+            "data": {"train": [str(rows_of(folder, family))], "media_dir": folder, "cutoff": ROW, "cache": False}
             | packing,
             "training": {**training, "plot": False, "workers": 0},
         }
     )
+
+
+def rows_of(folder: Path, family: str) -> Path:
+    """Those with recordings, clips or pictures."""
+    return folder / ("sounds.jsonl" if family == HEARS else "clips.jsonl" if family in WITH_VIDEO else "rows.jsonl")
+
+
+def write_all(folder: Path) -> None:
+    """Pictures, recordings and clips, and twelve rows with each."""
+    write_recordings(folder)
+    short = test_audio.rows_of(folder).read_text()
+    rows_of(folder, HEARS).write_text(short * (ROWS // short.count("\n")))
+    write_clips(folder)
+    short = test_video.video_rows(folder).read_text()
+    rows_of(folder, next(iter(WITH_VIDEO))).write_text(short * (ROWS // short.count("\n")))
+    write_pictures(folder)
+    write_rows(folder, ROWS)
+
+
+def make(family: str, folder: Path) -> None:
+    """Its model, and a tokenizer."""
+    tokenizer = make_tokenizer()
+    if family == HEARS:
+        make_hearing_model(tokenizer, folder / family)
+    else:
+        make_model(WITH_VIDEO.get(family, family), tokenizer, folder / family)
+
+
+def steps_expected(folder: Path, family: str, steps: int) -> list[float]:
+    """The losses of transformers."""
+    config = wanted(folder, family, "padded", "cpu", 1, steps)
+    if family in FAMILIES:
+        return steps_of_transformers(config, steps)
+    made, rows = encoder(folder / family, media_dir=folder, cutoff=ROW), rows_of(folder, family)
+    batches = test_audio.batches(made, rows, folder) if family == HEARS else test_video.batches_with_videos(made, rows)
+    model = AutoModelForMultimodalLM.from_pretrained(folder / family)
+    return steps_with(model, list(batches), config.training.learning_rate, steps)
 
 
 def equal_rows(config: Config, tokenizer: Any) -> tuple[int, int]:
@@ -132,14 +184,11 @@ def main() -> None:
         train_all(arguments.folder, names, arguments.device[0], arguments.devices[0], arguments.steps)
         return
     with tempfile.TemporaryDirectory() as name:
-        folder, tokenizer = Path(name), make_tokenizer()
-        write_pictures(folder)
-        write_rows(folder, ROWS)
-        expected = {}
+        folder, expected = Path(name), {}
+        write_all(folder)
         for family in names:
-            make_model(family, tokenizer, folder / family)
-            config = wanted(folder, family, "padded", "cpu", 1, arguments.steps)
-            expected[family] = steps_of_transformers(config, arguments.steps)
+            make(family, folder)
+            expected[family] = steps_expected(folder, family, arguments.steps)
         for device in arguments.device:
             for ranks in arguments.devices:
                 start(folder, arguments, device, ranks)
@@ -149,7 +198,7 @@ def main() -> None:
                         worst = max(abs(own - other) for own, other in zip(actual, expected[family], strict=True))
                         change = f"{len(actual)} losses, {actual[0]:.4f} → {actual[-1]:.4f}"
                         print(
-                            f"{ranks} x {device} {family:16} {batches}: {change}, at most {worst:.1e} apart", flush=True
+                            f"{ranks} x {device} {family:17} {batches}: {change}, at most {worst:.1e} apart", flush=True
                         )
 
 

@@ -83,7 +83,11 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 ROWS["rm"] = ROWS["dpo"]
 ROWS["grpo"] = [{"query": asked, "solution": f"${2 * number}$"} for number, asked in enumerate(ASKED)]
 HEARS = "qwen2_audio"
-ENDINGS: dict[Kind, str] = {"image": "png", "video": "clip", "audio": "wav"}
+NAMES: dict[Kind, tuple[str, str]] = {
+    "image": ("a.png", "b.png"),
+    "video": ("walk", "run"),
+    "audio": ("a.wav", "b.wav"),
+}
 SECONDS = 180  # of one CPU, for one example
 # What a part of a model's name says about how its weights are stored.
 QUANTISED = {"awq": "awq", "int8": "gptq-8", "gptq": "gptq", "int4": "gptq"}
@@ -132,7 +136,7 @@ def with_media(rows: list[dict[str, Any]], kinds: list[Kind], points: bool, fold
             made.append(row)
             continue
         kind = kinds[number % len(kinds)]
-        more: dict[str, Any] = {columns[kind]: [f"{'ab'[number % 2]}.{ENDINGS[kind]}"]}
+        more: dict[str, Any] = {columns[kind]: [FILES[kind][number % 2]]}
         if points and kind == "image" and "response" in row:
             more |= {"response": "A <ref-object> at <bbox>.", "objects": {"ref": ["cat"], "bbox": [[9, 9, 30, 40]]}}
         made.append({**row, "query": f"{TAGS[kind]}{row['query']}", **more})

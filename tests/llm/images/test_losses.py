@@ -139,9 +139,12 @@ def steps_of_transformers(config: Config, steps: int) -> list[float]:
     from transformers import AutoModelForImageTextToText
 
     model = AutoModelForImageTextToText.from_pretrained(config.model.path)
-    optimizer = torch.optim.SGD(model.parameters(), config.training.learning_rate)
-    means = []
-    batches = list(batches_of(config, model))
+    return steps_with(model, list(batches_of(config, model)), config.training.learning_rate, steps)
+
+
+def steps_with(model: Any, batches: list[dict[str, Any]], rate: float, steps: int) -> list[float]:
+    """The losses of so many steps of SGD, each over all batches."""
+    optimizer, means = torch.optim.SGD(model.parameters(), rate), []
     count = sum(counted(batch) for batch in batches)
     for _ in range(steps):
         optimizer.zero_grad()

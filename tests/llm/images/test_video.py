@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from tests.llm.images.test_losses import config, counted, logged
 from tests.llm.images.test_media import ANSWERED, encoder, of
-from tests.seeing import VIDEO_FAMILIES
+from tests.seeing import VIDEO_FAMILIES, write_clips
 
 from npukit.errors import NpukitError
 from npukit.llm.data.encode import Encoder
@@ -34,13 +34,8 @@ PATCH = {"qwen2_vl": 14, "qwen2_5_vl": 14}
 
 @pytest.fixture(scope="session")
 def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of frames, walk (5 frames) and run (6), beside a picture."""
-    folder, noise = tmp_path_factory.mktemp("clips"), np.random.default_rng(1)
-    for name, count, (width, height) in (("walk", 5, (90, 60)), ("run", 6, (64, 120)), (".", 1, (90, 60))):
-        (folder / name).mkdir(exist_ok=True)
-        for number in range(count):
-            pixels = noise.integers(0, 255, (height, width, 3), np.uint8)
-            Image.fromarray(pixels).save(folder / name / f"{number:03}.png")
+    folder = tmp_path_factory.mktemp("clips")
+    write_clips(folder)
     return folder
 
 
@@ -234,7 +229,13 @@ def of_transformers(folder: Path, made: Encoder, rows: Path) -> list[tuple[float
     from transformers import AutoModelForImageTextToText
 
     model = AutoModelForImageTextToText.from_pretrained(folder)
-    sums = []
+    with torch.no_grad():
+        batches = list(batches_with_videos(made, rows))
+        return [(float(model(**batch).loss) * counted(batch), counted(batch)) for batch in batches]
+
+
+def batches_with_videos(made: Encoder, rows: Path) -> Iterator[dict[str, Any]]:
+    """Each row for transformers' own forward."""
     assert made.images
     for line in rows.read_text().splitlines():
         row = lay_out(json.loads(line), Layout("messages"))
@@ -252,9 +253,7 @@ def of_transformers(folder: Path, made: Encoder, rows: Path) -> list[tuple[float
                 read, grids = made.images.pixels(own)
                 batch |= {pixels: torch.from_numpy(read), grid: torch.tensor(grids)}
         batch["position_ids"] = torch.from_numpy(made.images.positions(ids[0].numpy(), images))[:, None]
-        with torch.no_grad():
-            sums.append((float(model(**batch).loss) * counted(batch), counted(batch)))
-    return sums
+        yield batch
 
 
 @pytest.mark.parametrize(
