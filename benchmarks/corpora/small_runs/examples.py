@@ -83,7 +83,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 ROWS["rm"] = ROWS["dpo"]
 ROWS["grpo"] = [{"query": asked, "solution": f"${2 * number}$"} for number, asked in enumerate(ASKED)]
 HEARS = "qwen2_audio"
-NAMES: dict[Kind, tuple[str, str]] = {
+FILES: dict[Kind, tuple[str, str]] = {
     "image": ("a.png", "b.png"),
     "video": ("walk", "run"),
     "audio": ("a.wav", "b.wav"),
