@@ -4,11 +4,11 @@
     python -m benchmarks grpo_speed --shape small --prompts 2 --answers 2 --length 8 --batch 2
 
 A model of that shape with random weights, LoRA of rank 16 on all linear layers, bf16 on a GPU, answers that all have
-the given length (no token ends them), and a reward that costs nothing. TRL samples with transformers' continuous
+the given length (no token ends them, unless npukit's are to have a `--mean` length), and a reward that costs nothing. TRL samples with transformers' continuous
 batching. `--trl` names a folder with TRL and what else the machine lacks, or `pip` where it is installed. Both run
 in processes of their own; the first step, which warms up, tells how far the learner's log-probabilities are from the
-sampler's, and the others are measured. A phase ends when the device has done its work. A step of TRL may take minutes:
-`--warm-up` gives the answers of its first one fewer tokens.
+sampler's, and the others are measured. A phase ends when the device has done its work. A step may take minutes:
+`--warm-up` gives the answers of the first one fewer tokens.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Work:
     """What a contestant does in each of its steps."""
 
     folder: Path
+    shape: str
     prompts: int
     answers: int
     length: int
@@ -56,6 +57,7 @@ class Work:
     max_num_seqs: int
     keep_cache: bool
     warm_up: int
+    mean: int
     log: Path | None
 
     @property
@@ -77,6 +79,7 @@ class Clock:
     apart: list[torch.Tensor] = field(default_factory=list)
     phases: dict[str, float] = field(default_factory=dict)
     began: float = 0.0
+    tokens: int = 0  # of the answers of a step
 
     @staticmethod
     def now() -> float:
@@ -104,7 +107,8 @@ class Clock:
             phases = {name: self.phases.get(name, 0.0) for name in ("sampling", "rewards", "prepare")}
             step, prepare = now - self.began, phases.pop("prepare")
             learning = step - prepare
-            self.steps.append({**phases, "learning": learning, "other": prepare - sum(phases.values()), "step": step})
+            parts = {"learning": learning, "other": prepare - sum(phases.values()), "step": step}
+            self.steps.append({**phases, **parts, "tokens": self.tokens})
             if self.work.log:
                 with self.work.log.open("a") as file:
                     file.write(json.dumps({"name": self.name, **self.steps[-1]}) + "\n")
@@ -126,15 +130,15 @@ class Clock:
             "p999": float(apart[int(len(apart) * 0.999)]),
             "most": float(apart[-1]),
         }
-        tokens = self.work.prompts * self.work.answers * self.work.length
-        return result(tokens / means["step"], **means, **mismatch, compared=len(apart))
+        means["tokens"] = means["tokens"] or self.work.prompts * self.work.answers * self.work.length
+        return result(means["tokens"] / means["step"], **means, **mismatch, compared=len(apart))
 
 
 def with_npukit(work: Work) -> dict[str, float]:
     from npukit.llm.config.options import Config
     from npukit.llm.finetune.train import train
     from npukit.llm.tasks.losses import grpo
-    from npukit.rl import collector
+    from npukit.rl import collector, rollouts
     from npukit.rl.rollouts import GrpoRollouts
 
     clock = Clock(work, "npukit")
@@ -144,7 +148,15 @@ def with_npukit(work: Work) -> dict[str, float]:
     class Clocked(GrpoRollouts):
         def batches(self, step: int, rows: Any) -> Any:
             clock.begin_step()
-            return clock.timed("prepare", super().batches)(step, rows)
+            batches = clock.timed("prepare", super().batches)(step, rows)
+            clock.tokens = sum(int(batch.content["mask"].sum()) for batch in batches)
+            return batches
+
+    class Sampling(collector.Sampler):
+        def sample(self, *args: Any) -> Any:
+            longest = (clock.warms_up and work.warm_up) or work.length
+            self._options = self._options.model_copy(update={"max_completion_length": longest})
+            return clock.timed("sampling", super().sample)(*args)
 
     def noting(logprobs: Any, entropy: Any, batch: Any, options: Any) -> Any:
         if clock.warms_up:
@@ -152,7 +164,7 @@ def with_npukit(work: Work) -> dict[str, float]:
         return loss_of(logprobs, entropy, batch, options)
 
     loss_of, grpo.loss_of = grpo.loss_of, noting
-    collector.Sampler.sample = clock.timed("sampling", collector.Sampler.sample)  # type: ignore[method-assign]
+    rollouts.Sampler = Sampling  # type: ignore[misc]
     collector.Scorer.score = clock.timed("rewards", collector.Scorer.score)  # type: ignore[method-assign]
     training: dict[str, Any] = {"batch_size": work.batch, "accumulation": work.accumulation}
     training |= {"max_steps": work.steps + 1, "output": work.folder / "output", "learning_rate": RATE, "plot": False}
@@ -174,11 +186,12 @@ def with_npukit(work: Work) -> dict[str, float]:
         }
     )
 
-    def rollouts(config: Config, learning: Any, collate: Any, tokenizer: Any, _ends: Any, log: Any) -> Any:
-        return Clocked(config, learning.train, collate, tokenizer, frozenset(), log)
+    def make(config: Config, learning: Any, collate: Any, tokenizer: Any, _ends: Any, log: Any) -> Any:
+        ends = range(0, make_config(work.shape).vocab_size, work.mean) if work.mean else ()  # one token in so many
+        return Clocked(config, learning.train, collate, tokenizer, frozenset(ends), log)
 
     with contextlib.suppress(EnoughError):
-        train(config, rollouts)
+        train(config, make)
     return clock.result()
 
 
@@ -270,7 +283,8 @@ def main(
     recomputing: Annotated[bool, "both compute activations again instead of keeping them"] = False,
     max_num_seqs: Annotated[int, "answers that npukit samples at the same time"] = 256,
     keep_cache: Annotated[bool, "npukit keeps the key/value cache while it learns"] = False,
-    warm_up: Annotated[int, "tokens of TRL's answers in its first step; 0: as many as in the others"] = 0,
+    warm_up: Annotated[int, "tokens of the answers in the first step; 0: as many as in the others"] = 0,
+    mean: Annotated[int, "mean tokens of npukit's answers, which then end at random; 0: all have the length"] = 0,
     log: Annotated[str, "a file for the phases of each step, as they come"] = "",
 ) -> None:
     """Train both for a few steps, and print the phases of the measured ones."""
@@ -281,8 +295,8 @@ def main(
         folder = Path(name)
         make_config(shape).save_pretrained(folder / "model")
         make_tokenizer().save_pretrained(folder / "model")  # one for text, with a chat template
-        own = recomputing, max_num_seqs, keep_cache, warm_up, Path(log) if log else None
-        work = Work(folder, prompts, answers, length, batch, steps, *own)
+        own = recomputing, max_num_seqs, keep_cache, warm_up, mean, Path(log) if log else None
+        work = Work(folder, shape, prompts, answers, length, batch, steps, *own)
         contestants = {"npukit": functools.partial(with_npukit, work)}
         if trl:
             contestants["TRL"] = functools.partial(with_trl, work, trl)
