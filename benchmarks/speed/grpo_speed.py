@@ -4,11 +4,11 @@
     python -m benchmarks grpo_speed --shape small --prompts 2 --answers 2 --length 8 --batch 2
 
 A model of that shape with random weights, LoRA of rank 16 on all linear layers, bf16 on a GPU, answers that all have
-the given length (no token ends them, unless npukit's are to have a `--mean` length), and a reward that costs nothing. TRL samples with transformers' continuous
-batching. `--trl` names a folder with TRL and what else the machine lacks, or `pip` where it is installed. Both run
-in processes of their own; the first step, which warms up, tells how far the learner's log-probabilities are from the
-sampler's, and the others are measured. A phase ends when the device has done its work. A step may take minutes:
-`--warm-up` gives the answers of the first one fewer tokens.
+the given length (no token ends them, unless npukit's are to have a `--mean` length), and a reward that costs nothing.
+TRL samples with transformers' continuous batching. `--trl` names a folder with TRL and what else the machine lacks, or
+`pip` where it is installed. Both run in processes of their own; the first step, which warms up, tells how far the
+learner's log-probabilities are from the sampler's, and the others are measured. A phase ends when the device has done
+its work. A step may take minutes: `--warm-up` gives the answers of the first one fewer tokens.
 """
 
 from __future__ import annotations
