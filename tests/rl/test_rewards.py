@@ -14,7 +14,7 @@ from npukit.errors import NpukitError
 from npukit.llm.config.reinforcement import GrpoOptions, RewardOptions
 from npukit.rl.rewards.answers import AnswerBatch
 from npukit.rl.rewards.calling import find_functions, score
-from npukit.rl.rewards.functions import built_in
+from npukit.rl.rewards.functions import built_in, toolbench
 from npukit.rl.rewards.scorer import Scorer
 
 QUESTION = [{"role": "user", "content": "What is 1 + 1?"}]
@@ -164,6 +164,20 @@ def test_what_cannot_work_is_refused_before_training(tmp_path: Path) -> None:
     file.write_text("def mine(completions, target):\n    return [0.0]\n")
     refused("there is no reward function mime: did you mean mine", [], "mime")
     refused("mine needs the column target; the data has question", ["question"], "mine")
+
+
+def test_an_action_is_right_where_its_tool_and_arguments_are() -> None:
+    wanted = 'Action: add\nAction Input: {"a": 1, "b": 2}'
+    said = [
+        f"{wanted}\nObservation:",
+        f"Action: x\nAction Input: {{}}\n{wanted}",
+        'Action: add\nAction Input: {"a": 1}',
+        wanted.replace("add", "sub"),
+        "Action: add\nAction Input: 1",
+        "3",
+    ]
+    assert toolbench(said, [wanted] * len(said)) == [1, 1, 0, 0, 0, 0]
+    assert toolbench(["Action: now", "so"], ["Action: now\nAction Input: {}", "thus"]) == [1, 1]
 
 
 def test_the_verb_tries_functions_on_rows(npukit: Callable[..., Any], tmp_path: Path) -> None:

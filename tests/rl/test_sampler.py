@@ -72,6 +72,19 @@ def test_the_sampler_leaves_alone_what_is_compiled_for_the_learner(adapted: Any,
     assert all(layer._compiled_call_impl is compiled for layer in layers)
 
 
+def test_a_text_ends_an_answer(adapted: Any, tiny_tokenizer: Any) -> None:
+    prompts = [RolloutPrompt(0, tuple(range(5, 45)), [], {})] * 2
+    make = {"max_completion_length": 24}
+    whole = Sampler(adapted, torch.float32, tiny_tokenizer, frozenset(), GrpoOptions(**make)).sample(prompts, [1, 2])
+    stop = tiny_tokenizer.decode(whole[0].ids[7:9], skip_special_tokens=True)
+    options = GrpoOptions(**make, stop=stop)
+    first, second = Sampler(adapted, torch.float32, tiny_tokenizer, frozenset(), options).sample(prompts, [1, 2])
+    length = len(first.ids)
+    assert 0 < length < 24 and not first.is_cut and second.is_cut == (stop not in whole[1].text)
+    assert (first.ids == whole[0].ids[:length]).all() and (first.sampled == whole[0].sampled[:length]).all()
+    assert first.text.count(stop) == 1 and stop not in tiny_tokenizer.decode(first.ids[:-1], skip_special_tokens=True)
+
+
 def test_answers_to_one_prompt_share_its_cache(adapted: Any) -> None:
     engine = Engine(adapted.get_base_model(), EngineOptions(max_model_len=64, num_blocks=40, block_size=16))
     sampling = [SamplingParams(max_tokens=4, seed=seed) for seed in range(4)]

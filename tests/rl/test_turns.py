@@ -220,6 +220,49 @@ def test_environments_of_ms_swifts_form(converse: Any, tmp_path: Path) -> None:
         assert again.messages == sample.messages and (again.mask == sample.mask).all()
 
 
+OPENENV = """
+from swift.rollout.multi_turn import OpenEnvScheduler, multi_turns
+
+class Adds(OpenEnvScheduler):
+    def format_observation(self, observation):
+        return f"Seen {observation['seen']}."
+
+multi_turns["adds"] = Adds
+"""
+CLIENT = """
+import types
+
+class GenericEnvClient:
+    def __init__(self, base_url):
+        assert base_url == "http://there"
+    def sync(self):
+        return self
+    def __enter__(self):
+        return self
+    def __exit__(self, *_):
+        pass
+    def reset(self, seed):
+        self.seen = seed
+        return types.SimpleNamespace(observation={"seen": seed})
+    def step(self, action):
+        self.seen += 1
+        assert isinstance(action["message"], str)
+        return types.SimpleNamespace(observation={"seen": self.seen}, reward=0.5, done=self.seen == 9)
+"""
+
+
+def test_environments_on_a_server(converse: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "openenv" / "core").mkdir(parents=True)
+    (tmp_path / "openenv" / "core" / "generic_client.py").write_text(CLIENT)
+    monkeypatch.syspath_prepend(tmp_path)
+    env = {"base_url": "http://there", "reset_kwargs": {"seed": 7}, "system_message": "You add."}
+    samples, *_ = converse(calling(tmp_path, OPENENV, "adds"), columns={"env_config": env})
+    for sample in samples:
+        assert [said["content"] for said in sample.prompt.messages] == ["You add.", "Seen 7."]
+        assert sample.messages[1] == {"role": "user", "content": "Seen 8."}
+        assert sample.infos["total_reward"] == 1.0 and sample.turns == 2 and not sample.problem
+
+
 ENDING = {"multi_turn_scheduler": "tool", "max_turns": 3, "max_completion_length": 64}
 
 

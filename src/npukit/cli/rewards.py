@@ -25,8 +25,8 @@ def rewards(files: Files = None, *, data: Data, rows: Rows = 8, json: JsonOption
     """Try reward functions on rows before training with them.
 
     FILE.py contains reward functions in the form of TRL or ms-swift; all of them are tried unless you name some.
-    accuracy, format, react_format, cosine, repetition and soft_overlong need no file. Lengths are counted in words
-    here.
+    accuracy, format, react_format, toolbench, cosine, repetition and soft_overlong need no file. Lengths are counted in
+    words here.
 
     Examples:
         npukit rewards rewards.py --data answers.jsonl

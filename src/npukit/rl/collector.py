@@ -26,6 +26,7 @@ from npukit.rl.rewards.model import ScoringModel
 from npukit.rl.rewards.scorer import Scorer
 from npukit.rl.sampler import Sampler
 from npukit.rl.samples import RolloutSample
+from npukit.rl.turns.encoding import TOOLS
 from npukit.train.parallel import Parallel
 from npukit.train.randomness import seed_of
 
@@ -75,7 +76,7 @@ class Collector:
         self._parallel.model.train()
         sampled = time.perf_counter()
         answers = AnswerBatch(
-            [sample.prompt.messages for sample in samples],
+            [[message for message in sample.prompt.messages if message["role"] != TOOLS] for sample in samples],
             [sample.text for sample in samples],
             [sample.ids.tolist() for sample in samples],
             [sample.prompt.columns for sample in samples],
@@ -94,7 +95,7 @@ class Collector:
         return [replace(sample, rewards=row) for sample, row in zip(samples, rewarded, strict=True)]
 
     def _of_scheduler(self, samples: Sequence[RolloutSample]) -> list[RewardProblem]:
-        name = self._config.grpo.multi_turn_scheduler or ""
+        name = self._config.grpo.multi_turn_scheduler or "tools"
         return [
             RewardProblem(name, "raised", sample.problem, sample.text, "scheduler")
             for sample in samples

@@ -32,6 +32,10 @@ def figures_of(samples: Sequence[RolloutSample], totals: Tensor, names: Sequence
         values |= {"turns/mean": turns.mean(), "turns/max": turns.max()}
         own = torch.tensor([float(sample.mask.sum()) for sample in samples])
         values["completions/mean_sampled"] = own.mean()
+    if calls := sum(sample.infos.get("tool_calls", 0) for sample in samples):
+        failures = sum(sample.infos.get("tool_failures", 0) for sample in samples)
+        values |= {"tools/call_frequency": torch.tensor(calls / len(samples))}
+        values |= {"tools/failure_frequency": torch.tensor(failures / calls)}
     for number, name in enumerate(names):
         values[f"rewards/{name}/mean"] = rewards[:, number].nanmean()
         values[f"rewards/{name}/std"] = _deviation(rewards[:, number])

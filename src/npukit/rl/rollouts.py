@@ -80,12 +80,12 @@ class GrpoRollouts:
 
     def _conversations(self, shape: Any) -> Conversations | None:
         """What holds them, if answers have several turns."""
-        if self._options.multi_turn_scheduler is None:
+        if not self._options.has_turns:
             return None
-        scheduler = SchedulerProcess(self._options, self._config.rewards, self._tokenizer)
+        encoder = TurnEncoder(self._config, self._tokenizer)
+        scheduler = SchedulerProcess(self._options, self._config.rewards, self._tokenizer, encoder.calls)
         text = shape.get_text_config()
         longest = getattr(text, "max_position_embeddings", None) or UNLIMITED
-        encoder = TurnEncoder(self._config, self._tokenizer)
         image_tokens = frozenset(self._images.token_ids if self._images else ())
         return Conversations(self._options, scheduler, encoder, longest, text.vocab_size, image_tokens)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -128,8 +129,23 @@ class Sampler:
 
     def _drawn(self, answer: Any) -> Drawn:
         ids, has_ended = list(answer.ids), answer.finish == "stop"
-        text = self._tokenizer.decode(ids[:-1] if has_ended else ids, skip_special_tokens=True)
-        return Drawn(ids, [token.logprob for token in answer.tokens], text, has_ended)
+        text = self._text(ids[:-1] if has_ended else ids)
+        if any(stop in text for stop in self._options.stop):
+            ids, has_ended = ids[: self._length_to_stop(ids)], True
+            text = self._text(ids)
+        return Drawn(ids, [token.logprob for token in answer.tokens[: len(ids)]], text, has_ended)
+
+    def _length_to_stop(self, ids: list[int]) -> int:
+        """How many tokens there are up to the first text that ends answers."""
+
+        def has_stop(length: int) -> bool:
+            text = self._text(ids[:length])
+            return any(stop in text for stop in self._options.stop)
+
+        return bisect_left(range(len(ids)), True, key=has_stop)
+
+    def _text(self, ids: list[int]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
 
 def _sample(prompt: RolloutPrompt, answer: Drawn) -> RolloutSample:

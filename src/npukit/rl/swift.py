@@ -15,7 +15,7 @@ import types
 from typing import Any
 
 from npukit.rl.rewards.functions import accuracy
-from npukit.rl.turns import swift_schedulers
+from npukit.rl.turns import openenv, swift_schedulers
 
 PACKAGE = "swift"
 
@@ -42,14 +42,27 @@ class _Registry(dict[str, Any]):
 
 
 ORMS = _Registry()
-REGISTRIES = {"orms": ORMS, "multi_turns": swift_schedulers.MULTI_TURNS, "envs": swift_schedulers.ENVS}
+MULTI_TURNS = {
+    "math_tip_trick": swift_schedulers.MathTipsScheduler,
+    "gym_scheduler": swift_schedulers.GYMScheduler,
+    "openenv_scheduler": openenv.OpenEnvScheduler,
+}
+REGISTRIES = {"orms": ORMS, "multi_turns": MULTI_TURNS, "envs": swift_schedulers.ENVS}
+OF_SCHEDULERS = (
+    swift_schedulers.RolloutInferRequest,
+    swift_schedulers.RolloutScheduler,
+    swift_schedulers.MultiTurnScheduler,
+    swift_schedulers.Env,
+    openenv.OpenEnvWrapper,
+    *MULTI_TURNS.values(),
+)
 OWN = {
     **REGISTRIES,
     "ORM": ORM,
     "AsyncORM": ORM,
     "MathAccuracy": MathAccuracy,
     "get_logger": lambda *_: logging.getLogger(PACKAGE),
-    **{made.__name__: made for made in swift_schedulers.CLASSES},
+    **{made.__name__: made for made in OF_SCHEDULERS},
 }
 
 
@@ -57,7 +70,7 @@ def registry(name: str) -> dict[str, Any]:
     """One of ms-swift's registries, wherever a file has it from.
 
     >>> sorted(registry("multi_turns"))
-    ['gym_scheduler', 'math_tip_trick']
+    ['gym_scheduler', 'math_tip_trick', 'openenv_scheduler']
     """
     ours = REGISTRIES[name]
     modules = [module for place, module in sys.modules.items() if place.startswith(f"{PACKAGE}.")]

@@ -115,13 +115,25 @@ class GrpoOptions(FrozenOptions):
         description="what follows an answer, so that the model answers again: a function of messages in "
         "rewards.plugins, a class of ms-swift's form there, math_tip_trick or gym_scheduler",
     )
+    tools: Annotated[Names, OURS] = Field(
+        (), description="functions in rewards.plugins that the model may call, by name; their results follow its answer"
+    )
+    environment_factory: Annotated[str | None, OURS] = Field(
+        None,
+        description="a class in rewards.plugins, of which each conversation has an object: the model may call its "
+        "methods, reset begins it, and get_reward is its reward if use_gym_env is true",
+    )
     max_turns: PositiveInt = Field(8, description="answers of the model in a conversation, after which it ends")
     completion_length_limit_scope: Literal["total", "per_round"] = Field(
         "total",
         description="whether max_completion_length is that of a conversation with all that the scheduler adds, or of "
         "each answer in it",
     )
-    use_gym_env: bool = Field(False, description="the total_reward that a scheduler notes is a reward, too: gym_reward")
+    use_gym_env: bool = Field(
+        False,
+        description="the total_reward that a scheduler notes, or what get_reward of an environment returns, is a "
+        "reward, too: gym_reward",
+    )
     gym_env: str | None = Field(None, description="gym_scheduler: the environment, unless a row has env_config")
     temperature: PositiveFloat = Field(1.0, description="of sampling, and of the learner's ratios")
     top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="sample from this share of probability")
@@ -130,6 +142,7 @@ class GrpoOptions(FrozenOptions):
         0.0, description="sample tokens with at least this share of the likeliest one's probability"
     )
     repetition_penalty: PositiveFloat = Field(1.0, description="above 1, tokens that occurred before are less likely")
+    stop: Annotated[Names, Called(swift="stop_words")] = Field((), description="texts with which an answer ends")
     max_num_seqs: Annotated[PositiveInt, Called(swift="vllm_max_num_seqs")] = Field(
         256, description="answers that a device samples at the same time"
     )
@@ -143,6 +156,16 @@ class GrpoOptions(FrozenOptions):
         False, description="show the best and the worst answer of logged steps; all are in completions.jsonl"
     )
 
+    @property
+    def has_tools(self) -> bool:
+        """Whether the model may call what is in a file of the user's."""
+        return bool(self.tools or self.environment_factory)
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether an answer may have several turns."""
+        return self.has_tools or self.multi_turn_scheduler is not None
+
 
 REWARD_PACKAGES = Needs(dict.fromkeys(("accuracy", "cosine"), "math_verify"))
 
@@ -155,8 +178,8 @@ class RewardOptions(FrozenOptions):
 
     functions: Annotated[Names, Called(swift="reward_funcs"), REWARD_PACKAGES] = Field(
         (),
-        description="names of reward functions: accuracy, format, react_format, cosine, repetition, soft_overlong, "
-        "or of a plug-in",
+        description="names of reward functions: accuracy, format, react_format, toolbench, cosine, repetition, "
+        "soft_overlong, or of a plug-in",
     )
     plugins: Annotated[tuple[Path, ...], BeforeValidator(_as_list), OURS] = Field(
         (),

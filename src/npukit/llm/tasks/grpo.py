@@ -32,8 +32,14 @@ class GRPO(Task):
     def problems(self, config: Config) -> Iterator[tuple[str, str]]:
         yield from super().problems(config)
         options, rewards, training = config.grpo, config.rewards, config.training
-        if options.use_gym_env and options.multi_turn_scheduler is None:
-            yield "grpo.use_gym_env", "environments are for answers of several turns: set grpo.multi_turn_scheduler."
+        if options.use_gym_env and not (options.multi_turn_scheduler or options.environment_factory):
+            yield (
+                "grpo.use_gym_env",
+                "environments are for answers of several turns: set grpo.multi_turn_scheduler or "
+                "grpo.environment_factory.",
+            )
+        if options.multi_turn_scheduler and options.has_tools:
+            yield "grpo.tools", "a scheduler says itself what may be called: leave out grpo.multi_turn_scheduler."
         if not (rewards.functions or rewards.plugins or rewards.models or options.use_gym_env):
             yield (
                 "rewards.functions",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ def built_in(options: RewardOptions, longest: int) -> dict[str, Function]:
         "accuracy": accuracy,
         "format": format,
         "react_format": react_format,
+        "toolbench": toolbench,
         "cosine": partial(cosine, options, longest),
         "repetition": partial(repetition, options),
         "soft_overlong": partial(soft_overlong, options, longest),
@@ -67,6 +69,27 @@ def format(completions: Sequence[str], **_: Any) -> list[float]:
 def react_format(completions: Sequence[str], **_: Any) -> list[float]:
     """1 for reasoning in <think>, then Action and Action Input."""
     return [float(REACT.match(text) is not None) for text in completions]
+
+
+def toolbench(completions: Sequence[str], solution: Sequence[str], **_: Any) -> list[float]:
+    """1 where the last Action and its input, a JSON object, are those of the solution; no input is an empty one.
+
+    >>> toolbench(['Action: add\\nAction Input: {"a": 1}'], ['Action: add\\nAction Input: {"a": 1}'])
+    [1.0]
+    """
+    texts = (text.strip().removesuffix("Observation:") for text in completions)
+    pairs = zip(map(_action, texts), map(_action, solution), strict=True)
+    return [float(given is not None and given == wanted) for given, wanted in pairs]
+
+
+def _action(text: str) -> tuple[str, dict[str, Any]] | None:
+    """The last tool that is called and its arguments; None if these are no object."""
+    name = text.rpartition("Action:")[2].partition("Action Input:")[0].strip() if "Action:" in text else ""
+    try:
+        arguments = json.loads(text.rpartition("Action Input:")[2]) if "Action Input:" in text else {}
+    except ValueError:
+        return None
+    return (name, arguments) if isinstance(arguments, dict) else None
 
 
 def cosine(

@@ -15,9 +15,7 @@ from npukit.llm.config.nearest import nearest
 from npukit.rl import swift
 from npukit.rl.plugins import accepted, functions_of, run_file
 from npukit.rl.turns.swift_schedulers import RolloutInferRequest
-from npukit.rl.turns.turn import Messages, RolloutConversation, Turn, TurnReply
-
-SENTENCE = 200  # characters of what an exception says
+from npukit.rl.turns.turn import Messages, RolloutConversation, Turn, TurnReply, sentence
 
 
 class TurnScheduler(Protocol):
@@ -60,7 +58,7 @@ def find_scheduler(
     try:
         return SwiftScheduler(made(None, max_turns, tokenizer=tokenizer, gym_env=gym_env))
     except Exception as error:
-        raise NpukitError(f"grpo.multi_turn_scheduler: {name} cannot be made: {_sentence(error)}") from error
+        raise NpukitError(f"grpo.multi_turn_scheduler: {name} cannot be made: {sentence(error)}") from error
 
 
 class FunctionScheduler:
@@ -92,7 +90,7 @@ class FunctionScheduler:
             returned = asyncio.run(_awaited(returned)) if inspect.isawaitable(returned) else returned
             messages = _messages(returned)
         except Exception as error:
-            return TurnReply(problem=_sentence(error))
+            return TurnReply(problem=sentence(error))
         conversation.messages.extend(messages)
         return TurnReply(goes_on=bool(messages), messages=messages)
 
@@ -128,7 +126,7 @@ class SwiftScheduler:
         self._requests = {request.uuid: request for request in requests}
         problems = self._loop.run_until_complete(self._begun(requests))
         return [
-            _sentence(problem) if problem else deepcopy(request.messages)
+            sentence(problem) if problem else deepcopy(request.messages)
             for request, problem in zip(requests, problems, strict=True)
         ]
 
@@ -166,7 +164,7 @@ class SwiftScheduler:
             done = ended.get("done", self._scheduler.check_finished(request, choice, turn.number))
             return TurnReply(infos=infos) if done or turn.is_last else self._step(request, choice, turn, infos)
         except Exception as error:
-            return TurnReply(infos=infos, problem=_sentence(error))
+            return TurnReply(infos=infos, problem=sentence(error))
 
     def _step(self, request: Any, choice: Any, turn: Turn, infos: dict[str, Any]) -> TurnReply:
         before = deepcopy(request.messages)
@@ -197,7 +195,3 @@ def _choice(turn: Turn) -> Any:
         token_ids=list(turn.ids),
         logprobs={"content": [{"logprob": logprob} for logprob in turn.logprobs]},
     )
-
-
-def _sentence(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:SENTENCE]

@@ -6,15 +6,17 @@ from typing import Any
 
 import numpy as np
 
+from npukit.llm.chat.answer import syntax_of
 from npukit.llm.chat.templates import find_template
 from npukit.llm.config.options import Config
 from npukit.llm.data.encode import STAND_IN, Encoder
 from npukit.llm.data.row import BadRow, Conversation, Layout
-from npukit.llm.data.turns import turns_of
+from npukit.llm.data.turns import ROLES, turns_of
 from npukit.llm.tasks import task as tasks
 from npukit.rl.turns.turn import Messages
 
 UNLIMITED = 1 << 30
+TOOLS = "tools"  # the role of what can be called
 ANSWER = {"role": "assistant", "content": STAND_IN}
 
 
@@ -28,11 +30,14 @@ class TurnEncoder:
         everything = {"cutoff": UNLIMITED, "last_answer_only": False, "packing": False}
         data = task.data_options(config.data).model_copy(update=everything)
         self._tokenizer = tokenizer
-        self._encoder = Encoder(data, task, tokenizer, find_template(data.template, tokenizer, data.tokens))
+        template = find_template(data.template, tokenizer, data.tokens)
+        self._encoder = Encoder(data, task, tokenizer, template)
+        self.calls = None if data.tool_format else syntax_of(template.text)  # how tools are called, if it is known
 
     def prompt(self, messages: Messages) -> tuple[int, ...]:
         """The tokens before the first answer; raises BadRow."""
-        encoded = self._encoder.prompt(turns_of(messages, Layout("messages")))
+        offered = messages[:1] if messages[0]["role"] == TOOLS else []
+        encoded = self._encoder.prompt([*offered, *turns_of(messages[len(offered) :], Layout("messages"))])
         if isinstance(encoded, BadRow):
             raise encoded
         return tuple((~encoded.tokens).tolist())
@@ -41,6 +46,7 @@ class TurnEncoder:
         """The tokens after an answer up to where the next one begins; `before` is all that was said before that answer.
         Raises BadRow.
         """
+        before = [{**turn, "role": ROLES.get(turn["role"], turn["role"])} for turn in before]
         turns = [*before, ANSWER, *turns_of(messages, Layout("messages")), ANSWER]
         row = self._encoder.encode([turns])[0]
         if isinstance(row, BadRow):

@@ -6,6 +6,8 @@ import pickle
 from collections.abc import Sequence
 from typing import Any
 
+from npukit.errors import NpukitError
+from npukit.llm.chat.answer import Syntax
 from npukit.llm.config.reinforcement import GrpoOptions, RewardOptions
 from npukit.rl.turns import worker
 from npukit.rl.turns.turn import Messages, RolloutConversation, Turn, TurnReply
@@ -15,8 +17,16 @@ from npukit.rl.workers import Worker
 class SchedulerProcess:
     """The scheduler of a configuration."""
 
-    def __init__(self, options: GrpoOptions, rewards: RewardOptions, tokenizer: Any) -> None:
-        self._timeout, begins_with = rewards.timeout, (options, rewards.plugins, pickle.dumps(tokenizer))
+    def __init__(
+        self, options: GrpoOptions, rewards: RewardOptions, tokenizer: Any, syntax: Syntax | None = None
+    ) -> None:
+        """`syntax` is how the model calls tools."""
+        if options.has_tools and syntax is None:
+            raise NpukitError(
+                "grpo.tools: how the chat template of this model writes calls is not known: write a function of "
+                "messages instead, and name it in grpo.multi_turn_scheduler."
+            )
+        self._timeout, begins_with = rewards.timeout, (options, rewards.plugins, syntax, pickle.dumps(tokenizer))
         self._worker = Worker(worker.__name__, begins_with)
         self._worker.start()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -122,6 +123,10 @@ class GYMScheduler(MultiTurnScheduler):
     async def on_turn_end(self, infer_request: Any, response_choice: Any, current_turn: int) -> dict[str, Any]:
         uuid = infer_request.uuid
         observation, reward, done, _ = await self._envs[uuid].step(deepcopy(infer_request.messages))
+        return await self._stepped(uuid, observation, reward, done)
+
+    async def _stepped(self, uuid: str, observation: Any, reward: float, done: bool) -> dict[str, Any]:
+        """Note what an environment said."""
         self._total_rewards[uuid] += float(reward)
         self._step_rewards.setdefault(uuid, []).append(float(reward))
         self._pending_obs[uuid] = None if done else observation
@@ -136,7 +141,8 @@ class GYMScheduler(MultiTurnScheduler):
 
     async def _close_and_remove(self, uuid: str) -> None:
         with contextlib.suppress(Exception):
-            await self._envs.pop(uuid).close()
+            closing = self._envs.pop(uuid).close()
+            await closing if inspect.isawaitable(closing) else None
         for kept in (self._total_rewards, self._step_rewards, self._pending_obs):
             kept.pop(uuid, None)
 
@@ -147,6 +153,4 @@ class GYMScheduler(MultiTurnScheduler):
         return ENVS[name](env_config)
 
 
-CLASSES = (RolloutInferRequest, RolloutScheduler, MultiTurnScheduler, MathTipsScheduler, GYMScheduler, Env)
-MULTI_TURNS: dict[str, Any] = {"math_tip_trick": MathTipsScheduler, "gym_scheduler": GYMScheduler}
 ENVS: dict[str, Any] = {}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Messages = list[dict[str, Any]]
+SENTENCE = 200  # characters of what an exception says
 
 
 @dataclass(frozen=True)
@@ -48,3 +49,12 @@ class TurnReply:
     more: str = ""
     infos: dict[str, Any] = field(default_factory=dict)
     problem: str = ""
+
+
+def sentence(error: BaseException) -> str:
+    """What an exception says.
+
+    >>> sentence(ValueError("no"))
+    'ValueError: no'
+    """
+    return f"{type(error).__name__}: {error}"[:SENTENCE]

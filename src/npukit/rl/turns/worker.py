@@ -6,7 +6,8 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from npukit.rl.turns.calling import find_scheduler
+from npukit.rl.turns.calling import TurnScheduler, find_scheduler
+from npukit.rl.turns.tools import ToolScheduler, find_tools
 from npukit.rl.workers import serve
 
 
@@ -23,10 +24,14 @@ class LazyTokenizer:
 
 def begin(asked: Any) -> tuple[None, Callable[[Any], Any]]:
     """Load the scheduler; it then answers requests of the name of a method and its argument."""
-    options, files, tokenizer = asked
-    scheduler = find_scheduler(
-        options.multi_turn_scheduler, files, options.max_turns, options.gym_env, LazyTokenizer(tokenizer)
-    )
+    options, files, syntax, pickled = asked
+    tokenizer = LazyTokenizer(pickled)
+    scheduler: TurnScheduler
+    if options.has_tools:
+        tools, environment = find_tools(options.tools, options.environment_factory, files)
+        scheduler = ToolScheduler(tools, environment, syntax, lambda ids: str(tokenizer.decode(ids)))
+    else:
+        scheduler = find_scheduler(options.multi_turn_scheduler, files, options.max_turns, options.gym_env, tokenizer)
     methods: dict[str, Callable[[Any], Any]] = {"begin": scheduler.begin, "next": scheduler.next}
     return None, lambda request: methods[request[0]](request[1])
 
