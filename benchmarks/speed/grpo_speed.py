@@ -140,6 +140,7 @@ def with_npukit(work: Work) -> dict[str, float]:
     from npukit.llm.tasks.losses import grpo
     from npukit.rl import collector, rollouts
     from npukit.rl.rollouts import GrpoRollouts
+    from npukit.rl.sampler import Sampler
 
     clock = Clock(work, "npukit")
     (work.folder / "rewards.py").write_text(REWARDS)
@@ -152,7 +153,7 @@ def with_npukit(work: Work) -> dict[str, float]:
             clock.tokens = sum(int(batch.content["mask"].sum()) for batch in batches)
             return batches
 
-    class Sampling(collector.Sampler):
+    class Sampling(Sampler):
         def sample(self, *args: Any) -> Any:
             longest = (clock.warms_up and work.warm_up) or work.length
             self._options = self._options.model_copy(update={"max_completion_length": longest})
@@ -164,7 +165,7 @@ def with_npukit(work: Work) -> dict[str, float]:
         return loss_of(logprobs, entropy, batch, options)
 
     loss_of, grpo.loss_of = grpo.loss_of, noting
-    rollouts.Sampler = Sampling  # type: ignore[misc]
+    setattr(rollouts, "Sampler", Sampling)
     collector.Scorer.score = clock.timed("rewards", collector.Scorer.score)  # type: ignore[method-assign]
     training: dict[str, Any] = {"batch_size": work.batch, "accumulation": work.accumulation}
     training |= {"max_steps": work.steps + 1, "output": work.folder / "output", "learning_rate": RATE, "plot": False}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import json
 from typing import Any, ClassVar
 
@@ -24,9 +25,8 @@ class OpenEnvWrapper:
         """The connection, which is made when it is first used."""
         if self._client is None:
             require("openenv")
-            from openenv.core.generic_client import GenericEnvClient
-
-            self._client = self._session.enter_context(GenericEnvClient(base_url=self.base_url).sync())
+            made = importlib.import_module("openenv.core.generic_client").GenericEnvClient(base_url=self.base_url)
+            self._client = self._session.enter_context(made.sync())
         return self._client
 
     def reset(self) -> tuple[Any, Any]:
