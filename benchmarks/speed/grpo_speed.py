@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import torch
 from benchmarks.contest import result, results
@@ -165,7 +165,7 @@ def with_npukit(work: Work) -> dict[str, float]:
         return loss_of(logprobs, entropy, batch, options)
 
     loss_of, grpo.loss_of = grpo.loss_of, noting
-    setattr(rollouts, "Sampler", Sampling)
+    cast(Any, rollouts).Sampler = Sampling
     collector.Scorer.score = clock.timed("rewards", collector.Scorer.score)  # type: ignore[method-assign]
     training: dict[str, Any] = {"batch_size": work.batch, "accumulation": work.accumulation}
     training |= {"max_steps": work.steps + 1, "output": work.folder / "output", "learning_rate": RATE, "plot": False}
