@@ -55,6 +55,32 @@ def test_names_that_are_in_no_row_are_read_by_their_shape(message: str, code: st
     assert explain(message)[0].code == code
 
 
+def test_what_a_message_says_to_do_is_the_first_remedy_where_it_is_only_read() -> None:
+    message = (
+        "ValueError: the bucket is too small for this.\nPlease increase bucket_megabytes in the settings.\n  File x"
+    )
+    assert "increase bucket_megabytes" in explain(message)[0].remedies[0]
+    assert "increase" not in explain("RuntimeError: NPU out of memory. Please increase it.")[0].remedies[0]
+
+
+@pytest.mark.parametrize(
+    ("message", "never"),
+    [
+        ("AssertionError: max_position_embeddings must be >= decoder_seq_length", "unreadable"),
+        ("NotImplementedError: Sparse `parse` modes are not here", "unreadable"),
+        ("ValueError: choose room_size for the bloom filter", "memory-short"),
+    ],
+)
+def test_a_part_of_a_word_or_of_a_name_is_no_phrase(message: str, never: str) -> None:
+    assert all(explanation.code != never for explanation in explain(message))
+
+
+def test_that_something_failed_is_said_only_where_nothing_else_is_known() -> None:
+    failed = "RuntimeError: the checkpoint writer did not finish"
+    assert explain(failed)[0].kind == "hint"
+    assert [error.kind for error in explain(f"{failed}\nRuntimeError: NPU out of memory.")] == ["cause"]
+
+
 def test_the_package_that_asked_is_named() -> None:
     log = """Traceback (most recent call last):
   File "train.py", line 3, in <module>

@@ -16,8 +16,8 @@ from npukit.explain.log_lines import LogLine, windows
 from npukit.explain.structure import named_errors_in
 from npukit.facts.errors import Kind, KnownError, known_errors
 
-ORDER = {"cause": 0, "general": 1, "reading": 1, "consequence": 2, "class": 3, "wrapper": 4, "warning": 5}
-SAY_LITTLE = ("class", "wrapper", "warning")
+ORDER = {"cause": 0, "general": 1, "reading": 1, "consequence": 2, "class": 3, "wrapper": 4, "warning": 5, "hint": 6}
+SAY_LITTLE = ("class", "wrapper", "warning", "hint")
 LAST_OF_TRACEBACK = re.compile(
     r"^(?:\[rank\d+\]:\s*)?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::.*)?$", re.MULTILINE
 )
@@ -49,7 +49,7 @@ class Explanation:
         >>> explain("KeyError: 'colour'")[0].is_known
         False
         """
-        return self.kind not in ("reading", "class")
+        return self.kind not in ("reading", "class", "hint")
 
 
 def explain(text: str) -> list[Explanation]:
@@ -97,8 +97,8 @@ class Search:
         """
         every = [explanation for _, explanation in sorted(self._found.values(), key=lambda pair: pair[0])]
         causes = {(error.source, error.number) for error in every if error.kind == "cause"}
-        explained = {(error.source, error.number) for error in every if error.kind not in ("reading", "wrapper")}
-        recognised = {(error.source, error.number) for error in every if error.kind != "class"}
+        explained = {(error.source, error.number) for error in every if _says_what_its_line_says(error)}
+        recognised = {(error.source, error.number) for error in every if error.kind not in ("class", "hint")}
         hidden_by = {"general": causes, "reading": explained, "class": recognised}
         shown = [
             error
@@ -106,8 +106,8 @@ class Search:
             if is_code(error.code) or (error.source, error.number) not in hidden_by.get(error.kind, ())
         ]
         if any(error.kind not in SAY_LITTLE for error in shown):
-            return [error for error in shown if error.kind != "class"]
-        return shown
+            return [error for error in shown if error.kind not in ("class", "hint")]
+        return [error for error in shown if error.kind != "hint"] or shown
 
     @property
     def first_error_line(self) -> str | None:
@@ -137,6 +137,11 @@ class Search:
         facts = {name: getattr(error, name) for name in ("code", "name", "meaning", "causes", "remedies", "kind")}
         found = Explanation(**facts, line=line.text, number=line.number, source=source, rank=line.rank)
         self._found[error.code] = (place, found)
+
+
+def _says_what_its_line_says(error: Explanation) -> bool:
+    """Whether reading its line's sentence would add nothing: a wrapper's code leaves the sentence beside it open."""
+    return error.kind not in ("reading", "class", "hint") and not (error.kind == "wrapper" and is_code(error.code))
 
 
 def _depth(error: KnownError) -> int:

@@ -11,12 +11,17 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from npukit.facts.errors import KnownError, frameworks, named_errors
 
 RAISED = r"(?:Error|Exception|Unsupported|Failed)"  # how the classes of exceptions end
+SENTENCE = (
+    rf"(?:\b\w*{RAISED}(?::\s*|\([\"']?)|\"(?:error|message|detail)\": ?\""
+    r"|(?:\b(?:error|ERROR|FATAL)|(?<!\[)\bError)\b[^\n:]{0,60}?[:\]]\s+"
+    r"|^(?:\S+ )?E[A-Z]\d{4}[^\n]{0,60}?[):\]]\s+|\A(?=\S+ [^\n]+\Z))(?P<name>[^\n]{8,400})"
+)
 # A pattern's group `name` is the name, or `owner` and `part` are its two halves.
 SUBJECTS = {
     "module": r"No module named ['\"]?(?P<name>[A-Za-z_][\w.-]*\w|[A-Za-z_])"
@@ -51,20 +56,36 @@ SUBJECTS = {
     "dtype": r"not (?:implemented|supported?) for (?P<name>DT_[A-Z0-9_]+)"
     r"|not implemented for '(?P<name2>[A-Z]\w+)'|[Uu]nsupported (?:data type|ScalarType|dtype) (?P<name3>[\w:.]+)",
     "assertion": r"^.*?\bassert (?P<name>[^\n]{3,160})\n(?:[^\n]*\^[^\n]*\n)?[^\n]*\bAssertionError\s*$",
-    "sentence": rf"(?:\b\w*{RAISED}(?::\s*|\([\"']?)|\"(?:error|message|detail)\": ?\""
-    r"|\b(?:error|ERROR|Error|FATAL)\b[^\n:]{0,60}?[:\]]\s+"
-    r"|^(?:\S+ )?E[A-Z]\d{4}[^\n]{0,60}?[):\]]\s+|\A(?=\S+ [^\n]+\Z))(?P<name>[^\n]{8,400})",
+    "sentence": SENTENCE,
     "warning": r"Warning: (?P<name>[^\n]{8,400})",
     "operator": r"operator (?P<name>\w+::\w+) does not exist"
     r"|['\"]_OpNamespace['\"] ['\"](?P<owner>\w+)['\"] object has no attribute ['\"](?P<part>\w+)",
     "exception": rf"\b(?P<name>[A-Za-z]\w*{RAISED})(?=[:(\n]|$)",
+    "instruction": rf"\b\w*{RAISED}(?::\s*|\([\"']?)(?P<name>[^\n]{{8,600}})",
+    "failure": SENTENCE,
 }
-LEAST_SPECIFIC = "exception"  # read only where no other subject says anything of the same line
+LEAST_SPECIFIC = ("exception", "instruction", "failure")  # read only where no other subject says anything of a line
+IN_WORDS = ("sentence", "warning", "instruction", "failure")  # what they name is a sentence: their rows have phrases
+# Names within a sentence, not its words.
+CODE = re.compile(r"`[^`\s]*`|'[^'\s]*'|\"[^\"\s]*\"|\S*[\w)]\.[a-z_]\w*\S*|\S*/\S*")
+WORD = re.compile(r"\w+")
+WHOLE_WORD = re.compile(r"(?<![\w*])\w+(?![\w*])")
+TITLE = re.compile(r"\bERR\d{5}\b.*")  # what torch_npu calls the kind of a code is no sentence of its own
+# A sentence of a message that says what to do, and no question or URL.
+TO_DO = (
+    r"(?:please|try|make sure|ensure|consider|install|upgrade|downgrade|increase|decrease|reduce|lower|raise|set|unset"
+    r"|enable|disable|pass|specify|provide|run|rerun|remove|delete|add|convert|check|verify|replace|switch|call|cast"
+    r"|rebuild|reinstall|increasing|decreasing|(?:you|it) (?:can|should|must|need to|have to|may)"
+    r"|to (?:fix|avoid|resolve|disable|enable|use|continue|suppress|allow|do) [^,.]{3,60}, )\b"
+)
+INSTRUCTION = re.compile(rf"(?:(?<=[.!;,:] )|(?<=[.!;])|^)\s*(?P<said>{TO_DO}[^\n]*?)(?=[.!;](?:\s|$)|$)", re.I | re.M)
+LONGEST_INSTRUCTION = 240
+OTHER_LINE = re.compile(r"$|Traceback|File |\[|\(|\d|\w*(?:Error|Exception)\b")
 DATA = re.compile(r"/(?:datasets?|data|preprocess\w*|collat\w*|templates?)[/_.]")  # folders whose code reads rows
 FRAME = re.compile(r"File \"[^\"\n]*?((?:(?:site|dist)-packages/)?[\w./-]+)\"")
 INSTALLED = re.compile(r"(?:site|dist)-packages/(\w+)")
 NOBODY = "the calling package"
-NEAR = 4000  # characters before a message in which its traceback is looked for
+NEAR = 4000  # characters before a message in which its traceback is looked for, and after it for what it says to do
 
 
 def named_errors_in(text: str) -> Iterator[tuple[KnownError, int]]:
@@ -78,16 +99,18 @@ def named_errors_in(text: str) -> Iterator[tuple[KnownError, int]]:
     for subject, pattern in _patterns().items():
         for match in pattern.finditer(text):
             line = text.rfind("\n", 0, match.start()) + 1
-            if subject == LEAST_SPECIFIC and line in read:
+            if subject in LEAST_SPECIFIC and line in read:
                 continue
             asker = _asker(text, match.start())
             name = _name(subject, match)
-            if subject == LEAST_SPECIFIC:
+            if subject == "exception":
                 name = f"{name}@{asker}{_part(text, match.start())}"
-            row = next((row for row in named_errors(subject) if _fits(name, row.names)), None)
-            if row is not None:
+            if (error := _error_about(subject, name)) is not None:
+                said = instructions_in(text[match.start() : match.start() + NEAR])
+                if subject == "instruction" and not said:
+                    continue
                 read.add(line)
-                yield _worded(row.error, name.partition("@")[0], asker), match.start()
+                yield _with_instructions(_worded(error, name.partition("@")[0], asker), said), match.start()
 
 
 def _name(subject: str, match: re.Match[str]) -> str:
@@ -101,8 +124,72 @@ def _name(subject: str, match: re.Match[str]) -> str:
     return f"{name}@{groups['place']}" if groups.get("place") == "unknown location" else name
 
 
-def _fits(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+def _error_about(subject: str, name: str) -> KnownError | None:
+    """The first row of a subject that fits a name, or a sentence."""
+    if subject in IN_WORDS:
+        words = CODE.sub("x", TITLE.sub("", name)) if subject != "warning" else name
+        present = set(WORD.findall(words.lower()))
+        return next((row.error for row in _phrases(subject) if row.are_in(words, present)), None)
+    rows = named_errors(subject)
+    return next((row.error for row in rows if any(fnmatchcase(name, each) for each in row.names)), None)
+
+
+@dataclass(frozen=True)
+class _Phrases:
+    """Phrases of a row as one pattern, tried only where one of `words` is in a sentence; None where they have none."""
+
+    pattern: re.Pattern[str]
+    words: frozenset[str] | None
+    error: KnownError
+
+    def are_in(self, sentence: str, present: set[str]) -> bool:
+        return (self.words is None or not self.words.isdisjoint(present)) and bool(self.pattern.search(sentence))
+
+
+@functools.cache
+def _phrases(subject: str) -> list[_Phrases]:
+    """The rows of a subject, those phrases apart that have no whole word."""
+    found = []
+    for row in named_errors(subject):
+        whole = {phrase: max(WHOLE_WORD.findall(phrase.lower()), key=len, default="") for phrase in row.names}
+        for words in (frozenset(filter(None, whole.values())), None):
+            phrases = [phrase for phrase in row.names if bool(whole[phrase]) == (words is not None)]
+            if phrases:
+                pattern = re.compile("|".join(map(_phrase, phrases)), re.IGNORECASE)
+                found.append(_Phrases(pattern, words, row.error))
+    return found
+
+
+def _phrase(phrase: str) -> str:
+    """A phrase as a pattern: whole words, in which `*` is the rest of a word, and ` * ` any words between two.
+
+    >>> bool(re.search(_phrase("fail* to * file"), "failed to open the file"))
+    True
+    >>> bool(re.search(_phrase("parse"), "sparse"))
+    False
+    """
+    words = re.escape(phrase).replace(r"\ \*\ ", r"\b.*?\b").replace(r"\*", r"\w*").replace(r"\ ", r"\s+")
+    begin = r"(?<!\w)" if phrase[0].isalnum() else ""
+    return begin + words + (r"(?!\w)" if phrase[-1].isalnum() else "")
+
+
+def _with_instructions(error: KnownError, said: list[str]) -> KnownError:
+    """What is only read, with what the message itself says to do as the first remedy."""
+    if error.kind not in ("reading", "class"):
+        return error
+    return replace(error, remedies=(*(f"The message itself says: {each}" for each in said), *error.remedies))
+
+
+def instructions_in(message: str) -> list[str]:
+    """The first two sentences of a message that say what to do; it ends with a line that belongs to another one.
+
+    >>> instructions_in("ValueError: the bucket is too small. Please increase `bucket_size`.")
+    ['Please increase `bucket_size`']
+    """
+    lines = [line.strip() for line in message.split("\n")[:4]]
+    end = next((index for index, line in enumerate(lines) if index and OTHER_LINE.match(line)), len(lines))
+    found = (match["said"].strip() for match in INSTRUCTION.finditer("\n".join(lines[:end])))
+    return [said for said in found if 12 <= len(said) <= LONGEST_INSTRUCTION][:2]
 
 
 def _asker(text: str, place: int) -> str:

@@ -7,9 +7,10 @@ documents, read 2026-11); every cause and remedy is npukit's own wording.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from npukit.facts.data import load_rows, load_yaml, make_row
 
@@ -17,9 +18,10 @@ FAMILIES = ("python", "torch_npu", "acl", "aclnn", "hccl", "cann")
 
 # general: says less than what stands beside it; reading: only what the sentence itself says, where nobody knows more;
 # class: only what the class of an exception and the package that raised it say, where nothing else in a log says more;
+# hint: only that something failed, or what the message says to do, where nothing else at all is recognised;
 # consequence: mostly follows from another rank's error; wrapper: says only that something beneath failed;
 # warning: the program goes on.
-Kind = Literal["cause", "general", "reading", "class", "consequence", "wrapper", "warning"]
+Kind = Literal["cause", "general", "reading", "class", "hint", "consequence", "wrapper", "warning"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class KnownError:
 
 @dataclass(frozen=True)
 class NamedError:
-    """What it means that something with one of these names is missing; named.yaml explains the fields."""
+    """What it means that something with one of these names is missing, or that a sentence has one of these phrases."""
 
     names: tuple[str, ...]
     error: KnownError
@@ -73,10 +75,17 @@ def named_errors(subject: str) -> tuple[NamedError, ...]:
     return _named()[subject]
 
 
+def _named_rows() -> Iterator[dict[str, Any]]:
+    """The rows of named.yaml, of raised.yaml and of sentences.yaml: what is particular first."""
+    yield from load_yaml("errors/named.yaml")
+    yield from load_yaml("errors/raised.yaml")
+    yield from load_yaml("errors/sentences.yaml")["rows"]
+
+
 @functools.cache
 def _named() -> dict[str, tuple[NamedError, ...]]:
     by_subject: dict[str, list[NamedError]] = {}
-    for row in (*load_yaml("errors/named.yaml"), *load_yaml("errors/sentences.yaml")["rows"]):
+    for row in _named_rows():
         error = {name: value for name, value in row.items() if name not in ("subject", "names")}
         names = tuple(row["names"])
         by_subject.setdefault(row["subject"], []).append(NamedError(names, make_row(KnownError, error)))
