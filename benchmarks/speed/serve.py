@@ -165,14 +165,14 @@ def run_engine(engine: Engine, work: Work, at_once: int, settings: dict[str, Any
     busy: list[tuple[float, int]] = []  # when the first answer ended, and when the last request was sent
     while requests or not engine.is_idle:
         while requests and running < at_once:
-            engine.add(requests.pop())
+            engine.add_request(requests.pop())
             running += 1
             if ended and (not requests or not busy):
                 busy.append((time.perf_counter(), tokens))
         for output in engine.step():
             tokens += output.token is not None
-            ended += output.finish is not None
-            running -= output.finish is not None
+            ended += output.finish_reason is not None
+            running -= output.finish_reason is not None
     if len(busy) > 1:
         (start, before), (stop, after) = busy[0], busy[-1]
         print(f"  {(after - before) / (stop - start):,.0f} tokens/s while all {at_once} clients were busy", flush=True)
@@ -191,12 +191,13 @@ def first_token(engine: Engine, work: Work, rate: float) -> float:
         now = time.perf_counter() - start
         while left and now >= gap * len(sent):
             prompt, length = left.pop()
-            sent[engine.add(Request(prompt, SamplingParams(temperature=0, max_tokens=length)))] = time.perf_counter()
+            request = Request(prompt, SamplingParams(temperature=0, max_tokens=length))
+            sent[engine.add_request(request)] = time.perf_counter()
         outputs: list[Output] = [] if engine.is_idle else engine.step()
         for output in outputs:
-            if output.number in sent and output.token is not None:
-                waited.append(time.perf_counter() - sent[output.number])
-                sent[output.number] = float("inf")
+            if output.request_id in sent and output.token is not None:
+                waited.append(time.perf_counter() - sent[output.request_id])
+                sent[output.request_id] = float("inf")
     firsts = sorted(seconds for seconds in waited if seconds >= 0)
     return firsts[int(len(firsts) * 0.99) - 1]
 

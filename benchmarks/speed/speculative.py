@@ -89,7 +89,7 @@ def answered(
     began = clock()
     ids = [answer.ids for answer in engine.generate(requests)]
     seconds, stats = clock() - began, engine.stats()
-    return ids, passes, stats.confirmed_tokens / max(1, stats.guessed_tokens), seconds
+    return ids, passes, stats.accepted_tokens / max(1, stats.draft_tokens), seconds
 
 
 def main(

@@ -270,7 +270,7 @@ def serve_npukit(folder: Path, clients: int, answer: int) -> Result:
     began = wait()
 
     def note(output: Any) -> None:
-        first.setdefault(output.number, time.perf_counter() - began)
+        first.setdefault(output.request_id, time.perf_counter() - began)
 
     engine.generate(requests, note)
     seconds = wait() - began

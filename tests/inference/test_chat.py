@@ -60,7 +60,7 @@ def test_an_answer_can_be_stopped(talk: Conversation) -> None:
         return count > 5
 
     say(talk, "Tell me all.", stopped=stopped)
-    assert talk.figures and talk.figures.finish == "cancelled" and talk.figures.tokens < 10
+    assert talk.figures and talk.figures.finish_reason == "cancelled" and talk.figures.tokens < 10
     assert talk.messages[-1]["role"] == "assistant"
     talk.set("max_tokens", "3")
     say(talk, "And now?")

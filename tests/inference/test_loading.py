@@ -111,7 +111,7 @@ def test_a_draft_model_needs_the_same_tokenizer(model: Path, tmp_path: Path) -> 
     options = EngineOptions(max_num_seqs=2, speculative_model=str(model), num_speculative_tokens=2)
     engine = start_engine(load(Use(model={"path": str(model)})), options)
     answer = engine.generate([Request((5, 6, 7), SamplingParams(temperature=0, max_tokens=6))])[0]
-    assert len(answer.ids) == 6 and engine.stats().confirmed_tokens == engine.stats().guessed_tokens > 0
+    assert len(answer.ids) == 6 and engine.stats().accepted_tokens == engine.stats().draft_tokens > 0
 
     other = shutil.copytree(model, tmp_path / "other")
     tokenizer = json.loads((other / "tokenizer.json").read_text())

@@ -24,7 +24,7 @@ from npukit.inference.service import Service
 class Remote(Parrot):
     """The parrot with what a server asks an engine for."""
 
-    longest, words, device = 10_000, 10_000, "cpu"
+    max_model_len, vocab_size, device = 10_000, 10_000, "cpu"
 
     def stats(self) -> Stats:
         return Stats(*range(10))
@@ -58,9 +58,9 @@ def with_grammar(text: str) -> Request:
 def outputs_of(engine: RemoteEngine, numbers: set[int]) -> dict[int, list[Output]]:
     """All outputs until each of these requests has ended."""
     outputs: dict[int, list[Output]] = {number: [] for number in numbers}
-    while not all(outputs[number] and outputs[number][-1].finish for number in numbers):
+    while not all(outputs[number] and outputs[number][-1].finish_reason for number in numbers):
         for output in engine.step():
-            outputs.setdefault(output.number, []).append(output)
+            outputs.setdefault(output.request_id, []).append(output)
     return outputs
 
 
@@ -80,23 +80,23 @@ def test_everybody_gets_their_own_tokens(engine: RemoteEngine) -> None:
 
 
 def test_a_grammar_is_compiled_aside(engine: RemoteEngine) -> None:
-    slow, quick, wrong = (engine.add(with_grammar(text)) for text in ("slow", "quick", "wrong"))
-    plain = engine.add(Request((1, 2, 3)))
+    slow, quick, wrong = (engine.add_request(with_grammar(text)) for text in ("slow", "quick", "wrong"))
+    plain = engine.add_request(Request((1, 2, 3)))
     ended: list[int] = []
     while len(ended) < 4:
-        ended += [output.number for output in engine.step() if output.finish]
+        ended += [output.request_id for output in engine.step() if output.finish_reason]
     assert ended[-1] == slow and set(ended) == {slow, quick, wrong, plain}
 
 
 def test_what_is_given_up_ends(engine: RemoteEngine) -> None:
-    running, compiling = engine.add(Request(tuple(range(9_000)))), engine.add(with_grammar("slow"))
-    wrong = engine.add(with_grammar("wrong"))
+    running, compiling = engine.add_request(Request(tuple(range(9_000)))), engine.add_request(with_grammar("slow"))
+    wrong = engine.add_request(with_grammar("wrong"))
     for number in (compiling, wrong):
-        engine.cancel(number)
+        engine.abort_request(number)
     outputs = outputs_of(engine, {compiling, wrong})
-    assert outputs[compiling][-1].finish == "cancelled" and outputs[wrong][-1].finish == "error"
+    assert outputs[compiling][-1].finish_reason == "cancelled" and outputs[wrong][-1].finish_reason == "error"
     assert not engine.is_idle
-    engine.cancel(running)
+    engine.abort_request(running)
 
 
 def test_an_engine_that_cannot_be_made_says_why() -> None:
@@ -113,7 +113,7 @@ def test_a_killed_engine_ends_every_answer(engine: RemoteEngine) -> None:
             running = [await service.submit(Request(tuple(range(9_000)))) for _ in range(3)]
             os.kill(engine._process.pid or 0, signal.SIGKILL)
             for stream in running:
-                assert [output async for batch in stream for output in batch][-1].finish == "error"
+                assert [output async for batch in stream for output in batch][-1].finish_reason == "error"
             assert service.failure is not None
 
     asyncio.run(main())

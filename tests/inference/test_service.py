@@ -26,16 +26,16 @@ class Parrot:
     def is_idle(self) -> bool:
         return not self._requests
 
-    def add(self, request: Request) -> int:
+    def add_request(self, request: Request) -> int:
         if not request.prompt:
             raise NpukitError("The prompt is empty.")
         self._next += 1
         self._requests[self._next] = (request, 0)
         return self._next
 
-    def cancel(self, number: int) -> None:
-        self._requests.pop(number, None)
-        self.cancelled.append(number)
+    def abort_request(self, request_id: int) -> None:
+        self._requests.pop(request_id, None)
+        self.cancelled.append(request_id)
 
     def step(self) -> list[Output]:
         time.sleep(self.pause)
@@ -54,7 +54,7 @@ class Parrot:
 
 async def collect(service: Service, prompt: tuple[int, ...]) -> tuple[list[int], str | None]:
     outputs = [output async for batch in await service.submit(Request(prompt)) for output in batch]
-    return [output.token.id for output in outputs if output.token], outputs[-1].finish
+    return [output.token.id for output in outputs if output.token], outputs[-1].finish_reason
 
 
 def test_everybody_gets_their_own_tokens() -> None:
@@ -102,7 +102,7 @@ def test_who_does_not_read_is_dropped_and_holds_up_nobody() -> None:
                 await asyncio.sleep(0.001)
             assert (await collect(service, (7, 8, 9)))[0] == [7, 8, 9]
             outputs = [output async for batch in stalled for output in batch]
-        assert len(outputs) == 10 and outputs[-1].finish == "error"
+        assert len(outputs) == 10 and outputs[-1].finish_reason == "error"
 
     asyncio.run(main())
 
@@ -114,7 +114,7 @@ def test_an_engine_that_fails_ends_every_answer() -> None:
             running = [await service.submit(Request(tuple(range(1000)))) for _ in range(3)]
             engine.fails = True
             for answering in running:
-                assert [output async for batch in answering for output in batch][-1].finish == "error"
+                assert [output async for batch in answering for output in batch][-1].finish_reason == "error"
             assert isinstance(service.failure, ValueError)
             with pytest.raises(RuntimeError):
                 await service.submit(Request((1,)))

@@ -89,7 +89,7 @@ def test_answers_to_one_prompt_share_its_cache(adapted: Any) -> None:
     engine = Engine(adapted.get_base_model(), EngineOptions(max_model_len=64, num_blocks=40, block_size=16))
     sampling = [SamplingParams(max_tokens=4, seed=seed) for seed in range(4)]
     together = engine.generate([Request(tuple(range(40)), params) for params in sampling])
-    assert engine.stats().reused_tokens == 3 * 32
+    assert engine.stats().cached_tokens == 3 * 32
     engine.sleep(keep_cache=True)
     engine.wake_up()
     alone = [engine.generate([Request(tuple(range(40)), params)])[0] for params in sampling]

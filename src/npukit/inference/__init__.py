@@ -24,7 +24,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for only then: most commands need no torch."""
+    """Import names when they are first used, because most commands need no torch."""
     from importlib import import_module
 
     if name not in _HOMES:

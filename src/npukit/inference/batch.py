@@ -1,4 +1,4 @@
-"""Answer every row of a data set: many at a time, in the input's order, once each whatever happens meanwhile."""
+"""Batch inference: answer every row of a data set exactly once, many at a time, and write the answers in order."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from npukit.llm.data.sources import Table
 from npukit.llm.medium import COLUMNS
 from npukit.report.progress import OnProgress
 
-MAX_PIXEL_BYTES = 2**30  # of pictures that wait in the engine
+MAX_PIXEL_BYTES = 2**30  # of images that wait in the engine
 
 
 @dataclass(frozen=True)
 class Inferred:
-    """What came of a batch."""
+    """The result of a batch."""
 
     output: Path
     rows: int
@@ -39,7 +39,7 @@ class Inferred:
     resumed: int  # rows that an earlier run had answered
     generated_tokens: int
     seconds: float
-    metrics: AnswerMetrics | None = None  # where rows have references
+    metrics: AnswerMetrics | None = None  # if rows have references
     problems: tuple[str, ...] = ()  # the first bad rows
 
 
@@ -55,9 +55,9 @@ class _Running:
 
 
 def infer(use: Use, on_progress: OnProgress = lambda done, total: None) -> Inferred | None:
-    """Answer all rows, or this rank's share of them; None where other ranks have not ended yet.
+    """Answer all rows, or this rank's share of them; None if other ranks have not finished yet.
 
-    A run that was killed goes on where it was when it is started again in the same way.
+    A run that was killed continues when it is started again with the same settings.
     """
     rank, ranks = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     limit = f"#{use.data.max_rows}" if use.data.max_rows else ""
@@ -79,7 +79,7 @@ def infer(use: Use, on_progress: OnProgress = lambda done, total: None) -> Infer
 
 
 def _settings(use: Use, paths: list[str], tables: list[Table]) -> dict[str, Any]:
-    """What must be the same for a run to go on: the rows and whatever an answer depends on."""
+    """What must be the same for a run to continue: the rows and everything that an answer depends on."""
     files = [file for table in tables for file in table.files]
     return {
         "model": [use.model.path, *use.merged],
@@ -92,7 +92,7 @@ def _settings(use: Use, paths: list[str], tables: list[Table]) -> dict[str, Any]
 
 
 class _Batch:
-    """Keeps the engine filled with rows, and writes down each answer as it ends."""
+    """Keeps the engine busy and writes each answer when it is complete."""
 
     def __init__(self, use: Use, answers: Answers, on_progress: OnProgress, total: int, done: int) -> None:
         self._use, self._answers, self._on_progress, self._total, self._done = use, answers, on_progress, total, done
@@ -105,7 +105,7 @@ class _Batch:
         self._tokens = 0
 
     def run(self, tables: list[Table], wanted: set[int]) -> int:
-        """Answer the wanted rows; returns how many tokens that took."""
+        """Answer these rows; returns the number of generated tokens."""
         self._on_progress(self._done, self._total)
         beside = tuple(dict.fromkeys(file.parent for table in tables for file in table.files))
         self._fetch = from_disk(self._use.data.folder, self._use.data.media_dir, beside)
@@ -128,7 +128,7 @@ class _Batch:
                 self._end(number, {"error": f"{record.place} {error}"})
 
     def _start(self, waiting: Iterator[tuple[int, Question]]) -> bool:
-        """Hand the next row to the engine; False where there is none."""
+        """Add the next row to the engine; False if there is none."""
         row = next(waiting, None)
         if row is None:
             return False
@@ -136,7 +136,7 @@ class _Batch:
         sampling = replace(self._sampling, seed=self._sampling.seed + number)
         try:
             prompt, request = self._request(question, sampling)
-            running = self._engine.add(request)
+            running = self._engine.add_request(request)
         except (BadConversation, NpukitError) as error:
             self._end(number, {**_asked(question), "error": str(error)})
             return True
@@ -153,23 +153,23 @@ class _Batch:
 
     @property
     def _has_room(self) -> bool:
-        """Whether another row can wait in the engine: there are not many, and their pictures are not large."""
+        """Whether the engine has room for another row: few are waiting, and their images are small."""
         pixels = sum(running.pixels for running in self._running.values())
         return len(self._running) < 2 * self._use.engine.max_num_seqs and pixels < MAX_PIXEL_BYTES
 
     def _take(self, output: Output) -> None:
-        running = self._running.get(output.number)
-        if running is None:  # what came after a stop string
+        running = self._running.get(output.request_id)
+        if running is None:  # tokens after a stop string
             return
         if output.token is not None:
             running.tokens += 1
-            if output.finish != "stop":
+            if output.finish_reason != "stop":
                 running.pieces.append(running.text.add(output.token.id))
-        finish = "stop" if running.text.stopped is not None else output.finish
+        finish = "stop" if running.text.stopped is not None else output.finish_reason
         if finish is None:
             return
-        del self._running[output.number]
-        self._engine.cancel(output.number)
+        del self._running[output.request_id]
+        self._engine.abort_request(output.request_id)
         self._tokens += running.tokens
         response = "".join(running.pieces) + running.text.end()
         row: dict[str, Any] = {**_asked(running.question), "response": response, "finish": finish}

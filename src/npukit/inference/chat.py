@@ -1,4 +1,4 @@
-"""A conversation with a model: its history, its settings, and answers that stream."""
+"""A conversation with a model: its history, its settings and streamed answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.inference.engine import Engine
-from npukit.inference.engine.request import Finish, SamplingParams
+from npukit.inference.engine.request import FinishReason, SamplingParams
 from npukit.inference.loading import Loaded
 from npukit.inference.pictures import Pictures, from_disk
 from npukit.inference.text import TextStream
@@ -35,21 +35,21 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class GenerationStats:
-    """How fast an answer came."""
+    """Length and speed of an answer."""
 
     tokens: int
     first: float  # seconds until the first token
     seconds: float
-    finish: Finish
+    finish_reason: FinishReason
 
     @property
     def per_second(self) -> float:
-        """Tokens a second after the first one."""
+        """Tokens per second after the first one."""
         return (self.tokens - 1) / (self.seconds - self.first) if self.tokens > 1 else 0.0
 
 
 class Conversation:
-    """Talks with a model, and remembers.
+    """A conversation with its history.
 
     >>> talk = Conversation(loaded, Engine(loaded.model))
     >>> for part in talk.answer("Who are you?"): print(part.text, end="")
@@ -60,7 +60,7 @@ class Conversation:
         self, loaded: Loaded, engine: Engine, sampling: SamplingParams | None = None, stops: tuple[str, ...] = ()
     ) -> None:
         self.messages: list[dict[str, Any]] = []
-        self.shown: list[str] = []  # pictures of the next question
+        self.shown: list[str] = []  # images of the next question
         self.system = loaded.chat.system
         self.sampling = sampling or loaded.defaults
         self.figures: GenerationStats | None = None  # of the last answer
@@ -68,14 +68,14 @@ class Conversation:
         self._hidden = frozenset(loaded.tokenizer.all_special_ids) - loaded.chat.marker_ids
 
     def show(self, file: Path) -> None:
-        """Add a picture to the next question; raises NpukitError where it cannot be used."""
+        """Add an image to the next question; raises NpukitError if it cannot be used."""
         Pictures(self._loaded.images, [Medium("image", str(file))], from_disk(Path()))
         self.shown.append(str(file.absolute()))
 
     def answer(self, text: str, stopped: Callable[[], bool] = lambda: False) -> Iterator[Part]:
-        """Ask, and give the answer piece by piece; it ends early once `stopped` says so, and what was said stays said.
+        """Stream the answer to a question. It ends early when `stopped` returns true; the part so far stays.
 
-        Raises NpukitError, with the history as it was, where it cannot be asked.
+        Raises NpukitError, without a change of the history, if the question cannot be answered.
         """
         pictures = [{"type": "image", "image": path} for path in self.shown]
         content = [*pictures, {"type": "text", "text": text}] if pictures else text
@@ -84,7 +84,7 @@ class Conversation:
         prompt, request = self._loaded.request([*system, *messages], self.sampling)
         parser = self._loaded.chat.parser(prompt)
         answer = ""
-        start, number = time.monotonic(), self._engine.add(request)
+        start, number = time.monotonic(), self._engine.add_request(request)
         self.messages, self.shown = messages, []
         for piece in self._pieces(number, start, stopped):
             for part in parser.feed(piece):
@@ -100,29 +100,29 @@ class Conversation:
         tokens, first, finish = 0, 0.0, None
         while finish is None:
             if stopped():
-                self._engine.cancel(number)
-            for output in (candidate for candidate in self._engine.step() if candidate.number == number):
-                finish = finish or output.finish
+                self._engine.abort_request(number)
+            for output in (candidate for candidate in self._engine.step() if candidate.request_id == number):
+                finish = finish or output.finish_reason
                 if output.token is None:
                     continue
                 tokens += 1
                 first = first or time.monotonic() - start
-                if output.finish != "stop":
+                if output.finish_reason != "stop":
                     yield stream.add(output.token.id)
                 if stream.stopped is not None and finish is None:
-                    self._engine.cancel(number)
+                    self._engine.abort_request(number)
                     finish = "stop"
         yield stream.end()
-        while not self._engine.is_idle:  # steps that were on their way
+        while not self._engine.is_idle:  # steps in flight
             self._engine.step()
         self.figures = GenerationStats(tokens, first, time.monotonic() - start, finish)
 
     def clear(self) -> None:
-        """Forget what was said."""
+        """Clear the history."""
         self.messages, self.shown = [], []
 
     def take_back(self) -> str:
-        """Forget the last answer, and return its question."""
+        """Remove the last answer and its question; returns the question."""
         while self.messages:
             if (last := self.messages.pop())["role"] == "user":
                 content = last["content"]
@@ -148,12 +148,12 @@ class Conversation:
         self.sampling = replace(self.sampling, **{name: number})
 
     def save(self, file: Path) -> None:
-        """Write the conversation as JSON, in the form of a row to train on."""
+        """Write the conversation as JSON, in the format of a training row."""
         system = [{"role": "system", "content": self.system}] if self.system else []
         write_json(file, {"messages": [*system, *self.messages]})
 
     def load(self, file: Path) -> None:
-        """Go on with a saved conversation."""
+        """Continue a saved conversation."""
         try:
             messages = json.loads(file.read_text(encoding="utf-8"))["messages"]
             messages = [{"role": message["role"], "content": _content(message["content"])} for message in messages]

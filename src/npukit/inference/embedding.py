@@ -1,7 +1,7 @@
 """Texts as vectors, with models saved by sentence-transformers (BGE, E5, GTE, Qwen3-Embedding and others).
 
-Such a folder says in `modules.json` what follows the transformer: how the tokens' vectors become one, and whether that
-one gets length 1. Other steps than these are refused rather than left out.
+`modules.json` in such a folder names what follows the transformer: pooling of the tokens' vectors, and normalisation.
+Any other step is an error.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from npukit.launch.devices import torch_device
 from npukit.llm.config.use import Use
 from npukit.llm.models.folder import find_parts, read_json
 
-ROWS = 32  # texts that are computed together
+ROWS = 32  # texts of a batch
 POOLINGS = {"cls_token": "cls", "mean_tokens": "mean", "lasttoken": "lasttoken", "max_tokens": "max"}
 
 
 def is_embedding_model(model: str) -> bool:
-    """Whether a folder or a hub's name is a model that sentence-transformers saved."""
+    """Whether a folder or a name on a hub is a model that sentence-transformers saved."""
     return (find_parts(model)[0] / "modules.json").is_file()
 
 
@@ -48,7 +48,7 @@ class Embedder:
     @torch.no_grad()
     def embed(self, texts: Sequence[Sequence[int]]) -> Tensor:
         """A vector for each text, [texts, size], in fp32 on the host."""
-        order = sorted(range(len(texts)), key=lambda place: len(texts[place]))  # those of like length together
+        order = sorted(range(len(texts)), key=lambda place: len(texts[place]))  # texts of similar length together
         vectors: dict[int, Tensor] = {}
         for start in range(0, len(order), ROWS):
             places = order[start : start + ROWS]

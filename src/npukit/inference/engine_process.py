@@ -1,4 +1,4 @@
-"""The engine's own process. Nothing that a server does with text, JSON or connections holds up the device.
+"""The engine's process, so that a server's work with text, JSON and connections does not delay the device.
 
 The server forks it before anything is loaded, and talks to it through a pipe (see npukit.inference.remote). It ends
 when the pipe does, however the server ended.
@@ -23,23 +23,23 @@ from npukit.inference.engine.request import Output, Request, Token
 
 @dataclass(frozen=True)
 class Add:
-    """A request with the number that its outputs are to have; its grammar travels as text."""
+    """A request with the id for its outputs; its grammar is sent as text."""
 
-    number: int
+    request_id: int
     request: Request
     grammar: str | None
 
 
 @dataclass(frozen=True)
 class Cancel:
-    """Give up a request."""
+    """Abort a request."""
 
-    number: int
+    request_id: int
 
 
 @dataclass(frozen=True)
 class MethodCall:
-    """A method of the engine to be called between two steps; a Reply follows."""
+    """A call of a method of the engine between two steps; a Reply follows."""
 
     method: str
     arguments: tuple[Any, ...] = ()
@@ -47,45 +47,45 @@ class MethodCall:
 
 @dataclass(frozen=True)
 class Ready:
-    """The engine is there: its longest sequence, its vocabulary and its device."""
+    """The engine is ready, with these limits and device."""
 
-    longest: int
-    words: int
+    max_model_len: int
+    vocab_size: int
     device: str
 
 
 @dataclass(frozen=True)
 class Failed:
-    """The last message: what ended the engine, or kept it from being made."""
+    """The last message: why the engine ended, or could not be made."""
 
     error: Exception
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a call returned or raised."""
+    """The result or error of a call."""
 
     value: Any = None
     error: Exception | None = None
 
 
 def as_rows(outputs: list[Output]) -> list[tuple[Any, ...]]:
-    """Outputs to be sent: plain tuples are pickled much faster."""
+    """Outputs as plain tuples, which are pickled much faster."""
     return [
-        (number, token and tuple(token), finish, [tuple(known) for known in prompt], error and _portable(error))
-        for number, token, finish, prompt, error in outputs
+        (request_id, token and tuple(token), finish, [tuple(known) for known in prompt], error and _portable(error))
+        for request_id, token, finish, prompt, error in outputs
     ]
 
 
 def as_outputs(rows: list[tuple[Any, ...]]) -> list[Output]:
-    """Outputs that were received.
+    """The outputs of received tuples.
 
     >>> as_outputs(as_rows([Output(3, Token(17))]))
-    [Output(number=3, token=Token(id=17, logprob=None, top=()), finish=None, prompt=(), error=None)]
+    [Output(request_id=3, token=Token(id=17, logprob=None, top=()), finish_reason=None, prompt_logprobs=(), error=None)]
     """
     return [
-        Output(number, token and Token(*token), finish, tuple(Token(*known) for known in prompt), error)
-        for number, token, finish, prompt, error in rows
+        Output(request_id, token and Token(*token), finish, tuple(Token(*known) for known in prompt), error)
+        for request_id, token, finish, prompt, error in rows
     ]
 
 
@@ -95,15 +95,15 @@ def _portable(error: Exception) -> Exception:
 
 
 def run(connection: Connection, make: Callable[[], tuple[Any, Any]]) -> None:
-    """Make the engine, and a function that makes its grammars, then work until the pipe ends."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # the server gets them too, and lets answers end first
+    """Make the engine and its compiler of grammars, then run until the pipe closes."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # the server gets them too, and finishes its answers first
         signal.signal(number, signal.SIG_IGN)
     try:
         engine, grammars = make()
-        connection.send(Ready(engine.longest, engine.words, str(engine.device)))
+        connection.send(Ready(engine.max_model_len, engine.vocab_size, str(engine.device)))
         _EngineLoop(connection, engine, grammars).run()
     except (BrokenPipeError, ConnectionResetError):
-        return  # the server has gone
+        return  # the server has died
     except Exception as error:
         with contextlib.suppress(OSError):
             connection.send(Failed(_portable(error)))
@@ -112,16 +112,16 @@ def run(connection: Connection, make: Callable[[], tuple[Any, Any]]) -> None:
 
 
 class _EngineLoop:
-    """Takes what the server sent, between two steps."""
+    """Runs the engine and handles the server's messages between steps."""
 
     def __init__(self, connection: Connection, engine: Any, grammars: Callable[[], Any]) -> None:
         self._connection, self._engine, self._grammars = connection, engine, grammars
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._threads = ThreadPoolExecutor(2, "grammars")
-        self._numbers: dict[int, int] = {}  # the server's, by the engine's
-        self._own_numbers: dict[int, int] = {}  # the other way round
+        self._request_ids: dict[int, int] = {}  # the server's id by the engine's
+        self._engine_ids: dict[int, int] = {}  # the engine's id by the server's
         self._compiling: set[int] = set()  # requests that wait for their grammar
-        self._given_up: set[int] = set()  # some of those
+        self._aborted: set[int] = set()  # requests of `_compiling` that were aborted
         self._rows: list[tuple[Any, ...]] = []
 
     def run(self) -> None:
@@ -136,12 +136,12 @@ class _EngineLoop:
             self._send(self._engine.step())
 
     def _receive(self) -> None:
-        """A grammar is compiled aside: it may take seconds, and requests behind it must not wait."""
+        """Grammars are compiled in other threads: one may take seconds, and later requests should not wait."""
         try:
             while True:
                 message = pickle.loads(self._connection.recv_bytes())
                 if isinstance(message, Add) and message.grammar is not None:
-                    self._compiling.add(message.number)
+                    self._compiling.add(message.request_id)
                     self._threads.submit(self._compile, message)
                 else:
                     self._inbox.put(message)
@@ -152,37 +152,37 @@ class _EngineLoop:
         try:
             constraint = self._grammars().compile(message.grammar)
         except Exception as error:
-            self._inbox.put(Output(message.number, finish="error", error=error))
+            self._inbox.put(Output(message.request_id, finish_reason="error", error=error))
             return
-        self._inbox.put(Add(message.number, replace(message.request, grammar=constraint), None))
+        self._inbox.put(Add(message.request_id, replace(message.request, grammar=constraint), None))
 
     def _take(self, message: Any) -> None:
         if isinstance(message, Add):
             self._add(message)
         elif isinstance(message, Cancel):
-            if (own := self._own_numbers.get(message.number)) is not None:
-                self._engine.cancel(own)
-            elif message.number in self._compiling:
-                self._given_up.add(message.number)
-        elif isinstance(message, Output):  # a grammar that cannot be used
-            self._compiling.discard(message.number)
-            self._given_up.discard(message.number)
+            if (own := self._engine_ids.get(message.request_id)) is not None:
+                self._engine.abort_request(own)
+            elif message.request_id in self._compiling:
+                self._aborted.add(message.request_id)
+        elif isinstance(message, Output):  # its grammar is invalid
+            self._compiling.discard(message.request_id)
+            self._aborted.discard(message.request_id)
             self._rows += as_rows([message])
         else:
             self._connection.send(self._called(message))
 
     def _add(self, message: Add) -> None:
-        self._compiling.discard(message.number)
-        if message.number in self._given_up:
-            self._given_up.remove(message.number)
-            self._rows += as_rows([Output(message.number, finish="cancelled")])
+        self._compiling.discard(message.request_id)
+        if message.request_id in self._aborted:
+            self._aborted.remove(message.request_id)
+            self._rows += as_rows([Output(message.request_id, finish_reason="cancelled")])
             return
         try:
-            own = self._engine.add(message.request)
-        except Exception as error:  # the server has checked it; an adapter may have gone since
-            self._rows += as_rows([Output(message.number, finish="error", error=error)])
+            own = self._engine.add_request(message.request)
+        except Exception as error:  # the server has checked it, but an adapter may have been unloaded since
+            self._rows += as_rows([Output(message.request_id, finish_reason="error", error=error)])
             return
-        self._numbers[own], self._own_numbers[message.number] = message.number, own
+        self._request_ids[own], self._engine_ids[message.request_id] = message.request_id, own
 
     def _called(self, call: MethodCall) -> Reply:
         try:
@@ -193,8 +193,8 @@ class _EngineLoop:
     def _send(self, outputs: list[Output]) -> None:
         rows, self._rows = self._rows, []
         for own, *rest in as_rows(outputs):
-            number = self._numbers[own]
+            request_id = self._request_ids[own]
             if rest[1] is not None:  # finished
-                del self._numbers[own], self._own_numbers[number]
-            rows.append((number, *rest))
+                del self._request_ids[own], self._engine_ids[request_id]
+            rows.append((request_id, *rest))
         self._connection.send_bytes(pickle.dumps(rows, pickle.HIGHEST_PROTOCOL))

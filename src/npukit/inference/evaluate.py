@@ -1,4 +1,4 @@
-"""How good a model is on files that the user has: perplexities of texts and answers, accuracy on multiple choice."""
+"""Evaluates a model on the user's files: perplexity of texts and answers, accuracy on multiple choice."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from npukit.report.progress import OnProgress
 
 LETTERS = ("A", "B", "C", "D")
 COLUMNS = ("question", *(letter.lower() for letter in LETTERS), "answer")
-WINDOW = 2048  # tokens that are seen at once, where the model can
+WINDOW = 2048  # tokens of a pass, if the model has no lower limit
 ONE = SamplingParams(temperature=0, max_tokens=1)
 ROWS = (".jsonl", ".json", ".parquet")
 SUFFIXES = (".txt", ".csv", *ROWS)
-IN_FOLDERS = tuple(suffix for suffix in SUFFIXES if suffix != ".json")  # which is often something else there
+IN_FOLDERS = tuple(suffix for suffix in SUFFIXES if suffix != ".json")  # which is often something else in a folder
 SHOWN = 5  # problems
-AT_ONCE = 64  # rows whose pictures are decoded at a time
+AT_ONCE = 64  # rows whose images are decoded together
 CJK = re.compile(r"[\u4e00-\u9fff]")
 
 
 @dataclass(frozen=True)
 class EvaluatedFile:
-    """The result on one file: a perplexity of a text or of the answers of rows, an accuracy in per cent of questions.
+    """The result for one file: the perplexity of a text or of answers, or the accuracy of questions in per cent.
 
     `problems` are the first rows that were left out.
     """
@@ -53,7 +53,7 @@ class EvaluatedFile:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What was found on all files; `accuracy` is the mean over files, as C-Eval, MMLU and CMMLU report it."""
+    """The results for all files; `accuracy` is the mean over files, as C-Eval, MMLU and CMMLU report it."""
 
     model: str
     files: tuple[EvaluatedFile, ...]
@@ -70,7 +70,7 @@ class Choice:
 
     @property
     def prompt(self) -> str:
-        """How it is asked, without a chat template, in the language of the question."""
+        """The prompt, without a chat template, in the language of the question."""
         listed = "\n".join(f"{letter}. {answer}" for letter, answer in zip(LETTERS, self.answers, strict=True))
         ask = "答案：" if CJK.search(self.question) else "Answer: "
         return f"{self.question.strip()}\n{listed}\n{ask}"
@@ -117,8 +117,10 @@ def _find(paths: Sequence[str]) -> list[Path]:
 
 
 def mean_loss(engine: Engine, ids: Sequence[int], name: object = "The text") -> tuple[float, int]:
-    """The mean loss of the tokens, and how many count. Each is predicted from at least half a window, or all before."""
-    window = min(WINDOW, engine.longest - 1)
+    """The mean loss of the tokens and their number. Each is predicted from at least half a window, or from all before
+    it.
+    """
+    window = min(WINDOW, engine.max_model_len - 1)
     if len(ids) < 2:
         raise NpukitError(f"{name} is too short to be predicted.")
     requests, fresh = [], []
@@ -129,7 +131,7 @@ def mean_loss(engine: Engine, ids: Sequence[int], name: object = "The text") -> 
     for answer, new in zip(engine.generate(requests), fresh, strict=True):
         if answer.error:
             raise NpukitError(f"{name}: {answer.error}")
-        logprobs = [token.logprob for token in answer.prompt[-new:] if token.logprob is not None]
+        logprobs = [token.logprob for token in answer.prompt_logprobs[-new:] if token.logprob is not None]
         loss, count = loss - math.fsum(logprobs), count + len(logprobs)
     return loss / count, count
 
@@ -170,17 +172,17 @@ def read_choices(file: Path) -> list[Choice]:
 
 
 def _choose(engine: Engine, tokenizer: Any, file: Path, choices: list[Choice]) -> EvaluatedFile:
-    """The letter that the model finds likeliest after the question is its answer."""
+    """The model's answer: the letter that is likeliest after the question."""
     requests, starts = [], []
     for choice in choices:
-        prompt = tokenizer(choice.prompt.rstrip())["input_ids"]  # a space is often part of the letter's token
+        prompt = tokenizer(choice.prompt.rstrip())["input_ids"]  # a space is often part of the next token
         for letter in LETTERS:
             ids = tokenizer(choice.prompt + letter)["input_ids"]
             same = next((at for at, (a, b) in enumerate(zip(prompt, ids, strict=False)) if a != b), len(prompt))
             requests.append(Request(tuple(ids), ONE, prompt_logprobs=0))
             starts.append(min(same, len(ids) - 1))
     scores = [
-        math.fsum(token.logprob or 0.0 for token in answer.prompt[start:])
+        math.fsum(token.logprob or 0.0 for token in answer.prompt_logprobs[start:])
         for answer, start in zip(engine.generate(requests), starts, strict=True)
     ]
     right = 0
@@ -191,7 +193,7 @@ def _choose(engine: Engine, tokenizer: Any, file: Path, choices: list[Choice]) -
 
 
 def _answers(engine: Engine, loaded: Loaded, file: Path, fetch: Fetch) -> EvaluatedFile:
-    """The perplexity of the answers that rows want, after questions with pictures or without; of texts, all of it."""
+    """The perplexity of the answers in rows, with or without images, or of whole texts."""
     loss, tokens, problems = 0.0, 0, []
     waiting: list[tuple[Request, int]] = []
     rows = list(records(find_tables([str(file)])))
@@ -204,7 +206,7 @@ def _answers(engine: Engine, loaded: Loaded, file: Path, fetch: Fetch) -> Evalua
             for answer, (_, start) in zip(engine.generate([request for request, _ in waiting]), waiting, strict=True):
                 if answer.error:
                     raise NpukitError(f"{file}: {answer.error}")
-                logprobs = [token.logprob for token in answer.prompt[start:] if token.logprob is not None]
+                logprobs = [token.logprob for token in answer.prompt_logprobs[start:] if token.logprob is not None]
                 loss, tokens = loss - math.fsum(logprobs), tokens + len(logprobs)
             waiting = []
     if not tokens:
@@ -220,7 +222,7 @@ def _answers(engine: Engine, loaded: Loaded, file: Path, fetch: Fetch) -> Evalua
 
 
 def _wanted(loaded: Loaded, question: Question, fetch: Fetch) -> tuple[Request, int]:
-    """A question with the answer that it should have, and the place of the answer's first token."""
+    """A question with its expected answer, and the index of the answer's first token."""
     if question.messages is None:
         return Request(tuple(loaded.tokenizer(question.text)["input_ids"]), ONE, prompt_logprobs=0), 1
     if not question.reference:

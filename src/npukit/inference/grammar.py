@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 ANY_OBJECT = {"type": "object"}
 NO_TEXT = {"NoExtensionBias": "there is no text that fits it"}
-# Free white space lets a small model write blanks until its tokens are used up.
+# With free white space, a small model may write blanks until its tokens are used up.
 STYLE: JsonCompileOptions = {"whitespace_flexible": False}
 
 
 @contextlib.contextmanager
 def _errors_named() -> Iterator[None]:
-    """Whatever llguidance raises is about the grammar; a panic of its Rust code is not even an Exception."""
+    """Turn any error of llguidance into one about the grammar; a panic of its Rust code is not even an Exception."""
     try:
         yield
     except NpukitError:
@@ -33,12 +33,12 @@ def _errors_named() -> Iterator[None]:
 
 
 class Constraint:
-    """What one answer may still say; the engine asks it before each token (see engine.request.Grammar)."""
+    """What one answer may still contain; the engine asks it before each token (see engine.request.Grammar)."""
 
     def __init__(self, matcher: LLMatcher, grammar: str) -> None:
-        self.grammar = grammar  # as llguidance has it: `Grammars.compile` makes the same constraint again
+        self.grammar = grammar  # in llguidance's form, from which `Grammars.compile` makes the constraint again
         self._matcher = matcher
-        self.allowed()  # some grammars only fail here, for example a schema that refers to itself and to nothing else
+        self.allowed()  # some invalid grammars fail only here, such as a schema that refers only to itself
 
     def allowed(self) -> bytes:
         """A bit mask over the vocabulary, lowest bit first: which tokens may come next."""
@@ -48,7 +48,7 @@ class Constraint:
         return mask
 
     def accept(self, token: int) -> None:
-        """Move on by a token that was chosen."""
+        """Advance by a sampled token."""
         with _errors_named():
             self._matcher.consume_token(token)
             self._check()
@@ -59,13 +59,13 @@ class Constraint:
         return self._matcher.is_stopped()
 
     def _check(self) -> None:
-        """After an error, which is often a limit of size, the matcher allows an end in the middle of the text."""
+        """Raise the matcher's error, often a size limit: after one it would allow an end in the middle of the text."""
         if self._matcher.is_error():
             reason = self._matcher.get_error().replace("<non-verbose/>", "").strip()
             raise NpukitError(f"The grammar cannot be followed: {NO_TEXT.get(reason, reason)}")
 
     def copy(self) -> Constraint:
-        """The same constraint for another answer, as it stands now."""
+        """A copy in the same state, for another answer."""
         return Constraint(self._matcher.deep_copy(), self.grammar)
 
 
@@ -116,7 +116,7 @@ class Grammars:
         rules.append("call: " + " | ".join(f"call_{number}" for number in range(len(tools))))
         with _errors_named():
             for number, (name, schema) in enumerate(tools):
-                self.json(schema)  # an error in it is better named alone
+                self.json(schema)  # checked alone, so that the error names it
                 head = json.dumps(f'{{"name":{json.dumps(name)},"arguments":')
                 rules.append(f'call_{number}: {head} arguments_{number} "}}"')
                 rules.append(f"arguments_{number}: %json {json.dumps({**schema, 'x-guidance': STYLE})}")
@@ -132,7 +132,7 @@ class Grammars:
             return self.compile(LLMatcher.grammar_from_lark(grammar))
 
     def token_bytes(self, token: int) -> bytes:
-        """The bytes that a token stands for, whether or not they are text."""
+        """The bytes of a token, which may be no valid text."""
         return self._tokenizer.decode_bytes([token])
 
     def compile(self, grammar: str) -> Constraint:

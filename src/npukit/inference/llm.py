@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from npukit.inference.engine.request import Finish, Output, Request, SamplingParams
+from npukit.inference.engine.request import FinishReason, Output, Request, SamplingParams
 from npukit.inference.loading import load, start_engine
 from npukit.inference.text import TextStream
 from npukit.llm.chat.answer import Content, ToolCall
@@ -31,13 +31,13 @@ Tools = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Completion:
-    """An answer, whole."""
+    """A complete answer."""
 
     text: str
     token_ids: tuple[int, ...]
-    finish_reason: Finish
+    finish_reason: FinishReason
     prompt_token_ids: tuple[int, ...]
-    reasoning: str = ""  # of a model that thinks first
+    reasoning: str = ""  # of a reasoning model
     tool_calls: tuple[ToolCall, ...] = ()
 
 
@@ -53,12 +53,12 @@ class LLM:
         self._loaded = load(use)
         self.engine = start_engine(self._loaded, options or use.engine)
         self.tokenizer = self._loaded.tokenizer
-        self.default_sampling = self._loaded.defaults  # as the model's generation_config.json wants it
+        self.default_sampling = self._loaded.defaults  # of the model's generation_config.json
 
     def generate(
         self, prompts: str | Sequence[str], sampling: SamplingParams | None = None, stop: Sequence[str] = ()
     ) -> list[Completion]:
-        """Continue each text, all of them in one batch.
+        """Continue all texts in one batch.
 
         >>> llm.generate(["One, two,", "Red, green,"], SamplingParams(temperature=0, max_tokens=8))
         """
@@ -72,8 +72,8 @@ class LLM:
         stop: Sequence[str] = (),
         tools: Tools | None = None,
     ) -> Completion:
-        """Answer a conversation; calls of tools and reasoning come apart from the text. Models that see take pictures
-        as parts of a message: `{"type": "image", "image": "cat.png"}`, with a path, a data URI or bytes.
+        """Answer a conversation; tool calls and reasoning are separate from the text. Vision models take images as
+        parts of a message: `{"type": "image", "image": "cat.png"}`, with a path, a data URI or bytes.
 
         >>> llm.chat([{"role": "user", "content": "Is it warm in Rome?"}], tools=[weather]).tool_calls
         """
@@ -85,7 +85,7 @@ class LLM:
     def stream(
         self, prompt: str | Sequence[Message], sampling: SamplingParams | None = None, stop: Sequence[str] = ()
     ) -> Iterator[str]:
-        """The answer to a text or a conversation, piece by piece. Whoever leaves the loop ends it."""
+        """Stream the answer to a text or a conversation. Leaving the loop aborts it."""
         if isinstance(prompt, str):
             request = self._request(self.tokenizer.encode(prompt), sampling)
             yield from (piece for _, piece, _ in self._run([request], stop))
@@ -105,14 +105,14 @@ class LLM:
 
     def _answer(self, requests: Sequence[Request], stop: Sequence[str]) -> list[Completion]:
         texts, ids = [""] * len(requests), [list[int]() for _ in requests]
-        ends: dict[int, Finish] = {}
+        ends: dict[int, FinishReason] = {}
         for index, piece, output in self._run(requests, stop):
             texts[index] += piece
             if output.token is not None:
                 ids[index].append(output.token.id)
             if output.error is not None:
                 raise output.error
-            ends[index] = output.finish or "stop"
+            ends[index] = output.finish_reason or "stop"
         return [
             Completion(texts[index], tuple(ids[index]), ends[index], request.prompt)
             for index, request in enumerate(requests)
@@ -124,22 +124,22 @@ class LLM:
         running: dict[int, tuple[int, TextStream]] = {}
         try:
             for index, request in enumerate(requests):
-                running[self.engine.add(request)] = (index, TextStream(self.tokenizer, stop, hidden=hidden))
+                running[self.engine.add_request(request)] = (index, TextStream(self.tokenizer, stop, hidden=hidden))
             while running:
                 for output in self.engine.step():
-                    if output.number not in running:
+                    if output.request_id not in running:
                         continue
-                    index, text = running[output.number]
-                    is_text = output.token is not None and output.finish != "stop"
+                    index, text = running[output.request_id]
+                    is_text = output.token is not None and output.finish_reason != "stop"
                     piece = text.add(output.token.id) if is_text and output.token else ""
-                    if output.finish is not None or text.stopped is not None:
-                        del running[output.number]
-                        self.engine.cancel(output.number)
+                    if output.finish_reason is not None or text.stopped is not None:
+                        del running[output.request_id]
+                        self.engine.abort_request(output.request_id)
                         piece += text.end()
-                        output = output._replace(finish="stop") if text.stopped is not None else output
+                        output = output._replace(finish_reason="stop") if text.stopped is not None else output
                     yield index, piece, output
         finally:
             for number in running:
-                self.engine.cancel(number)
-            while not self.engine.is_idle:  # steps that are on their way
+                self.engine.abort_request(number)
+            while not self.engine.is_idle:  # steps in flight
                 self.engine.step()

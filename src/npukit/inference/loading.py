@@ -1,4 +1,4 @@
-"""Load a language model to use it; refuse what would fail later: half a model, foreign code, too little memory."""
+"""Loads a language model for inference, and refuses incomplete models, unknown code and too little memory."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from npukit.llm.models.loading import auto_class, from_pretrained, load_images
 from npukit.llm.models.weights import broken_tokenizer
 from npukit.report.terminal import say
 
-SHOWN = 3  # names of weights in a sentence
+SHOWN = 3  # names of weights in a message
 GIB = 2**30
-DRAFT_SHARE = 0.05  # of the device's memory, for the cache of a model that guesses tokens
+DRAFT_SHARE = 0.05  # of the device's memory, for the cache of a draft model
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model that is ready to be used, on its device."""
+    """A model on its device, with its tokenizer and chat template."""
 
     folder: Path
     model: Any
     tokenizer: Any
     chat: Chat
-    defaults: SamplingParams  # as the model's generation_config.json wants it
+    defaults: SamplingParams  # of the model's generation_config.json
     adapters: tuple[Path, ...]
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)  # variables of the chat template
-    images: Images | None = None  # how the model is given pictures, if it sees
+    images: Images | None = None  # how images are preprocessed, for a vision model
 
     def request(
         self,
@@ -57,7 +57,7 @@ class Loaded:
         tools: Sequence[Any] | None = None,
         fetch: Fetch = from_disk(Path()),  # noqa: B008 - it keeps nothing
     ) -> tuple[Prompt, Request]:
-        """A conversation with its pictures as text, and as a request of the engine; `fetch` reads pictures."""
+        """A conversation as text and as a request for the engine; `fetch` reads its images."""
         messages, sources = split_media(messages)
         pictures = Pictures(self.images, sources, fetch) if sources else None
         prompt = self.chat.prompt(
@@ -72,13 +72,13 @@ class Loaded:
 
 
 def load(use: Use, device: torch.device | None = None) -> Loaded:
-    """Load a model with its adapters merged, onto the device of this process unless another one is given.
+    """Load a model with its adapters merged, onto `device` or the device of this process.
 
     >>> load(Use(model={"path": "runs/lora"})).chat.prompt([{"role": "user", "content": "Hi"}]).ids
     """
     device = device or torch_device()
     if abilities(device).own_memory:
-        torch.get_device_module(device).set_device(device)  # a rank's card need not be the first
+        torch.get_device_module(device).set_device(device)  # a rank's card is not always the first
     folder, adapters = find_parts(use.model.path, use.merged)
     weights = open_checkpoint(folder, pickles=use.engine.allow_pickles)
     config = _config(folder, use)
@@ -97,7 +97,7 @@ def load(use: Use, device: torch.device | None = None) -> Loaded:
 
 
 def load_chat(use: Use) -> tuple[Chat, SamplingParams]:
-    """A model's tokenizer with its chat template, and how its authors want it to be sampled, without the model."""
+    """A model's tokenizer, chat template and default sampling, without its weights."""
     folder, adapters = find_parts(use.model.path, use.merged)
     tokenizer = load_tokenizer(use)
     generation = _generation_config([*reversed(adapters), folder])
@@ -106,7 +106,7 @@ def load_chat(use: Use) -> tuple[Chat, SamplingParams]:
 
 
 def load_pictures(use: Use) -> Images | None:
-    """How a model is given pictures, without the model; None where it sees none."""
+    """How a model's images are preprocessed, without its weights; None if it takes none."""
     folder, _ = find_parts(use.model.path, use.merged)
     limits = {name: value for name, value in use.chat.model_dump().items() if name.startswith(("image_", "video_"))}
     data = DataOptions(train=(Source(path="requests"),), **limits)
@@ -126,7 +126,7 @@ def load_body(folder: Path, use: Use, device: torch.device) -> Any:
 
 
 def choose_dtype(name: str, weights: WeightFiles, device: torch.device) -> torch.dtype:
-    """`auto`: as saved, but 16 bits on an accelerator, and nothing that the device does not compute in."""
+    """The dtype. `auto` is the saved one, but 16 bits on an accelerator, and one that the device supports."""
     if name != "auto":
         named = getattr(torch, name, None)
         if not isinstance(named, torch.dtype) or not named.is_floating_point:
@@ -165,7 +165,7 @@ def _check_memory(
 
 
 def _host_memory() -> int:
-    """What programs can still have, with what the system only caches."""
+    """The available memory of the host, including the system's caches."""
     lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     return int(lines["MemAvailable"].split()[0]) * 1024
 
@@ -196,7 +196,7 @@ def _load_weights(weights: WeightFiles, config: Any, dtype: torch.dtype, use: Us
             dtype=dtype,
             trust_remote_code=use.model.trust_remote_code,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are told below, all at once
+            ignore_mismatched_sizes=True,  # they are reported below, all at once
         )
     if wrong := loaded["mismatched_keys"]:
         some = [f"{name} is {tuple(there)} instead of {tuple(here)}" for name, there, here in sorted(wrong)[:SHOWN]]
@@ -211,7 +211,7 @@ def _some(names: list[str], count: int) -> str:
 
 
 def load_tokenizer(use: Use) -> Any:
-    """The tokenizer alone: the adapter's own, if it was saved with one."""
+    """The tokenizer: the adapter's own, if it was saved with one."""
     from transformers import AutoTokenizer
 
     model, adapters = find_parts(use.model.path, use.merged)
@@ -221,7 +221,7 @@ def load_tokenizer(use: Use) -> Any:
         raise NpukitError(problems[0])
     with _named(folder), quiet():
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=use.model.trust_remote_code)
-    if len(tokenizer) <= len(tokenizer.all_special_tokens):  # what transformers makes where there is none
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):  # transformers makes such a tokenizer if there is none
         raise NpukitError(f"{folder} has no tokenizer: copy its tokenizer.json there.")
     return tokenizer
 
@@ -239,7 +239,7 @@ def _end_tokens(generation: dict[str, Any]) -> list[int]:
 
 
 def _defaults(generation: dict[str, Any], chat: Chat) -> SamplingParams:
-    """Greedy, unless the model's authors say how it is to be sampled."""
+    """The default sampling: of generation_config.json, otherwise greedy."""
     common: dict[str, Any] = {
         "end_tokens": chat.stop_ids,
         "repetition_penalty": generation.get("repetition_penalty") or 1.0,
@@ -252,19 +252,19 @@ def _defaults(generation: dict[str, Any], chat: Chat) -> SamplingParams:
 
 @contextlib.contextmanager
 def _named(folder: Path) -> Iterator[None]:
-    """Turn what transformers raises about a broken model into one sentence."""
+    """Turn transformers' errors about a broken model into one sentence."""
     try:
         yield
     except NpukitError:
         raise
-    except Exception as error:  # what a broken configuration leads to has no common kind
+    except Exception as error:  # a broken configuration raises all kinds of errors
         first = str(error).strip().split("\n")[0]
         raise NpukitError(f"{folder} cannot be loaded: {first}") from error
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without the bars and hints of the libraries below; what matters of them is told by us."""
+    """A context without the progress bars and hints of other libraries; npukit reports what matters."""
     from transformers.utils import logging
 
     level = logging.get_verbosity()
@@ -279,12 +279,12 @@ def quiet() -> Iterator[None]:
 
 
 def start_engine(loaded: Loaded, options: EngineOptions) -> Engine:
-    """An engine for a model; says so where it can only run one sequence at a time.
+    """An engine for a model; logs if it can only run one sequence at a time.
 
     >>> start_engine(load(Use(model={"path": "qwen2"})), EngineOptions(max_num_seqs=8))
     """
     draft = _start_draft(loaded, options) if options.speculative_model else None
-    with quiet():  # it may try the model on a few tokens
+    with quiet():  # it may test the model on a few tokens
         engine = Engine(loaded.model, options, draft=draft)
     if not engine.is_paged and os.environ.get("LOCAL_RANK", "0") == "0":
         kind = loaded.model.config.model_type
@@ -296,7 +296,7 @@ def start_engine(loaded: Loaded, options: EngineOptions) -> Engine:
 
 
 def _start_draft(loaded: Loaded, options: EngineOptions) -> Engine:
-    """The engine of the smaller model, with a small cache, on the device of the larger one."""
+    """The engine of the draft model, with a small cache, on the same device."""
     if options.prompt_lookup:
         raise NpukitError("Tokens are guessed by --prompt-lookup or by --speculative-model: leave one of them out.")
     device = loaded.model.device

@@ -1,4 +1,4 @@
-"""Pictures and videos in conversations: found in messages, measured before anything is decoded, read for the engine."""
+"""Images and videos of conversations: found in messages, measured before they are decoded, read for the engine."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def split_media(messages: Sequence[Message]) -> tuple[list[Message], list[Medium
 
 
 def from_disk(folder: Path, media_dir: Path | None = None, beside: Sequence[Path] = ()) -> Fetch:
-    """Pictures and videos that the user of this machine names: paths, data URIs, bytes; see `locate`."""
+    """Read images and videos that the user of this machine names: paths, data URIs, bytes; see `locate`."""
 
     def fetch(medium: Medium) -> tuple[bytes | list[bytes], str]:
         source = medium.source
@@ -70,7 +70,7 @@ def _content(file: Path, most: int = MAX_BYTES) -> bytes:
 
 
 class Pictures:
-    """The pictures and videos of one conversation.
+    """The images and videos of one conversation.
 
     >>> pictures = Pictures(images, media, from_disk(Path(".")))
     >>> prompt = chat.prompt(messages, media=pictures.written)
@@ -78,7 +78,7 @@ class Pictures:
     """
 
     def __init__(self, images: Images | None, media: Sequence[Medium], fetch: Fetch) -> None:
-        """Look at the headers; raises BadConversation where one of them cannot be used."""
+        """Read the headers; raises BadConversation if one of them cannot be used."""
         if images is None:
             raise BadConversation("This model reads text only: leave pictures, videos and audio out.")
         self._images = images
@@ -91,7 +91,7 @@ class Pictures:
 
     @property
     def written(self) -> WrittenMedia:
-        """How they are written into the conversation."""
+        """How the chat template writes them."""
         return WrittenMedia(self._images.markers, self._images.written(self._measured))
 
     def read(self, ids: Sequence[int]) -> Multimodal:
@@ -100,7 +100,7 @@ class Pictures:
 
 
 def read(images: Images, measured: Sequence[RowImage | RequestImage], ids: Sequence[int]) -> Multimodal:
-    """The pictures of a prompt of these tokens, decoded, with its positions; raises NpukitError.
+    """The decoded images of a prompt of these tokens, with its positions; raises NpukitError.
 
     Each step of a video is a picture of its own: steps do not attend to each other, and text may lie between them.
     """
@@ -124,5 +124,5 @@ NAMES = {"image": "A picture", "video": "A video", "audio": "Audio"}
 
 
 def named(source: Any) -> str:
-    """What a row names, short enough to be written beside its answer."""
+    """A row's images, short enough to be written beside its answer."""
     return shortened(source) if isinstance(source, str) else f"<{type(source).__name__}>"

@@ -1,4 +1,6 @@
-"""The process that chats, answers a batch or evaluates: a verb starts it on its device, its job in a variable."""
+"""The process that chats, answers a batch or evaluates. A verb starts it on its device and passes the job in a
+variable.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from npukit.inference.start import UseJob, taken_over
 
 
 def main() -> None:
-    """Do the job of this process. npukit.launch.script shows what the user can fix."""
+    """Run the job of this process. npukit.launch.script shows NpukitErrors."""
     job = taken_over()
     {"chat": _chat, "infer": _infer, "eval": _evaluate}[job.verb](job)
 
@@ -56,7 +58,7 @@ def _evaluate(job: UseJob) -> None:
 
 
 def device_name(device: Any) -> str:
-    """A device as people call it; a simulated NPU is called one."""
+    """The usual name of a device, with "simulated" if it is."""
     from npukit.launch.abilities import abilities
     from npukit.launch.devices import is_simulated
 

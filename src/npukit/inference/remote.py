@@ -1,4 +1,4 @@
-"""An engine in a process of its own, used as if it were here (see npukit.inference.engine_process)."""
+"""An engine in another process, with the interface of Engine (see npukit.inference.engine_process)."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from npukit.inference.engine.adapters import LoadedAdapter
 from npukit.inference.engine.request import Output, Request, Stats, check_request
 from npukit.inference.engine_process import Add, Cancel, Failed, MethodCall, Ready, Reply, as_outputs, run
 
-PATIENCE = 0.001  # seconds that `step` waits for outputs before new requests are looked for
+PATIENCE = 0.001  # seconds that `step` waits for outputs
 ENDING = 10  # seconds that the process has to end
 
 
 class RemoteEngine:
-    """What a Service needs of an engine. It belongs to one thread, but for `start` and `close`.
+    """The part of Engine that a Service needs. It belongs to one thread, except for `start` and `close`.
 
     >>> with RemoteEngine(lambda: (Engine(model), lambda: grammars)) as engine:
     ...     engine.wait_until_ready()
     """
 
     def __init__(self, make: Callable[[], tuple[Any, Any]], listener: socket.socket | None = None) -> None:
-        """Fork the process, which calls `make` for the engine and a maker of grammars.
+        """Fork the process, which calls `make` for the engine and its compiler of grammars.
 
-        MethodCall it before torch has touched a device. The process does not keep the server's `listener` open.
+        Call it before torch has touched a device. The process does not keep the server's `listener` open.
         """
         self._connection, other = multiprocessing.Pipe()
         context = multiprocessing.get_context("fork")
@@ -36,11 +36,11 @@ class RemoteEngine:
         self._process.start()
         other.close()
         self.device = ""
-        self.longest = self.words = 0
+        self.max_model_len = self.vocab_size = 0
         self._adapters: set[str] = set()
-        self._next_number = 0
+        self._next_request_id = 0
         self._running: set[int] = set()
-        self._outputs: list[Output] = []  # that came before the reply to a call
+        self._outputs: list[Output] = []  # received before the reply to a call
 
     def __enter__(self) -> RemoteEngine:
         return self
@@ -52,37 +52,37 @@ class RemoteEngine:
         """End the process."""
         self._connection.close()
         self._process.join(ENDING)
-        if self._process.is_alive():  # in the middle of something that cannot be interrupted
+        if self._process.is_alive():  # it is in a call that cannot be interrupted
             self._process.kill()
             self._process.join()
 
     def wait_until_ready(self) -> None:
-        """Wait for the engine; what kept it from being made is raised here."""
+        """Wait for the engine; raises the error that kept it from being made."""
         ready: Ready = self._receive()
-        self.longest, self.words, self.device = ready.longest, ready.words, ready.device
+        self.max_model_len, self.vocab_size, self.device = ready.max_model_len, ready.vocab_size, ready.device
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is left to do."""
         return not self._running and not self._outputs
 
-    def add(self, request: Request) -> int:
-        """Take a request, as Engine.add does."""
-        check_request(request, self.longest, self.words, self._adapters)
-        number = self._next_number
-        self._next_number += 1
+    def add_request(self, request: Request) -> int:
+        """Add a request, as Engine.add_request does."""
+        check_request(request, self.max_model_len, self.vocab_size, self._adapters)
+        request_id = self._next_request_id
+        self._next_request_id += 1
         grammar = getattr(request.grammar, "grammar", None)
-        self._send(Add(number, replace(request, grammar=None), grammar))
-        self._running.add(number)
-        return number
+        self._send(Add(request_id, replace(request, grammar=None), grammar))
+        self._running.add(request_id)
+        return request_id
 
-    def cancel(self, number: int) -> None:
-        """Give up a request; its last output says so. One that has ended already is left alone."""
-        if number in self._running:
-            self._send(Cancel(number))
+    def abort_request(self, request_id: int) -> None:
+        """Abort a request; its last output says so. Does nothing if it has finished."""
+        if request_id in self._running:
+            self._send(Cancel(request_id))
 
     def step(self) -> list[Output]:
-        """The outputs that have come; none where the engine is busy for longer than a moment."""
+        """The outputs that have arrived; an empty list if there are none within `PATIENCE`."""
         outputs, self._outputs = self._outputs, []
         if outputs or self._connection.poll(PATIENCE):
             while self._connection.poll(0):
@@ -90,22 +90,22 @@ class RemoteEngine:
         return outputs
 
     def stats(self) -> Stats:
-        """How busy it is."""
+        """Figures of its load and its work so far."""
         stats: Stats = self._call("stats")
         return stats
 
     def load_adapter(self, name: str, folder: Any) -> None:
-        """Read a LoRA adapter that PEFT saved, and make it known under a name."""
+        """Load a LoRA adapter that PEFT saved under a new name."""
         self._call("load_adapter", name, folder)
         self._adapters.add(name)
 
     def add_adapter(self, adapter: LoadedAdapter, replace: bool = False) -> None:
-        """Make an adapter known under its name."""
+        """Add an adapter under its name."""
         self._call("add_adapter", adapter, replace)
         self._adapters.add(adapter.name)
 
     def unload_adapter(self, name: str) -> None:
-        """Forget an adapter; requests that have it are answered to their end."""
+        """Remove an adapter; requests that use it are finished."""
         self._call("unload_adapter", name)
         self._adapters.discard(name)
 
@@ -119,7 +119,7 @@ class RemoteEngine:
 
     def _taken(self, rows: list[tuple[Any, ...]]) -> list[Output]:
         outputs = as_outputs(rows)
-        self._running.difference_update(output.number for output in outputs if output.finish)
+        self._running.difference_update(output.request_id for output in outputs if output.finish_reason)
         return outputs
 
     def _send(self, message: Any) -> None:
@@ -145,7 +145,7 @@ class RemoteEngine:
 def _child(
     parents: Connection, connection: Connection, listener: socket.socket | None, make: Callable[[], tuple[Any, Any]]
 ) -> None:
-    parents.close()  # or the pipe would not end with the server
+    parents.close()  # otherwise the pipe would stay open without the server
     if listener is not None:
         listener.close()
     run(connection, make)

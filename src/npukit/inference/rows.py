@@ -1,8 +1,8 @@
-"""The rows of a batch: which there are, which are answered already, and all answers in the input's order.
+"""The rows of a batch and their answers on disk.
 
-While a batch runs its answers are in a folder beside the output, one file for each process that answers, one line for
-each row, in whatever order they come. A process that is killed leaves at most half a line, which does not count. When
-every row has its line, the lines are written in order as the output.
+While a batch runs, its answers are in a folder beside the output: one file for each process, with one line for each
+answered row, in any order. A process that is killed leaves at most half a line, which does not count. When every row
+has its line, the output is written in the order of the input.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from npukit.llm.data.files import RawRow
 from npukit.llm.data.sources import Table, find_table
 from npukit.report.writing import check_file, disk_errors_named, whole_file, write_json
 
-ANSWERS = Path("answers.jsonl")  # where no output is named
+ANSWERS = Path("answers.jsonl")  # the default output
 STILL_THERE = "Free some space: answers so far are kept, and the same command answers the other rows."
 
 
@@ -37,7 +37,7 @@ def find_tables(paths: Sequence[str], folder: Path = Path("data")) -> list[Table
 
 
 def records(tables: Sequence[Table]) -> Iterator[tuple[int, Table, RawRow]]:
-    """All rows with their number, counted from 1 through all tables."""
+    """All rows, numbered from 1 across all tables."""
     number = 0
     for table in tables:
         for index, record in enumerate(table.records()):
@@ -61,11 +61,11 @@ class Answers:
         self.output, self._folder = output, _beside(output)
         self._prepare(settings)
         self.done = set(self._offsets())
-        # Never one that a killed process of the same number left, perhaps with half a line at its end.
+        # Never a file that a killed process of the same rank left, perhaps with half a line at its end.
         self._file = (self._folder / f"rows-{rank}-{secrets.token_hex(4)}.jsonl").open("ab")
 
     def _prepare(self, settings: dict[str, Any]) -> None:
-        """Go on with what an earlier run with the same settings has left."""
+        """Continue with the answers of an earlier run with the same settings."""
         if self.output.exists():
             raise NpukitError(f"{self.output} already exists: choose another --output, or replace it with --force.")
         with disk_errors_named(self.output):
@@ -82,7 +82,7 @@ class Answers:
             )
 
     def add(self, number: int, row: dict[str, Any]) -> None:
-        """Write the answer to a row; once this returns, no kill takes it back."""
+        """Write the answer to a row; when this returns, it is safe on disk."""
         with disk_errors_named(self.output, self._folder, STILL_THERE):
             self._file.write(json.dumps({"row": number, **row}, ensure_ascii=False).encode() + b"\n")
             self._file.flush()
@@ -108,7 +108,7 @@ class Answers:
         return True
 
     def _offsets(self) -> dict[int, tuple[Path, int]]:
-        """Where the line of each answered row is."""
+        """The offset of each answered row's line."""
         places: dict[int, tuple[Path, int]] = {}
         for file in sorted(self._folder.glob("rows-*.jsonl")):
             offset = 0
@@ -121,7 +121,7 @@ class Answers:
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
-        """Be the only process at work on this output's folder."""
+        """Lock the output's folder against other processes."""
         folder = os.open(self.output.parent, os.O_RDONLY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
@@ -131,7 +131,7 @@ class Answers:
 
 
 def start_over(output: Path) -> None:
-    """Remove an output, and what a killed run has left of it."""
+    """Remove an output and the answers of a killed run."""
     check_file(output)
     shutil.rmtree(_beside(output), ignore_errors=True)
     output.unlink(missing_ok=True)

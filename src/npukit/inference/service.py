@@ -1,11 +1,11 @@
-"""An engine for the requests of one event loop: its own process is talked to, or it runs, in a thread.
+"""An engine for the requests of one event loop. A thread runs it, or talks to the engine's process.
 
     async with Service(engine) as service:
         async for outputs in await service.submit(request): ...
 
-The thread takes work between two steps: new requests, cancelled ones, adapters. What a step gave goes to the event loop
-in one call, however many requests it was for. Nobody who reads slowly holds it up: outputs wait in a queue for each
-request, and a request whose queue is full is cancelled.
+Between two steps, the thread handles new requests, aborted ones and adapters. All outputs of a step go to the event
+loop in one call. Each request has a queue of outputs, so that a slow reader does not delay the others; a request whose
+queue is full is aborted.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from npukit.inference.engine.request import Output, Request
 from npukit.inference.remote import RemoteEngine
 
 T = TypeVar("T")
-IDLE = 1.0  # seconds after which an engine with nothing to do is asked whether it still lives
-QUEUE = 4096  # outputs that wait for one reader
+IDLE = 1.0  # seconds between two checks that an idle engine is alive
+QUEUE = 4096  # outputs of one request that wait to be read
 
 
 class OutputStream:
-    """A request on its way: iterate over it for its outputs, as many at a time as there are."""
+    """A running request. Iterating over it yields lists of its outputs."""
 
     def __init__(self, service: Service, queue: int) -> None:
-        self.number = -1
+        self.request_id = -1
         self._service = service
         self._queue = queue
         self._outputs: deque[Output] = deque()
@@ -38,21 +38,23 @@ class OutputStream:
         self._ended = False
 
     def cancel(self) -> None:
-        """Give up the place in the batch; the outputs that are there can still be read."""
+        """Abort the request; the outputs so far can still be read."""
         if not self._ended:
             self._ended = True
-            self._service.cancel(self.number)
+            self._service.cancel(self.request_id)
             self._arrived.set()
 
     def put(self, output: Output) -> None:
-        """Take an output of the engine."""
+        """Add an output of the engine."""
         if self._ended:
             return
         self._outputs.append(output)
-        if output.finish:
+        if output.finish_reason:
             self._ended = True
         elif len(self._outputs) >= self._queue:
-            self._outputs[-1] = Output(self.number, finish="error", error=NpukitError("The client reads too slowly."))
+            self._outputs[-1] = Output(
+                self.request_id, finish_reason="error", error=NpukitError("The client reads too slowly.")
+            )
             self.cancel()
         self._arrived.set()
 
@@ -73,7 +75,7 @@ class Service:
     """Runs an engine; `submit`, `call` and `close` belong to the event loop that entered it."""
 
     def __init__(self, engine: Any, queue: int = QUEUE) -> None:
-        self.failure: BaseException | None = None  # what made the engine's thread give up
+        self.failure: BaseException | None = None  # the error that ended the engine's thread
         self.engine = engine
         self._queue = queue
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -92,16 +94,16 @@ class Service:
             await asyncio.to_thread(self.engine.close)
 
     async def submit(self, request: Request) -> OutputStream:
-        """Hand a request to the engine; what it cannot take is the NpukitError of `Engine.add`."""
+        """Submit a request; raises the NpukitError of `Engine.add_request`."""
         answering = OutputStream(self, self._queue)
 
         def add() -> None:
-            answering.number = self.engine.add(request)
-            self._open[answering.number] = answering
+            answering.request_id = self.engine.add_request(request)
+            self._open[answering.request_id] = answering
 
         try:
             await asyncio.shield(adding := asyncio.ensure_future(self.call(add)))
-        except asyncio.CancelledError:  # the client left while the engine was taking it
+        except asyncio.CancelledError:  # the client disconnected meanwhile
             adding.add_done_callback(lambda _: answering.cancel())
             raise
         return answering
@@ -121,26 +123,26 @@ class Service:
                 self._call_in_loop(_resolve, result, value)
 
         self._work.put(work)
-        if self.failure is not None:  # nobody takes work any more
+        if self.failure is not None:  # the thread has ended
             self._refuse_work()
         return await result
 
-    def cancel(self, number: int) -> None:
-        """Take a request out of the engine; nobody hears of it any more."""
-        if self._open.pop(number, None) is not None:
-            self._work.put(lambda: self.engine.cancel(number))
+    def cancel(self, request_id: int) -> None:
+        """Abort a request; it gets no further outputs."""
+        if self._open.pop(request_id, None) is not None:
+            self._work.put(lambda: self.engine.abort_request(request_id))
 
     def _run(self) -> None:
         try:
             while self._take_work():
                 if outputs := self.engine.step():
                     self._call_in_loop(self._hand_out, outputs)
-        except BaseException as error:  # the engine's own mistake: nothing it has can be trusted any more
+        except BaseException as error:  # a bug of the engine, whose state cannot be trusted any more
             self.failure = error
             self._call_in_loop(self._fail_all, error)
 
     def _take_work(self) -> bool:
-        """Do what was asked for since the last step; with nothing to compute, wait for a while until something is."""
+        """Do the queued work; if the engine is idle, wait for some."""
         try:
             while True:
                 work = self._work.get(self.engine.is_idle, IDLE)
@@ -156,13 +158,17 @@ class Service:
 
     def _hand_out(self, outputs: list[Output]) -> None:
         for output in outputs:
-            answering = self._open.pop(output.number, None) if output.finish else self._open.get(output.number)
+            answering = (
+                self._open.pop(output.request_id, None) if output.finish_reason else self._open.get(output.request_id)
+            )
             if answering is not None:
                 answering.put(output)
 
     def _fail_all(self, error: BaseException) -> None:
-        for number in list(self._open):
-            self._hand_out([Output(number, finish="error", error=RuntimeError(f"The engine failed: {error!r}"))])
+        for request_id in list(self._open):
+            self._hand_out(
+                [Output(request_id, finish_reason="error", error=RuntimeError(f"The engine failed: {error!r}"))]
+            )
         self._refuse_work()
 
     def _refuse_work(self) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def show_inferred(done: Inferred, as_json: bool) -> None:
-    """What came of a batch."""
+    """Show the result of a batch."""
     if as_json:
         hand_back("result", done)
         return
@@ -30,7 +30,7 @@ def show_inferred(done: Inferred, as_json: bool) -> None:
 
 
 def show_evaluated(done: Evaluated, as_json: bool) -> None:
-    """What an evaluation found."""
+    """Show the result of an evaluation."""
     if as_json:
         hand_back("result", done)
         return

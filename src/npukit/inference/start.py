@@ -1,4 +1,4 @@
-"""Start the process that uses a model: to chat, to answer rows, to evaluate, to serve. Nothing here needs torch."""
+"""Starts the process that chats, answers rows, evaluates or serves. Nothing here needs torch."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from npukit.packages import require
 if TYPE_CHECKING:
     from npukit.launch.devices import Devices
 
-VARIABLE = "NPUKIT_USE"  # not an argument: there may be a key in it, and everyone can see arguments
+VARIABLE = "NPUKIT_USE"  # not an argument, which every user of the machine can read: it may contain a key
 PROCESSES = {"serve": "npukit.inference.server.process"}  # of the other verbs: npukit.inference.process
 
 
 @dataclass(frozen=True)
 class UseJob:
-    """What a process is started for."""
+    """The job of a process."""
 
     verb: Verb
     use: Use
@@ -29,7 +29,7 @@ class UseJob:
 
 
 def handed_over(job: UseJob) -> dict[str, str]:
-    """The variable that tells a process its job."""
+    """The variable that passes a job to a process."""
     return {VARIABLE: json.dumps({"verb": job.verb, "use": job.use.model_dump(mode="json"), "json": job.json})}
 
 
@@ -40,7 +40,7 @@ def taken_over() -> UseJob:
 
 
 def start(verb: Verb, use: Use, devices: Devices, data: Sequence[str] = (), json: bool = False) -> NoReturn:
-    """Become the process, or the ranks, that do it; `data` are the rows to answer or the files to evaluate on."""
+    """Become the process, or start the ranks, that run the job; `data` are rows to answer or files to evaluate on."""
     from npukit.facts.launch_settings import launch_settings
     from npukit.launch.run import run
     from npukit.llm.models.folder import check_reachable

@@ -1,4 +1,4 @@
-"""The terminal side of a conversation: a line editor, commands, answers as they come, Ctrl-C."""
+"""A conversation on the terminal: a line editor, commands, streamed answers, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ HELP = """\
 /load FILE       go on with a saved one
 /exit            leave; Ctrl-D does the same
 Ctrl-C stops an answer."""
-# What LLaMA-Factory's and ms-swift's users type.
+# Commands of LLaMA-Factory and ms-swift.
 OTHER_WORDS = {"clear": "/clear", "exit": "/exit", "quit": "/exit", "multi-line": "/multi", "reset-system": "/system"}
 DIM = "2"
 
 
 def talk(conversation: Conversation, greeting: str) -> None:
-    """Ask and answer until the user leaves."""
+    """Run the conversation until the user leaves."""
     _Terminal(conversation, greeting).run()
 
 
@@ -62,7 +62,7 @@ class _Terminal:
                 say(str(error))
 
     def _read(self, prompt: str) -> str | None:
-        """The next line; None at the end of the input. Ctrl-C throws away what was typed."""
+        """The next line; None at the end of the input. Ctrl-C discards it."""
         while True:
             try:
                 return input(prompt if self._is_terminal else "")
@@ -127,13 +127,13 @@ class _Terminal:
                 print(paint(printable(shown), DIM, self._color) if dim else printable(shown), end="", flush=True)
         print()
         if self._is_terminal and (figures := self._talk.figures):
-            ended = {"length": ", cut at the limit", "cancelled": ", stopped"}.get(figures.finish, "")
+            ended = {"length": ", cut at the limit", "cancelled": ", stopped"}.get(figures.finish_reason, "")
             speed = f"{figures.tokens} tokens, {figures.per_second:.1f} a second, the first after {figures.first:.2f} s"
             print(paint(f"({speed}{ended})", DIM, self._color))
 
     @contextlib.contextmanager
     def _stop_on_interrupt(self) -> Iterator[None]:
-        """Ctrl-C lets the step that runs come to its end: the engine is never left in the middle of one."""
+        """On Ctrl-C, finish the running step, so that the engine stays consistent."""
         self._stopped = False
 
         def stop(*_: Any) -> None:

@@ -1,17 +1,17 @@
-"""The tokens of an answer as text, one at a time: never half a character, never the beginning of a stop string."""
+"""Streams tokens as text: never half a character, never the beginning of a stop string."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-BROKEN = "\ufffd"  # what a decoder writes for bytes that are no character, or not yet
+BROKEN = "\ufffd"  # stands for bytes that are not a complete character
 QUICK = 2**16  # characters
-LONGEST = 32  # tokens that are decoded together at most; bytes that never become text must not add up
+LONGEST = 32  # tokens that are decoded together; bytes that never become text must not accumulate
 
 
 def decoder(tokenizer: Any) -> Callable[[list[int]], str]:
-    """A function from ids to text, as plain as the tokenizer has it: spaces stay where the tokens put them."""
+    """A function from ids to text that leaves spaces as they are."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
         return lambda ids: str(backend.decode(ids, skip_special_tokens=False))
@@ -19,21 +19,21 @@ def decoder(tokenizer: Any) -> Callable[[list[int]], str]:
 
 
 def max_characters(tokenizer: Any, tokens: int) -> int:
-    """How long a text of so many tokens can be; what is longer need not be tokenised to be refused.
+    """The longest text that so many tokens can have: a longer one can be refused without tokenising it.
 
-    Never less than what is tokenised at once anyway: some tokenizers take any number of blanks for one token.
+    At least `QUICK`, because some tokenizers have one token for many blanks.
     """
     return max(QUICK, tokens * max(map(len, tokenizer.get_vocab())))
 
 
 def special_ids(tokenizer: Any) -> frozenset[int]:
-    """The tokens that steer a model and are no part of what it says."""
+    """The ids of special tokens, which are not part of the text."""
     added = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     return frozenset(added | set(tokenizer.all_special_ids))
 
 
 class TextStream:
-    """Turns the tokens of one answer into pieces of text that can be shown at once.
+    """Turns the tokens of one answer into pieces of text that can be shown.
 
     >>> stream = TextStream(tokenizer, stops=["\\n\\n"])
     >>> text = "".join(stream.add(token) for token in tokens) + stream.end()
@@ -45,20 +45,20 @@ class TextStream:
         tokenizer: Any,
         stops: Sequence[str] = (),
         keep_stop: bool = False,
-        hidden: Collection[int] | None = None,  # tokens that are not shown; without it the special ones
+        hidden: Collection[int] | None = None,  # tokens that are not shown; by default the special ones
     ) -> None:
         self.stopped: str | None = None
         self._decode = decoder(tokenizer)
         self._hidden = special_ids(tokenizer) if hidden is None else hidden
         self._stops = tuple(stop for stop in stops if stop)
         self._keep_stop = keep_stop
-        self._ids: list[int] = []  # decoded together: a token's text can depend on the one before
-        self._before = 0  # how many of them were there when the text was last whole
-        self._given = 0  # characters of their text that were given away
-        self._held = ""  # text that may be the beginning of a stop string
+        self._ids: list[int] = []  # decoded together, because a token's text can depend on the one before
+        self._before = 0  # how many of them made complete text
+        self._given = 0  # characters of their text that were returned
+        self._held = ""  # may be the beginning of a stop string
 
     def add(self, token: int) -> str:
-        """The text that this token completes; often its own, sometimes none yet."""
+        """The text that this token completes; sometimes none."""
         if self.stopped is not None or token in self._hidden:
             return ""
         self._ids.append(token)
@@ -72,7 +72,7 @@ class TextStream:
         return self._without_stop(piece)
 
     def end(self) -> str:
-        """What was held back and is now known to be text."""
+        """The rest of the text, which was held back."""
         if self.stopped is not None:
             return ""
         piece = self._without_stop(self._decode(self._ids)[self._given :])

@@ -92,7 +92,7 @@ class Sampler:
 
     def _large_enough(self, answers: int, longest: int) -> Engine:
         """An engine for so many answers, whose sequences have so many tokens: the kept one, if it is large enough."""
-        if self._engine is not None and self._engine.longest >= longest:
+        if self._engine is not None and self._engine.max_model_len >= longest:
             if not self._is_awake:
                 self._engine.wake_up()
         else:
@@ -128,7 +128,7 @@ class Sampler:
         return Request(asked.ids, sampling, multimodal=pictures and pictures.followed_by(len(asked.more)))
 
     def _drawn(self, answer: Any) -> Drawn:
-        ids, has_ended = list(answer.ids), answer.finish == "stop"
+        ids, has_ended = list(answer.ids), answer.finish_reason == "stop"
         text = self._text(ids[:-1] if has_ended else ids)
         if any(stop in text for stop in self._options.stop):
             ids, has_ended = ids[: self._length_to_stop(ids)], True

@@ -13,7 +13,7 @@ __all__ = ["TrainOptions", "Trainer"]
 
 
 def __getattr__(name: str) -> Any:
-    """Trainer imports torch; the options, which configurations are checked against, do not."""
+    """Trainer imports torch; the options do not, so that configurations can be checked without it."""
     if name == "Trainer":
         from npukit.train.trainer import Trainer
 

@@ -1,4 +1,4 @@
-"""The repeated blocks of a model: what is sharded, compiled or computed twice as one."""
+"""The repeated blocks of a model: the units of sharding, compilation and activation checkpointing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:
-    """The members of the outermost lists of modules that are all of one kind, such as the layers of a transformer.
+    """The members of the outermost ModuleLists whose modules have one class, such as the layers of a transformer.
 
     >>> blocks(nn.Sequential(nn.Embedding(9, 4), nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])))
     [Linear(in_features=4, out_features=4, bias=True), Linear(in_features=4, out_features=4, bias=True)]
@@ -26,7 +26,7 @@ def blocks(model: nn.Module) -> list[nn.Module]:
 
 
 def checkpoint_activations(model: nn.Module) -> None:
-    """Compute the activations inside each block again in the backward pass, instead of keeping them."""
+    """Recompute the activations inside each block in the backward pass instead of keeping them."""
     enable: Any = getattr(model, "gradient_checkpointing_enable", None)  # transformers' own
     if enable:
         enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -39,13 +39,13 @@ def checkpoint_activations(model: nn.Module) -> None:
 
 
 def _contexts(norms: list[_BatchNorm]) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """What the first and the second computation run in."""
+    """The contexts of the forward pass and of its recomputation."""
     return nullcontext(), _counting_nothing(norms)
 
 
 @contextmanager
 def _counting_nothing(norms: list[_BatchNorm]) -> Iterator[None]:
-    """Statistics take a batch in once, not again when it is computed again."""
+    """Statistics count a batch once, not again when it is recomputed."""
     before = [(norm, norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm in norms:
         norm.momentum, norm.num_batches_tracked = 0.0, None

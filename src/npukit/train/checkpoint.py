@@ -1,9 +1,9 @@
-"""Checkpoints: whole or not there at all.
+"""Checkpoints are complete or absent.
 
-All ranks write into checkpoint-N.part, in the end each a mark; when all marks are there, the main rank lists the files
-with their hashes in checkpoint.json, which ends with its own, and renames the folder. A kill at any moment leaves the
-last good one, and a file that is not as it was written is noticed before anything is read from it.
-With several nodes the output folder must be on a disk that all of them share.
+All ranks write into checkpoint-N.part, each a mark at the end. When all marks are there, the main rank writes
+checkpoint.json, with the hash of every file and of itself, and renames the folder. A kill at any moment leaves the last
+complete checkpoint, and a damaged file is noticed before it is read. With several nodes, the output folder must be on a
+shared disk.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class Checkpoint:
 
     folder: Path
     step: int
-    run: Mapping[str, Any]  # what must be the same for a run to go on from it
-    options: Mapping[str, Any]  # what else it was written with; a run that goes on may change it
+    run: Mapping[str, Any]  # must be the same in a run that resumes from it
+    options: Mapping[str, Any]  # may be changed by a run that resumes from it
 
     def load(self, rank: int) -> dict[str, Any]:
-        """What a rank remembered."""
+        """The state of a rank."""
         path = self.folder / f"rank-{rank}.pt"
         try:
             state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # torch's own advice is to read it without its safeguards
+        except Exception as error:  # torch would advise to read it without weights_only
             what = f"{path} cannot be read ({type(error).__name__})"
             raise NpukitError(f"{what}. Delete {self.folder} to resume from an older checkpoint.") from None
         return state
@@ -71,7 +71,7 @@ class Checkpoints:
         self.best_step: int | None = None  # never deleted
 
     def tidy(self, step: int) -> None:
-        """Remove what a killed run left half written, and put aside what does not belong to a run that is at `step`."""
+        """Remove what a killed run left unfinished, and move aside what does not belong to a run that is at `step`."""
         remove_unfinished(self._options.output)
         for part in self._options.output.glob("checkpoint-*.part"):
             shutil.rmtree(part)
@@ -83,7 +83,9 @@ class Checkpoints:
                 folder.rename(before / folder.name)
 
     def newest(self) -> Checkpoint | None:
-        """The checkpoint to go on from, as `resume` says. A broken one is left out, one that does not fit refused."""
+        """The checkpoint to resume from, if `resume` allows it. A damaged one is skipped, one that does not fit is
+        refused.
+        """
         resume = self._options.resume
         if resume == "never":
             return None
@@ -100,12 +102,12 @@ class Checkpoints:
 
     @property
     def best(self) -> Path | None:
-        """The checkpoint of the best evaluation, where one was written."""
+        """The folder of the best evaluation's checkpoint, if one was written."""
         folder = self._options.output / f"checkpoint-{self.best_step}"
         return folder if folder.is_dir() else None
 
     def read_best(self) -> Checkpoint:
-        """The same, complete and readable."""
+        """The checkpoint of the best evaluation; an error if it is damaged."""
         try:
             return read(self._options.output / f"checkpoint-{self.best_step}")
         except NpukitError as error:
@@ -125,11 +127,13 @@ class Checkpoints:
         return checkpoint
 
     def changes_since(self, checkpoint: Checkpoint) -> list[str]:
-        """What this run does differently from then on, for a person."""
+        """The options that differ from the checkpoint's, as sentences."""
         return [f"{name} {then} → {now}" for name, then, now in differences(checkpoint.options, self._noted)]
 
     def save(self, step: int, fill: Callable[[Path], Callable[[], None]], done: Callable[[Path], None]) -> None:
-        """Write a checkpoint. `fill(folder)` takes what belongs to it now and returns what writes it, perhaps later."""
+        """Write a checkpoint. `fill(folder)` copies the state now and returns a function that writes it, perhaps
+        later.
+        """
         self.finish()
         part = self._options.output / f"checkpoint-{step}.part"
         with disk_errors_named(part.with_suffix(""), part, STILL_THERE):
@@ -142,7 +146,7 @@ class Checkpoints:
             self.finish()
 
     def finish(self) -> None:
-        """Wait until what is being written is there."""
+        """Wait until the last checkpoint is written."""
         if self._writing:
             self._writing.join()
             self._writing = None
@@ -156,7 +160,7 @@ class Checkpoints:
                 self._write(step, part, write)
         except BaseException as error:
             self._error = error
-            shutil.rmtree(part, ignore_errors=True)  # room for what the user does next; it could not be used anyway
+            shutil.rmtree(part, ignore_errors=True)  # it cannot be used, and its disk space may be needed
 
     def _write(self, step: int, part: Path, write: Callable[[], None]) -> None:
         write()
@@ -186,7 +190,7 @@ class Checkpoints:
 
 @contextlib.contextmanager
 def written_into(folder: Path) -> Iterator[Path]:
-    """A folder to write to; its files are moved into `folder` when all are there."""
+    """A temporary folder whose files are moved into `folder` when all are written."""
     beside = folder / f"{UNFINISHED}model"
     try:
         with disk_errors_named(folder, beside, STILL_THERE):
@@ -203,7 +207,7 @@ def written_into(folder: Path) -> Iterator[Path]:
 
 
 def read(folder: Path) -> Checkpoint:
-    """A checkpoint that is complete, or an error that says what is missing."""
+    """A complete checkpoint, or an error that says what is missing."""
     try:
         contents = json.loads((folder / CONTENTS).read_text(encoding="utf-8"))
         is_whole = contents == sealed(contents)
@@ -230,7 +234,7 @@ def refuse_different(steps: list[int], output: Path) -> None:
 
 
 def _read_in_place(folder: Path) -> Checkpoint:
-    """The same, where the name of the folder must be that of its step: what is newer or older is judged by it."""
+    """The same, but its folder must be named after its step, because the newest is chosen by name."""
     checkpoint = read(folder)
     if checkpoint.step != _step(folder):
         raise NpukitError(f"{folder} was renamed: it is the checkpoint of step {checkpoint.step}.")
@@ -238,7 +242,7 @@ def _read_in_place(folder: Path) -> Checkpoint:
 
 
 def sealed(contents: Mapping[str, Any]) -> dict[str, Any]:
-    """The contents of checkpoint.json with the hash of all other values.
+    """The content of checkpoint.json with a hash over its other values.
 
     >>> sealed({"step": 4})
     {'step': 4, 'hash': 'd06b88a2…'}
@@ -276,7 +280,7 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Have everything below on the disk, so that even a power cut after the rename loses nothing."""
+    """Flush everything below a folder to disk, so that even a power cut after the rename loses nothing."""
     for path in _files(folder):
         with path.open("rb") as file:
             os.fsync(file.fileno())

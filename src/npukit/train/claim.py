@@ -13,14 +13,14 @@ from pathlib import Path
 from npukit.errors import NpukitError
 
 LOCK = ".lock"
-_held: dict[Path, int] = {}  # by which process: closing any descriptor of a file gives up all POSIX locks on it
+_held: dict[Path, int] = {}  # the process: closing any descriptor of a file releases all POSIX locks on it
 
 
 @contextlib.contextmanager
 def claim(folder: Path) -> Iterator[None]:
-    """Make a folder, and keep other runs out of it for the time of the block or until this process is gone.
+    """Make a folder, and keep other runs out of it until the block ends or this process dies.
 
-    A run claims its folder before it reads or writes anything there; one that a caller has claimed is only used.
+    A run claims its folder before it reads or writes there. A folder that the caller has claimed is used as it is.
 
     >>> with claim(Path("output")):
     ...     trainer.train()
@@ -49,11 +49,11 @@ def claim(folder: Path) -> Iterator[None]:
 def _lock(descriptor: int, folder: Path) -> None:
     taken = NpukitError(f"Another run is writing to {folder}: wait for it, or choose another output folder.")
     try:
-        # Not flock, which the processes that load data would hold on to when this one is killed.
+        # Not flock: when this process is killed, its data loading workers would still hold the lock.
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         raise taken from None
-    except OSError:  # a network disk without locks: what can be seen is a process of this machine
+    except OSError:  # a network disk without locks: only processes of this machine can be checked
         if _is_alive(os.pread(descriptor, 1000, 0)):
             raise taken from None
     os.ftruncate(descriptor, 0)

@@ -1,8 +1,8 @@
-"""Batches in an order that is known from the seed alone, so that a run can go on from any step.
+"""Batches in an order that depends on the seed alone, so that a run can resume from any step.
 
-A step takes `world_size * accumulation` batches. They are dealt to the ranks in turn, which sees to it that the same
-rows make a step however many ranks share them. At the end of an epoch the rest makes a smaller step; a rank that
-gets none of it computes a batch that counts nothing, so that all ranks keep pace.
+A step takes `world_size * accumulation` batches, which are dealt to the ranks in turn: a step has the same rows however
+many ranks share them. The last step of an epoch may be smaller; a rank without a batch computes one with weight 0, so
+that all ranks make the same calls.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from npukit.launch.abilities import abilities
 from npukit.train.randomness import Randomness, seed_of
 
 MOST_WORKERS = 4
-warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores, where that was asked for
+warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores, if the user wants that
 
 Collate = Callable[[list[Any]], Any]
 Weight = Callable[[Any], int]
@@ -32,7 +32,7 @@ Weight = Callable[[Any], int]
 
 @dataclass(frozen=True)
 class Position:
-    """How far the data has been gone through: whole epochs, and steps of the present one."""
+    """The place in the data: finished epochs, and finished steps of the present one."""
 
     epoch: int = 0
     step: int = 0
@@ -46,7 +46,7 @@ BEGINNING = Position()
 
 @dataclass(frozen=True)
 class Split:
-    """How the rows of a step are shared."""
+    """How the rows of a step are divided among ranks and batches."""
 
     batch_size: int
     accumulation: int
@@ -58,7 +58,7 @@ class Split:
         return self.batch_size * self.accumulation * self.world_size
 
     def deal(self, numbers: Sequence[int]) -> Iterator[tuple[int, Sequence[int], bool]]:
-        """This rank's batches of a step: number within the step, numbers of their rows, whether they count."""
+        """This rank's batches of a step: index in the step, indices of their rows, whether they have weight."""
         batches = [numbers[start : start + self.batch_size] for start in range(0, len(numbers), self.batch_size)]
         for number in range(self.rank, math.ceil(len(batches) / self.world_size) * self.world_size, self.world_size):
             counts = number < len(batches)
@@ -66,7 +66,7 @@ class Split:
 
 
 class Batch(NamedTuple):
-    """What a rank computes at once, and its place in the order of things."""
+    """What a rank computes at once, and whether a step or epoch ends with it."""
 
     content: Any
     weight: int
@@ -77,18 +77,20 @@ class Batch(NamedTuple):
 
 
 def counting(batches: Sequence[Batch]) -> Iterator[Batch]:
-    """The batches of a step. A mean over nothing would be NaN: where nothing counts, another batch stands in."""
+    """The batches of a step. A batch without weight may have nothing to average over, so another one is computed for
+    it.
+    """
     stand_in = next((batch for batch in batches if batch.weight), batches[0])
     return (batch if batch.weight else batch._replace(content=stand_in.content) for batch in batches)
 
 
 def numbers(batches: Sequence[Batch]) -> list[int]:
-    """The numbers of all rows of some batches."""
+    """The indices of all rows of some batches."""
     return [number for batch in batches for number in batch.numbers]
 
 
 class _Wanted(NamedTuple):
-    """A batch yet to be made."""
+    """A batch that is to be collated."""
 
     numbers: Sequence[int]
     seed: int
@@ -98,7 +100,9 @@ class _Wanted(NamedTuple):
 
 
 class _Maker:
-    """Makes batches of rows. Its random numbers depend on the place in the order, not on which process makes it."""
+    """Collates batches. Random numbers depend on the batch's place in the order, not on the process that collates
+    it.
+    """
 
     def __init__(self, collate: Collate, weight: Weight, size: Weight) -> None:
         self._collate = collate
@@ -120,7 +124,7 @@ def _wanted(numbers: Sequence[int], split: Split, seed: int, position: Position,
 
 
 class _Order(Sampler[_Wanted]):
-    """The batches of a data set with a length, from `start` on, epoch after epoch."""
+    """The batches of a data set with a length, starting at `start`, epoch after epoch."""
 
     def __init__(self, rows: int, split: Split, seed: int, shuffle: bool, epochs: int | None, repeats: int = 1) -> None:
         self.start = BEGINNING
@@ -165,7 +169,9 @@ class _Rows(Dataset[Batch]):
 
 
 class _Stream(IterableDataset[Batch]):
-    """The batches of a data set that can only be read from its beginning. Every rank reads it and keeps its share."""
+    """The batches of a data set that can only be read from its beginning. Every rank reads all of it and keeps its
+    share.
+    """
 
     def __init__(self, rows: Iterable[Any], split: Split, maker: _Maker, seed: int, epochs: int | None) -> None:
         self.start = BEGINNING
@@ -184,16 +190,16 @@ class _Stream(IterableDataset[Batch]):
             yield from self._one_epoch(epoch)
 
     def _one_epoch(self, epoch: int) -> Iterator[Batch]:
-        drawn = Randomness(seed_of(self._seed, epoch))  # what rows draw in an epoch, from its beginning
+        randomness = Randomness(seed_of(self._seed, epoch))  # for the data set's own random numbers
         size = self._split.rows_per_step
         first = self.start.step if epoch == self.start.epoch else 0
-        with drawn:
+        with randomness:
             rows = iter(self._rows)
             chunk = list(itertools.islice(rows, first * size, (first + 1) * size))
         if not chunk and first == 0:
             raise _no_rows(self._rows)
         for step in itertools.count(first):
-            with drawn:
+            with randomness:
                 following = list(itertools.islice(rows, size))
             numbers = range(step * size, step * size + len(chunk))
             for wanted in _wanted(numbers, self._split, self._seed, Position(epoch, step), not following):
@@ -204,10 +210,10 @@ class _Stream(IterableDataset[Batch]):
 
 
 class Data:
-    """A data set as batches on the way to a device.
+    """A data set as batches.
 
-    `steps_per_epoch` is None for a data set that does not know its length. `epochs` None goes on for ever. With
-    `repeats` so many steps after each other have the same rows.
+    `steps_per_epoch` is None for a data set without a length. Without `epochs` it never ends. With `repeats`, this many
+    steps in a row have the same rows.
     """
 
     def __init__(
@@ -257,35 +263,37 @@ class Data:
             batch_size=None,
             collate_fn=_as_it_is,
             worker_init_fn=_leave_group,
-            generator=torch.Generator(),  # the loader would draw from the one that dropout uses
+            generator=torch.Generator(),  # of its own, not the one that dropout uses
             **self._options,
         )
 
     def end_workers(self) -> None:
-        """Once nobody iterates over `steps`: at the end of a process torch before 2.13 waits five seconds for each."""
+        """Stop the workers when nobody iterates over `steps`: at exit, torch before 2.13 waits five seconds for
+        each.
+        """
         self.__dict__.pop("_loader", None)
 
     def steps(self, start: Position = BEGINNING) -> Iterator[list[Batch]]:
-        """The batches of one step after another, from `start` on."""
+        """The batches of each step, starting at `start`."""
         self._source.start = start
         gathered: list[Batch] = []
         threads = torch.get_num_threads()
         try:
             for number, batch in enumerate(self._loader):
                 if number == 0:
-                    # The loader's thread that pins memory has set 1 for every thread that begins after it: autograd's
-                    # would have one core, and a layer that it computes again would be compiled anew for that.
+                    # The loader's pin_memory thread sets one thread for all that start later: autograd would have one
+                    # core, and torch.compile would compile a recomputed layer again for that.
                     torch.set_num_threads(threads)
                 gathered.append(batch)
                 if batch.ends_step:
                     yield gathered
                     gathered = []
-        except NpukitError as error:  # a worker's comes with its traceback before the sentence
+        except NpukitError as error:  # a worker's error has a traceback before its sentence
             raise NpukitError(str(error).rpartition("NpukitError: ")[2].strip()) from None
 
 
 def _workers(device: torch.device, streaming: bool) -> int:
-    """A CPU computes itself; one process reads a stream, or its rows would come twice."""
+    """None on a CPU, which is busy computing; one for a stream, whose rows would otherwise come twice."""
     if not abilities(device).own_memory:
         return 0
     ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -306,7 +314,9 @@ def _pick(rows: Sequence[Any], first: int, numbers: Sequence[int]) -> list[Any]:
 
 
 def _leave_group(worker: int) -> None:
-    """Launchers send SIGTERM to a rank's whole process group; the rank then still needs its workers for a step."""
+    """Leave the rank's process group, to which launchers send SIGTERM: the rank needs its workers to finish the
+    step.
+    """
     os.setpgrp()
 
 

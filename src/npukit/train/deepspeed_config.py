@@ -1,4 +1,4 @@
-"""DeepSpeed's configuration: made from the options, or read from a file whose "auto" values the options fill in."""
+"""DeepSpeed's configuration, made from the options or from a file whose "auto" values they fill in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Config = dict[str, Any]
 
 
 def deepspeed_config(options: TrainOptions, world_size: int, precision: str, hidden_size: int | None) -> Config:
-    """The whole configuration. In a file the options have to agree with what is not "auto".
+    """The complete configuration. Values of a file that are not "auto" must agree with the options.
 
     >>> deepspeed_config(TrainOptions(parallel="zero2"), world_size=2, precision="bf16", hidden_size=None)
     {'zero_optimization': {'stage': 2}, 'zero_force_ds_cpu_optimizer': False, ...}
@@ -26,7 +26,7 @@ def deepspeed_config(options: TrainOptions, world_size: int, precision: str, hid
     _drop_if_auto(config, ("optimizer", "scheduler"), name)
     if options.offload:
         config.setdefault("zero_optimization", {}).setdefault("offload_optimizer", {"device": "cpu"})
-    # torch's own optimizer on the host: DeepSpeed's would have to be compiled first.
+    # torch's optimizer on the host, because DeepSpeed's would have to be compiled first.
     config.setdefault("zero_force_ds_cpu_optimizer", False)
     config["zero_allow_untested_optimizer"] = True
     config.setdefault("steps_per_print", 2**31)
@@ -53,7 +53,7 @@ def _read(path: Path) -> Config:
 
 
 def _drop_if_auto(config: Config, sections: tuple[str, ...], name: str) -> None:
-    """The optimizer and the schedule are the options'; a section that only says "auto" means just that."""
+    """Remove a section with only "auto" values: optimizer and schedule come from the options."""
     for section in sections:
         chosen = (config.pop(section, None) or {}).get("params", {})
         fixed = [key for key, value in chosen.items() if value != "auto" and key not in ("torch_adam", "adam_w_mode")]
@@ -110,7 +110,7 @@ def _set(config: Config, place: str, value: Any) -> None:
 
 
 def _without_auto(config: Config) -> Config:
-    """What nobody knows better is DeepSpeed's to choose."""
+    """Remove the remaining "auto" values, so that DeepSpeed uses its defaults."""
     return {
         key: _without_auto(value) if isinstance(value, dict) else value
         for key, value in config.items()

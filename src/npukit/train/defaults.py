@@ -1,4 +1,4 @@
-"""What a Trainer does with batches and models unless it is told otherwise."""
+"""What a Trainer does by default with batches and models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npukit.precision.nest import row_count
 
 
 def rows(batch: Any) -> int:
-    """How many rows a batch has: the weight of its loss."""
+    """The number of rows of a batch, which is the weight of its loss."""
     count = row_count(batch)
     if count is None:
         kind = type(batch).__name__
@@ -24,6 +24,6 @@ def rows(batch: Any) -> int:
 
 
 def save_weights(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> None:
-    """Write the weights as safetensors; of names that share one tensor the first is kept."""
+    """Write the weights as safetensors; a tensor with several names is written under the first."""
     own = {id(value): name for name, value in reversed(weights.items())}
     save_file({name: weights[name].contiguous() for name in sorted(own.values())}, folder / "model.safetensors")

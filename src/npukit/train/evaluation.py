@@ -1,4 +1,4 @@
-"""How good the model is, and whether it still gets better."""
+"""Evaluation: the model's metrics, and whether they still improve."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from npukit.train.data import Data
 from npukit.train.options import TrainOptions
 from npukit.train.parallel import Parallel
 
-LOSS = "eval_loss"  # what is evaluated where no metrics are given
+LOSS = "eval_loss"  # the metric if none are given
 Metrics = Callable[[nn.Module, Any], Mapping[str, Tensor | float]]
 
 
 def evaluate(parallel: Parallel, data: Data, metrics: Metrics, beat: Callable[[], None]) -> dict[str, float]:
-    """The mean of each metric over all items of the batches that have it, on all ranks together, as eval_NAME."""
+    """The mean of each metric as eval_NAME, over the items of all batches that have it, on all ranks."""
     sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=parallel.device))
     items: dict[str, int] = defaultdict(int)
     parallel.share_buffers()
@@ -61,7 +61,7 @@ def _numbers(returned: Any, device: torch.device) -> Iterator[tuple[str, Tensor]
 
 
 def check_best(options: TrainOptions, has_data: bool, own_metrics: bool) -> None:
-    """Refuse before the run what only its evaluations would show."""
+    """Refuse before the run what would only fail in an evaluation."""
     if options.early_stopping and not options.eval_every:
         raise NpukitError("early_stopping counts evaluations: set eval_every as well.")
     if options.eval_every and not has_data:
@@ -75,14 +75,14 @@ def check_best(options: TrainOptions, has_data: bool, own_metrics: bool) -> None
 
 @dataclass
 class Best:
-    """The best evaluation so far, and how many came after it."""
+    """The best evaluation so far, and how many were worse since."""
 
     step: int | None = None
     value: float | None = None
     worse_since: int = 0
 
     def is_better(self, options: TrainOptions, step: int, metrics: Mapping[str, float]) -> bool:
-        """Take note of an evaluation; whether it is the best one. Nothing is where nobody asked for the best of it."""
+        """Compare an evaluation with the best one; returns whether it is better."""
         if options.best_metric not in metrics:
             if options.early_stopping or options.load_best or "best_metric" in options.model_fields_set:
                 known = ", ".join(metrics)

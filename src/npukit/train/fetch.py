@@ -1,4 +1,4 @@
-"""Numbers on their way from the device to the host, while the device goes on computing."""
+"""Copy numbers from the device to the host while the device goes on computing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npukit.launch.abilities import abilities
 
 
 def fetch(tensor: Tensor) -> Callable[[], list[float]]:
-    """Begin to copy; the function that is returned waits for the copy alone, not for what was queued after it."""
+    """Start the copy. The returned function waits for it, but not for work that was queued after it."""
     if not abilities(tensor.device).own_memory:
         return tensor.tolist
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)

@@ -1,4 +1,4 @@
-"""The loss function that a Trainer is given."""
+"""The loss function of a Trainer."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Figures = Mapping[str, Tensor]
 Loss = Callable[[nn.Module, Any], Tensor | tuple[Tensor, Figures]]
 
 
-def one_number(loss: Loss) -> Callable[[nn.Module, Any], tuple[Tensor, Figures]]:
-    """The loss as a tensor without dimensions, and the figures beside it; what is no single number is refused."""
+def scalar_loss(loss: Loss) -> Callable[[nn.Module, Any], tuple[Tensor, Figures]]:
+    """Wraps a loss function: its loss becomes a scalar tensor, with the further figures; anything else is an error."""
 
     def checked(model: nn.Module, batch: Any) -> tuple[Tensor, Figures]:
         value: Any = loss(model, batch)

@@ -1,4 +1,4 @@
-"""What is wrong with options, a sentence for each mistake."""
+"""Validation errors of options as sentences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 
 def sentences(error: ValidationError, known: Iterable[str]) -> list[str]:
-    """A sentence for each mistake; `known` are the names of the options.
+    """One sentence for each mistake; `known` are the names of all options.
 
     >>> sentences(error, ["epochs"])
     ['there is no option epoch: did you mean epochs?']

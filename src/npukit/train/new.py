@@ -1,4 +1,4 @@
-"""A new project on this engine."""
+"""`npukit new`: a new project that uses this engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NaN and Inf end a run with the step, the rows and the module, before they spoil the weights."""
+"""Ends a run with NaN or Inf before it reaches the weights, and names the step, the rows and the module."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ NOT_AGAIN = (
     "Computed again, the batch gives finite values, so the cause is random (dropout, for example) or a hardware "
     "fault; feature_detection watches for the latter."
 )
-LOWEST_SCALE = 2.0**-10  # what overflows in fp16 even then is no matter of scale
+LOWEST_SCALE = 2.0**-10  # an overflow in fp16 below it has another cause than the loss scale
 
 
 def refuse_nonfinite_loss(
     parallel: Parallel, step: int, value: float, loss: Callable[[nn.Module, Any], Tensor], batches: Sequence[Batch]
 ) -> None:
-    """All ranks see the same value; each looks for its cause in its own batches, and all tell the first one found."""
+    """Raise on all ranks, which see the same loss. Each looks for the cause in its batches; the first one found is
+    named.
+    """
     if math.isfinite(value):
         return
 
     def again(model: nn.Module, content: Any) -> Tensor:
         with parallel.autocast():
             value = loss(model, content)
-        # Ranks that share weights must not go backward alone.
+        # A rank that shares its weights with others must not run a backward pass alone.
         return value.detach().requires_grad_() if parallel.sharded else value
 
     causes = []
@@ -45,7 +47,7 @@ def refuse_nonfinite_loss(
 
 
 def refuse_nonfinite_gradient(parallel: Parallel, step: int, norm: float, rows: Sequence[int]) -> None:
-    """The gradient's norm of a step that is over. In fp16 an Inf is usual: that step was left out."""
+    """Check the gradient norm of the last step. In fp16 Inf is normal: the scaler skipped that step."""
     if math.isfinite(norm):
         return
     if parallel.dtype != torch.float16:

@@ -1,4 +1,4 @@
-"""The optimizer: what decays, and the fastest implementation that the device has."""
+"""The optimizer: its parameter groups, and the fastest implementation for the device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Groups = list[dict[str, Any]]
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
-    """The trained parameters, those without weight decay apart: biases and norms, which have one dimension at most."""
+    """The trainable parameters in two groups; biases and norms, with at most one dimension, have no weight decay."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
         raise NpukitError("The model has no trainable parameters: set requires_grad on some of them.")
@@ -32,19 +32,19 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
 
 
 def make_optimizer(groups: Groups, options: TrainOptions, device: torch.device, sharded: bool) -> torch.optim.Optimizer:
-    """Fused on a GPU; on an NPU torch_npu's own, which needs whole parameters, fp32 or fp16, and all in every step."""
+    """A fused optimizer. torch_npu's needs unsharded fp32 or fp16 parameters that all have gradients in every step."""
     if is_other(options.optimizer):
         raise NpukitError(f"training.optimizer {options.optimizer} needs training.parallel=ddp.")
-    groups = [{**group, "params": list(group["params"])} for group in groups]  # an iterator would be empty after a look
-    known: dict[str, Any] = {"lr": options.learning_rate, "weight_decay": options.weight_decay}
+    groups = [{**group, "params": list(group["params"])} for group in groups]  # an iterator can be read only once
+    settings: dict[str, Any] = {"lr": options.learning_rate, "weight_decay": options.weight_decay}
     if options.optimizer == "sgd":
-        known["momentum"] = options.momentum
+        settings["momentum"] = options.momentum
     else:
-        known.update(betas=options.betas, eps=options.epsilon)
+        settings.update(betas=options.betas, eps=options.epsilon)
     optimizer: torch.optim.Optimizer
-    formats = {parameter.dtype for group in groups for parameter in group["params"]}
-    whole = not sharded and not options.find_unused_parameters
-    if abilities(device).torch_npu and whole and formats <= {torch.float32, torch.float16}:
+    dtypes = {parameter.dtype for group in groups for parameter in group["params"]}
+    all_have_gradients = not sharded and not options.find_unused_parameters
+    if abilities(device).torch_npu and all_have_gradients and dtypes <= {torch.float32, torch.float16}:
         import torch_npu
 
         warnings.filterwarnings("ignore", "TypedStorage is deprecated")  # by torch_npu itself
@@ -53,16 +53,16 @@ def make_optimizer(groups: Groups, options: TrainOptions, device: torch.device, 
             "adam": torch_npu.optim.NpuFusedAdam,
             "sgd": torch_npu.optim.NpuFusedSGD,
         }
-        optimizer = on_npu[options.optimizer](groups, **known)
-        optimizer.register_step_pre_hook(_all_have_gradients())
+        optimizer = on_npu[options.optimizer](groups, **settings)
+        optimizer.register_step_pre_hook(_zero_missing_gradients())
         return optimizer
     kinds: dict[str, Any] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
-    optimizer = kinds[options.optimizer](groups, fused=abilities(device).fused_optimizers or None, **known)
+    optimizer = kinds[options.optimizer](groups, fused=abilities(device).fused_optimizers or None, **settings)
     return optimizer
 
 
-def _all_have_gradients() -> Callable[..., None]:
-    """torch_npu's optimizers would never update a parameter that has no gradient yet in the first step."""
+def _zero_missing_gradients() -> Callable[..., None]:
+    """A hook for the first step: torch_npu's optimizers never update a parameter that has no gradient in it."""
     is_first = True
 
     def fill(optimizer: torch.optim.Optimizer, *_: Any) -> None:

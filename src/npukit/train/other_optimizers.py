@@ -1,6 +1,6 @@
-"""Optimizers besides Adam and SGD: torch's Muon, transformers' Adafactor, and those of packages of their own.
+"""Optimizers besides Adam and SGD: torch's Muon, transformers' Adafactor, and those of other packages.
 
-All of them look at whole matrices, so that parameters must not be sharded.
+All of them need whole matrices, so parameters must not be sharded.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from npukit.errors import NpukitError
 from npukit.train.options import TrainOptions
 
 Named = list[tuple[str, nn.Parameter]]
-NOT_MATRICES = ("embed", "lm_head", "wte", "wpe")  # they are tables, though they have two dimensions
+NOT_MATRICES = ("embed", "lm_head", "wte", "wpe")  # tables, although they have two dimensions
 
 
 def make_other(model: nn.Module, options: TrainOptions) -> torch.optim.Optimizer:
-    """The optimizer that `options.optimizer` names, for all trained parameters of the model.
+    """The optimizer that `options.optimizer` names, for all trainable parameters of the model.
 
     >>> make_other(model, TrainOptions(optimizer="muon", learning_rate=1e-3))
     """
@@ -29,12 +29,12 @@ def make_other(model: nn.Module, options: TrainOptions) -> torch.optim.Optimizer
 
 
 def is_other(name: str) -> bool:
-    """Whether it is one of these."""
+    """Whether an optimizer is one of these."""
     return name in MAKERS
 
 
 class Joined(torch.optim.Optimizer):
-    """Several optimizers as one: their groups are its groups, so that a schedule reaches all."""
+    """Several optimizers as one. It has the groups of all, so that the learning rate schedule reaches them."""
 
     def __init__(self, *parts: torch.optim.Optimizer) -> None:
         self.parts = parts
@@ -59,7 +59,7 @@ class Joined(torch.optim.Optimizer):
 
 
 def _muon(_model: nn.Module, trained: Named, options: TrainOptions) -> torch.optim.Optimizer:
-    """Muon for matrices, AdamW for the rest, both with the same rate."""
+    """Muon for matrices and AdamW for the rest, with the same learning rate."""
     matrices = [value for name, value in trained if _is_matrix(name, value)]
     others = [value for name, value in trained if not _is_matrix(name, value)]
     if not matrices:
@@ -83,7 +83,7 @@ def _adafactor(_model: nn.Module, trained: Named, options: TrainOptions) -> torc
 
 
 def _projected(package: str, name: str) -> Callable[..., torch.optim.Optimizer]:
-    """GaLore and APOLLO: the gradients of the layers' matrices are projected to a low rank."""
+    """GaLore and APOLLO, which project the gradients of the layers' matrices to a low rank."""
 
     def make(_model: nn.Module, trained: Named, options: TrainOptions) -> torch.optim.Optimizer:
         kind = getattr(_package(package), name)

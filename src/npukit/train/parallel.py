@@ -1,4 +1,4 @@
-"""The model on its devices: one, several with copies of it (DDP), or several that share it (FSDP2)."""
+"""The model on its devices: on one, replicated on several (DDP) or sharded across them (FSDP2)."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ T = TypeVar("T")
 
 
 class Parallel:
-    """The model, its optimizer, and what ranks do together. `prepare` comes first."""
+    """The model, its optimizer, and the communication between ranks. Call `prepare` first."""
 
-    module: nn.Module  # the model as it was given
-    model: nn.Module  # what is called to compute it
+    module: nn.Module  # the model itself
+    model: nn.Module  # its wrapper, which is called
     optimizer: torch.optim.Optimizer
 
     def __init__(self, options: TrainOptions) -> None:
@@ -63,12 +63,12 @@ class Parallel:
 
     @property
     def sharded(self) -> bool:
-        """Whether each rank has a part of its own of the state."""
+        """Whether each rank has its own shard of the state."""
         return self.options.parallel != "ddp"
 
     @property
     def reader(self) -> int:
-        """Which share of the rows this rank reads; ranks that share the tokens of a row read the same."""
+        """Which share of the rows this rank reads. Ranks that share the tokens of a row read the same."""
         return self.rank // self.options.sequence_parallel
 
     @property
@@ -80,7 +80,7 @@ class Parallel:
         forget_earlier_set_up()
         device = torch_device()
         if self.options.parallel == "ddp":
-            # torch_npu's fused optimizers lay the gradients out anew, which views into DDP's buckets do not bear.
+            # torch_npu's fused optimizers move the gradients, which must not be views into DDP's buckets then.
             views = not abilities(device).torch_npu
             unused = self.options.find_unused_parameters
             handlers = [DistributedDataParallelKwargs(gradient_as_bucket_view=views, find_unused_parameters=unused)]
@@ -89,7 +89,7 @@ class Parallel:
             raise NpukitError("parallel: fsdp2 needs an NPU or a GPU: use ddp on the CPU.")
         pretend_to_be_launched()
         if self.options.offload and not dist.is_initialized():
-            # Shards in host memory need collectives of their own.
+            # Collectives for shards in host memory.
             torch.accelerator.set_device_index(device.index)
             dist.init_process_group(f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}")
         self._plugin = FullyShardedDataParallelPlugin(
@@ -106,12 +106,12 @@ class Parallel:
         if self.sharded:
             kinds = {type(block).__name__ for block in blocks(model)}
             self._plugin.transformer_cls_names_to_wrap = sorted(kinds)
-            # BatchNorm's statistics are in fp32 and its weights must be too: then autocast alone casts.
+            # BatchNorm's statistics are in fp32, and so must its weights be; only autocast casts then.
             if self.dtype != torch.float32 and not any(isinstance(part, _BatchNorm) for part in model.modules()):
                 self._plugin.mixed_precision_policy = MixedPrecisionPolicy(self.dtype, torch.float32)
         else:
             model.to(self.device)
-        # No name for the groups: it would keep the whole parameters on the device while they are sharded.
+        # Not bound to a name, which would keep the whole parameters on the device while they are sharded.
         optimizer = self._optimizer(model, groups)
         self.model, prepared = self.accelerator.prepare(model, optimizer)
         self.optimizer = prepared.optimizer
@@ -125,19 +125,19 @@ class Parallel:
         return make_other(model, self.options)
 
     def move(self, batch: Any) -> Any:
-        """The batch on the device; the host does not wait for it."""
+        """Copy a batch to the device, without waiting for it."""
         return send_to_device(batch, self.device, non_blocking=True)
 
     def autocast(self) -> torch.autocast:
         return autocast(self.device, self.dtype)
 
     def exchanging(self, gradients: bool) -> AbstractContextManager[Any]:
-        """Forward and backward inside; gradients of all but the last batch of a step stay where they are."""
+        """The context of a forward and backward pass; gradients are exchanged only with the last batch of a step."""
         return nullcontext() if gradients else self.accelerator.no_sync(self.model)
 
     @contextmanager
     def whole_weights(self) -> Iterator[None]:
-        """Inside, every rank has all weights, and computes without the others; they are not to be trained there."""
+        """A context in which every rank has all weights and computes on its own. Do not train in it."""
         if self.sharded:
             with unsharded(self.module), without_hooks_of("torch.distributed.fsdp", self.module):
                 yield
@@ -150,12 +150,12 @@ class Parallel:
 
     @property
     def loss_scale(self) -> Tensor | float:
-        """What the gradients of this step are multiplied with; the host does not wait for it."""
+        """What the gradients of this step are multiplied by, without waiting for the device."""
         scale = self.scaler._get_scale_async() if self.scaler else None
         return 1.0 if scale is None else scale
 
     def update(self) -> Tensor | float:
-        """Clip, let the optimizer step and forget the gradients; returns their norm before clipping."""
+        """Clip the gradients, run the optimizer and drop them; returns their norm before clipping."""
         if self.scaler:
             self.scaler.unscale_(self.optimizer)
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
@@ -172,19 +172,19 @@ class Parallel:
         return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum over all ranks; the host does not wait for it."""
+        """The sum over all ranks, without waiting for the device."""
         if self.world_size > 1:
             dist.all_reduce(tensor)
         return tensor
 
     def share_buffers(self) -> None:
-        """Statistics such as BatchNorm's are the main rank's, which are those that are saved."""
+        """Copy buffers, such as BatchNorm's statistics, from the main rank, whose are saved."""
         if self.world_size > 1:
             for buffer in self.module.buffers():
                 dist.broadcast(buffer, 0)
 
     def gather(self, value: T) -> list[T]:
-        """What each rank has."""
+        """The value of each rank."""
         values: list[Any] = [value] * self.world_size
         if self.world_size > 1:
             dist.all_gather_object(values, value)
@@ -194,12 +194,12 @@ class Parallel:
         self.accelerator.wait_for_everyone()
 
     def leave(self) -> None:
-        """All went well: let go of the other ranks when the process ends, or one may abort while another is busy."""
+        """Leave the process group at exit after a good end: otherwise a rank may abort while another is busy."""
         if dist.is_initialized():
             atexit.register(_destroy_process_group)
 
     def full_state_dict(self, frozen: bool) -> dict[str, Tensor]:
-        """Copies of all weights in host memory, or of all but frozen ones; on the main rank. What is tied stays so."""
+        """On the main rank, copies of all weights or only the trainable ones in host memory. Tied weights stay tied."""
         return copies(weights(self.module, frozen), self._gather)
 
     def _gather(self, value: Tensor) -> Tensor:
@@ -208,7 +208,7 @@ class Parallel:
         return whole.to("cpu", copy=True) if self.is_main else torch.empty(0)
 
     def save(self, folder: Path, full: dict[str, Tensor]) -> dict[str, Any]:
-        """What this rank must remember, with the help of a full_state_dict; the rest is written into `folder`."""
+        """This rank's state, given a full_state_dict; what it does not contain is written into `folder`."""
         if self.rank > 0 and not self.sharded:
             return {}
         scaler = self.scaler.state_dict() if self.scaler else {}
@@ -217,7 +217,7 @@ class Parallel:
         return {"model": model, "optimizer": optimizer_state(self.optimizer), "scaler": scaler}
 
     def load(self, folder: Path, state: dict[str, Any]) -> None:
-        """Put back what `save` returned: this rank's where the state is sharded, else the main rank's."""
+        """Restore what `save` returned: this rank's if the state is sharded, otherwise the main rank's."""
         load_model_state(self.module, state["model"])
         load_optimizer_state(self.optimizer, state["optimizer"])
         if self.scaler and state["scaler"]:
@@ -225,7 +225,7 @@ class Parallel:
 
 
 def _group_of_row(size: int, rank: int, world_size: int) -> dist.ProcessGroup | None:
-    """The ranks that share the tokens of their rows with this one: its neighbours."""
+    """The group of ranks that share the tokens of a row with this one."""
     if size == 1:
         return None
     groups: list[Any] = [dist.new_group(range(first, first + size)) for first in range(0, world_size, size)]
@@ -238,14 +238,14 @@ def _destroy_process_group() -> None:
 
 
 def forget_earlier_set_up() -> None:
-    """accelerate keeps one set-up per process; a second Trainer may want another."""
+    """Reset accelerate's state, which is one per process: a second Trainer may need another."""
     AcceleratorState._reset_state(reset_partial_state=True)
     for name in ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"):
         os.environ.pop(name, None)
 
 
 def pretend_to_be_launched() -> None:
-    """What shards needs a process group, if only of one."""
+    """Make a process group of one, because sharding needs a process group."""
     if "RANK" not in os.environ:
         with socket.socket() as free:
             free.bind(("localhost", 0))

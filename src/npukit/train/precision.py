@@ -1,4 +1,4 @@
-"""In which number format the model computes."""
+"""The number format that the model computes in."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Precision:
 
 
 def choose_precision(options: TrainOptions, device: torch.device) -> Precision:
-    """What was asked for; else bf16 if the device really has it, fp16 if not, and fp32 on a CPU.
+    """The option's, or bf16 if the device supports it in hardware, otherwise fp16; fp32 on a CPU.
 
     >>> str(choose_precision(TrainOptions(), torch.device("cpu")))
     'fp32, the default on CPUs'
@@ -48,19 +48,19 @@ def choose_precision(options: TrainOptions, device: torch.device) -> Precision:
             return Precision("fp32", "cpu")
         return Precision("bf16", "has bf16") if has_bf16(device) else Precision("fp16", "no bf16")
     if wanted != "fp32" and not abilities(device).own_memory and not has_bf16(device):
-        return Precision(wanted, "slow")  # such a CPU has no quick fp16 either
+        return Precision(wanted, "slow")  # such a CPU is slow with fp16 too
     if wanted == "bf16" and not has_bf16(device):
         raise NpukitError("This device cannot compute in bf16: use precision: fp16, or auto, which finds out.")
     return Precision(wanted, "asked")
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
-    """The context that a forward pass runs in."""
+    """The context of a forward pass."""
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 def make_scaler(options: TrainOptions, device: torch.device, dtype: torch.dtype) -> torch.amp.GradScaler | None:
-    """fp16 gradients are scaled so that small ones do not vanish."""
+    """The gradient scaler, which keeps small fp16 gradients from vanishing."""
     if dtype != torch.float16:
         return None
     return torch.amp.GradScaler(device.type, init_scale=options.loss_scale)

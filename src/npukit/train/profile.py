@@ -15,7 +15,7 @@ from npukit.train.options import TrainOptions
 
 
 class StepProfiler:
-    """Records the optimizer steps options.profile names into output/profile/; without them it does nothing.
+    """Writes a trace of the steps in `options.profile` to output/profile/; does nothing without them.
 
     >>> with StepProfiler(options, device, rank=0, start_step=0) as profiler:
     ...     for batch in batches:
@@ -37,10 +37,10 @@ class StepProfiler:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop()  # a run may end before the last step to record
+        self._stop()  # the run may end before the last recorded step
 
     def step(self) -> None:
-        """An optimizer step was done."""
+        """Call after every optimizer step."""
         self._step += 1
         if self._profiler is None:
             self._start_if_due()
@@ -66,7 +66,7 @@ class StepProfiler:
         self._profiler = None
 
     def _on_real_npu(self) -> bool:
-        # A simulated card has no device side to record: torch's own profiler sees all there is.
+        # A simulated card has no device events, so torch's profiler sees everything.
         return abilities(self._device).torch_npu and not is_simulated()
 
     def _torch_profiler(self) -> Any:

@@ -1,4 +1,4 @@
-"""Random numbers of one's own."""
+"""Random numbers that do not depend on others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 
 class Randomness:
-    """Inside, random numbers come from `seed` and go on where they were left the last time; outside nothing changes."""
+    """A context with random numbers of its own, from `seed`. Entered again, it continues where it was left."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -46,5 +46,5 @@ def _set_states(pythons: Any, numpys: Any, torchs: Any) -> None:
 
 
 def seed_of(*place: int) -> int:
-    """A seed for a place, unlike that of any other place."""
+    """A seed for a place in the data, different for every place."""
     return int.from_bytes(hashlib.blake2b(repr(place).encode(), digest_size=7).digest(), "big")

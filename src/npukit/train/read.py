@@ -13,7 +13,7 @@ from npukit.train.options import TrainOptions
 
 
 def read_options(file: str | Path) -> TrainOptions:
-    """The options that a file gives; all that is wrong in it is said at once.
+    """The options of a file; the error names all mistakes in it at once.
 
     >>> options = read_options("config.yaml")
     """

@@ -1,4 +1,4 @@
-"""Training on what the model itself does: batches are made from rows of the data with the model as it is."""
+"""Training on the model's own output: batches are generated from rows of the data by the present model."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from npukit.train.parallel import Parallel
 
 
 class Rollouts(Protocol):
-    """What makes the batches of a step in reinforcement learning."""
+    """Generates the batches of a step in reinforcement learning."""
 
     repeats: int  # steps that learn from one generation
-    figures: Mapping[str, Tensor]  # of the last generation, which are told beside the loss; the same on all ranks
+    figures: Mapping[str, Tensor]  # of the last generation, logged beside the loss; the same on all ranks
 
     def rows(self, ranks: int) -> int:
-        """How many rows of the data make one generation; every rank is given all of them."""
+        """How many rows of the data one generation takes; every rank gets all of them."""
 
     def begin(self, parallel: Parallel) -> None:
-        """The model is on its devices, with the weights that it begins with."""
+        """Called before the first step, when the model is on its devices with its initial weights."""
 
     def batches(self, step: int, rows: Batch) -> list[Batch]:
         """This rank's batches of a step."""
 
     def state_dict(self, step: int) -> dict[str, Any]:
-        """What a run that goes on after this step must know, in plain containers."""
+        """What a run that resumes after this step needs, in plain containers."""
 
     def load_state_dict(self, step: int, state: dict[str, Any]) -> None:
-        """Go on after a step."""
+        """Resume after a step."""

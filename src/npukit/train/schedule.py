@@ -1,4 +1,4 @@
-"""The learning rate as a function of the optimizer step, and of nothing else: there is no state to save."""
+"""The learning rate as a function of the optimizer step alone, so that there is no state to save."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import torch
 
 from npukit.train.options import TrainOptions
 
-ONECYCLE_WARMUP, ONECYCLE_START, ONECYCLE_END = 0.3, 1 / 25, 1 / 25e4  # as torch's OneCycleLR has them
+ONECYCLE_WARMUP, ONECYCLE_START, ONECYCLE_END = 0.3, 1 / 25, 1 / 25e4  # the defaults of torch's OneCycleLR
 INVERSE_SQRT_TIMESCALE = 10_000
 
 Shape = Callable[[int], float]
 
 
 def warmup_steps(options: TrainOptions, total_steps: int) -> int:
-    """From 1 on warmup counts steps, below it is a share of all."""
+    """`warmup` counts steps if it is at least 1; below, it is a share of all steps."""
     return math.ceil(options.warmup * total_steps) if options.warmup < 1 else int(options.warmup)
 
 
 def shape(options: TrainOptions, total_steps: int) -> Shape:
-    """The factor of the highest rate at each step, counted from 0.
+    """The learning rate at each step, counted from 0, as a factor of the highest.
 
     >>> linear = shape(TrainOptions(schedule="linear", warmup=2), total_steps=10)
     >>> [linear(step) for step in (0, 1, 2, 6)]
@@ -76,7 +76,7 @@ def _onecycle(warmup: int, total_steps: int) -> Shape:
 
 
 class Schedule:
-    """Sets the rate of every parameter group; the one that a group has at first is its highest."""
+    """Sets the learning rate of every parameter group. The initial one is the group's highest."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, options: TrainOptions, total_steps: int) -> None:
         self._optimizer = optimizer
@@ -84,7 +84,7 @@ class Schedule:
         self._highest = [float(group["lr"]) for group in optimizer.param_groups]
 
     def set(self, step: int) -> float:
-        """Set the rate for the step that comes after `step` finished ones; returns that of the first group."""
+        """Set the learning rates of the step after `step` finished ones; returns that of the first group."""
         factor = self._shape(step)
         for group, highest in zip(self._optimizer.param_groups, self._highest, strict=True):
             group["lr"] = highest * factor

@@ -1,4 +1,4 @@
-"""Tensors of which each rank holds a part."""
+"""Sharded tensors, of which each rank holds a part."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torch.distributed.tensor import DTensor
 
 
 def local(value: Tensor) -> Tensor:
-    """What this rank holds of a tensor, detached: all of it where nothing is shared."""
+    """This rank's shard of a tensor, detached, or all of it if it is not sharded."""
     value = value.detach()
     return value.to_local() if isinstance(value, DTensor) else value
 
 
 @contextmanager
 def unsharded(model: nn.Module) -> Iterator[None]:
-    """Inside, FSDP2 has gathered all parameters of a model, in the type that they compute in."""
+    """A context in which FSDP2 has gathered all parameters of a model, in the dtype that they compute in."""
     parts = [part for part in model.modules() if isinstance(part, FSDPModule)]
     for part in parts:
-        part.reshard()  # what an evaluation left gathered may be older than the last update
+        part.reshard()  # parameters that an evaluation left gathered may be older than the last update
         part.unshard()
     try:
         yield
@@ -32,7 +32,7 @@ def unsharded(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def without_hooks_of(package: str, model: nn.Module) -> Iterator[None]:
-    """Inside, the forward hooks of a package are not called, such as those that gather weights and let them go."""
+    """A context without the forward hooks of a package, such as those that gather weights and free them."""
     tables = [table for part in model.modules() for table in (part._forward_pre_hooks, part._forward_hooks)]
     before = [dict(table) for table in tables]
     for table in tables:
@@ -42,7 +42,7 @@ def without_hooks_of(package: str, model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for table, hooks in zip(tables, before, strict=True):  # in the order in which they were
+        for table, hooks in zip(tables, before, strict=True):  # in their order
             added = {number: hook for number, hook in table.items() if number not in hooks}
             table.clear()
             table.update(hooks | added)

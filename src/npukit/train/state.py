@@ -1,7 +1,7 @@
-"""What a rank must remember to go on exactly where it was: trained weights, optimizer, random numbers.
+"""The state that a rank needs to resume exactly: trainable weights, optimizer, random numbers.
 
-Everything is made of plain containers, numbers and tensors in host memory, so that reading it runs no code. A rank
-that holds a shard remembers its own shard.
+It consists of plain containers, numbers and tensors in host memory, so that reading it runs no code. A rank that holds
+a shard saves its own shard.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from npukit.train.shards import local
 
 
 def weights(model: nn.Module, frozen: bool) -> dict[str, Tensor]:
-    """The parameters, frozen ones too if asked for, and all buffers, under all their names."""
+    """The trainable parameters, with `frozen` also the frozen ones, and all buffers, under all their names."""
     return {
         name: value
         for name, value in model.state_dict(keep_vars=True).items()
@@ -30,13 +30,13 @@ def weights(model: nn.Module, frozen: bool) -> dict[str, Tensor]:
 
 
 def copies(tensors: dict[str, Tensor], copy: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
-    """A copy of each; what has several names stays one."""
+    """A copy of each tensor; one with several names is copied once."""
     once = {id(value): copy(value) for value in {id(value): value for value in tensors.values()}.values()}
     return {name: once[id(value)] for name, value in tensors.items()}
 
 
 def load_model_state(model: nn.Module, state: dict[str, Tensor]) -> None:
-    """Put back the trained parameters and all buffers; frozen parameters are as the model was made."""
+    """Restore the trainable parameters and all buffers; frozen parameters keep the values of the model."""
     places = {name: local(value) for name, value in weights(model, frozen=False).items()}
     shapes = [{name: tuple(value.shape) for name, value in of.items()} for of in (places, state)]
     if different := sorted({name for name, _ in shapes[0].items() ^ shapes[1].items()}):
@@ -50,17 +50,17 @@ def load_model_state(model: nn.Module, state: dict[str, Tensor]) -> None:
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     state = optimizer.state_dict()
-    # What is neither tensor nor number, as GaLore's projections, is worked out again by its owner.
+    # Anything else, such as GaLore's projections, is computed again by the optimizer.
     own = {
         number: {name: host_copy(value) for name, value in of.items() if isinstance(value, Tensor | int | float | str)}
         for number, of in state["state"].items()
     }
-    # Of the groups only which parameters they hold: their settings are the next run's, and may be of any type.
+    # Only the parameters of the groups: their settings are those of the resumed run.
     return {"state": own, "groups": [group["params"] for group in state["param_groups"]]}
 
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Put back what it has learnt; rates, decay and the like are those that this run was given."""
+    """Restore the state of its parameters; learning rate, decay and other settings are this run's."""
     groups = optimizer.state_dict()["param_groups"]
     if [group["params"] for group in groups] != state["groups"]:
         raise NpukitError(
@@ -76,7 +76,7 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
-    """Where all generators of random numbers stand."""
+    """The state of all random number generators."""
     kind, keys, *rest = np.random.get_state(legacy=True)
     state: dict[str, Any] = {
         "python": random.getstate(),
@@ -98,12 +98,12 @@ def load_random_state(state: dict[str, Any], device: torch.device) -> None:
 
 
 def host_copy(value: Any) -> Any:
-    """A copy of a tensor, or of this rank's shard of it, in host memory."""
+    """A copy of a tensor, or of this rank's shard, in host memory."""
     return local(value).to("cpu", copy=True) if isinstance(value, Tensor) else value
 
 
 def _like(value: Any, parameter: Tensor) -> Any:
-    """A shard of the optimizer's becomes one of a sharded tensor again."""
+    """Turns a shard of an optimizer's state into a sharded tensor again."""
     if not isinstance(parameter, DTensor) or not isinstance(value, Tensor) or value.dim() == 0:
         return value
     return DTensor.from_local(

@@ -1,4 +1,4 @@
-"""The training loop: everything that happens in a step can be read in `Trainer._train_step`."""
+"""The training loop. `Trainer._train_step` is one step of it from beginning to end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from npukit.train.data import Batch, Collate, Data, Position, Split, Weight, cou
 from npukit.train.defaults import rows, save_weights
 from npukit.train.evaluation import Best, Metrics, check_best, evaluate
 from npukit.train.fetch import fetch
-from npukit.train.loss import Loss, one_number
+from npukit.train.loss import Loss, scalar_loss
 from npukit.train.nonfinite import refuse_nonfinite_gradient, refuse_nonfinite_loss
 from npukit.train.optimizer import Groups
 from npukit.train.options import TrainOptions
@@ -48,17 +48,16 @@ SaveModel = Callable[[nn.Module, dict[str, Tensor], Path], None]
 
 
 class Trainer:
-    """Trains any model on any data, on the devices that this process, or all processes of a launch, are given.
+    """Trains any model on any data, on the device of this process or on those of all processes of a launch.
 
-    `loss(model, batch)` is the mean loss of a batch, or that and a mapping of further means to show beside it;
-    `weight(batch)` the number of items that mean is over: however
-    the items of a step are split into batches and ranks, the step follows the gradient of the mean over all of them.
-    Speed is counted in these items, or in those of `size(batch)`.
-    `metrics(model, batch)` is what evaluation reports, means of a batch too; the loss alone if not given.
-    `save_model(model, weights, folder)` writes the model; with save_frozen off, weights are the trained ones alone.
-    A checkpoint remembers `must_stay` and `noted`: a run that resumes with another value of the first is refused, of
-    the second is told.
-    With `rollouts` the batches of a step are not rows of the data but what these make of them with the model as it is.
+    `loss(model, batch)` is the mean loss of a batch, optionally with a mapping of further means to log. `weight(batch)`
+    is the number of items in that mean: however the items of a step are split into batches and ranks, its gradient is
+    that of the mean over all of them. Speed is counted in these items, or in those of `size(batch)`.
+    `metrics(model, batch)` are the means that evaluation reports, by default the loss.
+    `save_model(model, weights, folder)` writes the model; without `save_frozen`, weights are the trainable ones only.
+    Checkpoints contain `must_stay` and `noted`: a run cannot resume with another value of the first, and logs another
+    value of the second.
+    With `rollouts`, the batches of a step are not rows of the data but what the present model generates from them.
 
     >>> trainer = Trainer(model, TrainOptions(epochs=3), data, loss=lambda model, batch: model(**batch).loss)
     >>> summary = trainer.train()
@@ -87,55 +86,63 @@ class Trainer:
     ) -> None:
         self.options = options
         self.parallel = parallel = make_parallel(options)
-        self._loss = one_number(loss)
+        self._loss = scalar_loss(loss)
         self._metrics = metrics or self._loss_and_figures
         self._save_model = save_model
         self._save_frozen = save_frozen
         self.step = 0
-        # Entered with the number of a step while its gradients are computed.
+        # A context around the computation of a step's gradients; it is called with the number of the step.
         self.around_step: Callable[[int], AbstractContextManager[Any]] = nullcontext
         self._position = Position()
         self._best = Best()
-        self._written_step: int | None = None  # whose model is in the output folder
+        self._written_step: int | None = None  # the step whose model is in the output folder
         self._steps: Iterator[list[Batch]] = iter(())
-        self._batches: list[Batch] = []  # of the last step
-        making: dict[str, Any] = {"device": parallel.device, "collate": collate, "weight": weight, "size": size}
-        making.update(seed=options.seed, workers=options.workers)
-        split = Split(options.batch_size, options.accumulation, parallel.reader, parallel.readers)
+        self._batches: list[Batch] = []  # of the present step
         self._rollouts = rollouts
+        make_data = partial(
+            Data,
+            device=parallel.device,
+            collate=collate,
+            weight=weight,
+            size=size,
+            seed=options.seed,
+            workers=options.workers,
+        )
         if rollouts:
             split = Split(rollouts.rows(parallel.world_size), 1, 0, 1)
+        else:
+            split = Split(options.batch_size, options.accumulation, parallel.reader, parallel.readers)
         repeats = rollouts.repeats if rollouts else 1
-        self._data = Data(train_data, split, shuffle=options.shuffle, repeats=repeats, **making)
+        self._data = make_data(train_data, split, shuffle=options.shuffle, repeats=repeats)
         self._eval_data = None
         if eval_data is not None:
             split = Split(options.eval_batch_size or options.batch_size, 1, parallel.reader, parallel.readers)
-            self._eval_data = Data(eval_data, split, epochs=1, **making)
+            self._eval_data = make_data(eval_data, split, epochs=1)
         check_best(options, eval_data is not None, metrics is not None)
         self.total_steps = self._total_steps()
         options = self.options = options.in_steps(self.total_steps)
         if options.activation_checkpointing:
             checkpoint_activations(model)
         if options.compile:
-            model.forward = torch.compile(model.forward)  # model.compile() leaves an nn.Sequential as it is
+            model.forward = torch.compile(model.forward)  # model.compile() has no effect on nn.Sequential
         with self._explaining():
             parallel.prepare(model, parameter_groups)
-        watched = options.feature_detection.with_environment()
+        detection = options.feature_detection.with_environment()
         self._features = FeatureDetector(
-            parallel.module, parallel.dtype, parallel.rank, watched.jump, watched.action == "stop", watched.enable
+            parallel.module, parallel.dtype, parallel.rank, detection.jump, detection.action == "stop", detection.enable
         )
         self._schedule = Schedule(parallel.optimizer, options, self.total_steps)
-        stays = {**_must_stay(options, parallel.world_size, self._data.steps_per_epoch), **must_stay}
-        self._checkpoints = Checkpoints(options, parallel.rank, stays, {**may_change(options), **noted})
+        fixed = {**_must_stay(options, parallel.world_size, self._data.steps_per_epoch), **must_stay}
+        self._checkpoints = Checkpoints(options, parallel.rank, fixed, {**may_change(options), **noted})
         self._watch = Watch(
             options, parallel.is_main, parallel.world_size, self.total_steps, flops_per_item, item, parallel.device
         )
         self._grad_norm = torch.zeros((), device=parallel.device)
 
     def train(self) -> Summary:
-        """Train to the end, from the newest checkpoint if there is one; returns what a person wants to know of it."""
+        """Train to the end, starting from the newest checkpoint if there is one; returns the summary of the run."""
         with claim(self.options.output) if self.parallel.is_main else nullcontext():
-            self.parallel.wait()  # nobody reads what another run may be writing
+            self.parallel.wait()  # no rank reads before the folder is claimed
             return self._train()
 
     def _train(self) -> Summary:
@@ -145,28 +152,28 @@ class Trainer:
             self._rollouts.begin(parallel)
         self._begin()
         reason, stopped_by = self._stopped_early(), 0
-        with ExitStack() as around:
-            around.push(self._log_failure)
-            around.callback(self._checkpoints.finish)
-            around.callback(self._stop_reading)
-            around.enter_context(self._explaining())
-            self._signals = around.enter_context(StopSignals(announce=parallel.is_main))
-            self._hang = around.enter_context(HangWatch(options, parallel.rank, parallel.world_size))
+        with ExitStack() as stack:
+            stack.push(self._log_failure)
+            stack.callback(self._checkpoints.finish)
+            stack.callback(self._stop_workers)
+            stack.enter_context(self._explaining())
+            self._signals = stack.enter_context(StopSignals(announce=parallel.is_main))
+            self._hang = stack.enter_context(HangWatch(options, parallel.rank, parallel.world_size))
             if options.capture:
                 first, last = options.capture.steps
                 level, tensors = options.capture.level, options.capture.tensors
-                around.enter_context(
+                stack.enter_context(
                     capture(options.output / "precision", level, range(first, last + 1), tensors=tensors)
                 )
-            profiler = around.enter_context(StepProfiler(options, parallel.device, parallel.rank, self.step))
+            profiler = stack.enter_context(StepProfiler(options, parallel.device, parallel.rank, self.step))
             while self.step < self.total_steps and not reason:
-                asked_to_stop = self._train_step()
+                must_stop = self._train_step()
                 profiler.step()
                 self._hang.beat(self.step)
                 last = self.step == self.total_steps
                 better = self._eval_data is not None and (last or self._due(options.eval_every)) and self._evaluate()
-                if asked_to_stop and not last:
-                    stopped_by = self._signals.number or signal.SIGTERM  # or another rank was told
+                if must_stop and not last:
+                    stopped_by = self._signals.number or signal.SIGTERM  # another rank may have got the signal
                 reason = STOPPED if stopped_by else self._stopped_early()
                 if stopped_by or (options.save_every and (better or last or reason or self._due(options.save_every))):
                     self._save()
@@ -176,18 +183,18 @@ class Trainer:
         return self._finish(reason or "finished", 128 + stopped_by if stopped_by else 0)
 
     def _train_step(self) -> bool:
-        """One step of the optimizer. Returns whether any rank was told to stop."""
+        """One step of the optimizer. Returns whether any rank got a signal to stop."""
         parallel = self.parallel
-        asked = time.perf_counter()
-        rows_before = numbers(self._batches)
-        self._batches = []  # two steps' need not fit into memory at once
+        start = time.perf_counter()
+        previous_rows = numbers(self._batches)
+        self._batches = []  # free them: those of two steps need not fit into memory
         self._batches = next(self._steps)
-        data_wait = time.perf_counter() - asked
+        data_wait = time.perf_counter() - start
         if self._rollouts:
             self._batches = self._rollouts.batches(self.step, self._batches[0])
         learning_rate = self._schedule.set(self.step)
 
-        # What ranks must know of each other: how much the step has, and whether somebody was told to stop.
+        # Summed over all ranks: the weight and size of the step, and whether a rank got a signal to stop.
         shared = torch.zeros(3, device=parallel.device)
         shared[0] += sum(batch.weight for batch in self._batches)
         shared[1] += sum(batch.size for batch in self._batches) / self.options.sequence_parallel
@@ -195,33 +202,33 @@ class Trainer:
         parallel.sum(shared)
         per_item = parallel.world_size / shared[0].clamp(min=1)
         loss = torch.zeros((), device=parallel.device)
-        beside: dict[str, Tensor] = {}
+        figures: dict[str, Tensor] = {}
         with self.around_step(self.step):
             for batch in counting(self._batches):
                 content = parallel.move(batch.content)
                 with parallel.exchanging(gradients=batch.ends_step):
                     with parallel.autocast():
-                        mean, more = self._loss(parallel.model, content)
+                        mean, more_means = self._loss(parallel.model, content)
                         share = mean * (batch.weight * per_item)
                     loss += share.detach()
-                    for name, figure in more.items():
-                        beside[name] = beside.get(name, 0) + figure.detach() * (batch.weight * per_item)
+                    for name, figure in more_means.items():
+                        figures[name] = figures.get(name, 0) + figure.detach() * (batch.weight * per_item)
                     if batch.ends_step:
-                        # On its way to the host while the device computes the backward pass.
-                        loss, *means = parallel.sum(torch.stack([loss, *beside.values()])) / parallel.world_size
-                        figures = fetch(torch.stack([loss, *shared, self._grad_norm]))
+                        # Copied to the host while the device computes the backward pass.
+                        loss, *means = parallel.sum(torch.stack([loss, *figures.values()])) / parallel.world_size
+                        fetched = fetch(torch.stack([loss, *shared, self._grad_norm]))
                     parallel.backward(share)
-        value, _, items, stop, norm_before = figures()
-        refuse_nonfinite_gradient(parallel, self.step, norm_before, rows_before)
-        refuse_nonfinite_loss(parallel, self.step + 1, value, self._loss_alone, self._batches)
+        loss_value, _, items, stop, previous_norm = fetched()
+        refuse_nonfinite_gradient(parallel, self.step, previous_norm, previous_rows)
+        refuse_nonfinite_loss(parallel, self.step + 1, loss_value, self._loss_alone, self._batches)
         self._features.check(self.step + 1, parallel.loss_scale)
         norm = parallel.update()
 
         self.step += 1
         self._grad_norm = torch.as_tensor(norm, device=parallel.device, dtype=torch.float32)
         self._position = self._position.after(self._batches[-1].ends_epoch)
-        more_figures = {**(self._rollouts.figures if self._rollouts else {}), **dict(zip(beside, means, strict=True))}
-        if self._watch.step(self.step, self._epoch(), loss, norm, learning_rate, round(items), data_wait, more_figures):
+        logged = {**(self._rollouts.figures if self._rollouts else {}), **dict(zip(figures, means, strict=True))}
+        if self._watch.step(self.step, self._epoch(), loss, norm, learning_rate, round(items), data_wait, logged):
             self._log_anomalies()
         return stop > 0
 
@@ -233,7 +240,7 @@ class Trainer:
         return self._loss(model, batch)[0]
 
     def _log_anomalies(self) -> None:
-        """Say what the gradients of the last steps had in them, or stop because of it."""
+        """Log what feature detection found in the gradients of the last steps, or raise it."""
         for sentence in self._features.read():
             self._watch.note(self.step, sentence)
 
@@ -241,7 +248,7 @@ class Trainer:
         if isinstance(error, NpukitError):
             error.on_the_way = True
         if error is not None and self.step:
-            with suppress(OSError):  # what failed is told, be the disk full or not
+            with suppress(OSError):  # the first error matters more than a full disk
                 self._finish(f"failed after step {self.step}", 1)
 
     def _finish(self, reason: str, exit_code: int) -> Summary:
@@ -273,7 +280,7 @@ class Trainer:
         """Resume from a checkpoint, or start over."""
         parallel, checkpoints = self.parallel, self._checkpoints
         checkpoint = checkpoints.newest()
-        # Nobody looks any more when the main rank tidies up.
+        # After this all ranks have looked, and the main rank can tidy up.
         refuse_different(parallel.gather(checkpoint.step if checkpoint else 0), self.options.output)
         if parallel.is_main:
             checkpoints.tidy(checkpoint.step if checkpoint else 0)
@@ -296,24 +303,24 @@ class Trainer:
         changes = checkpoints.changes_since(checkpoint) if checkpoint else []
         self._watch.began(self.step, checkpoint.folder if checkpoint else None, str(parallel.precision), changes)
 
-    def _stop_reading(self) -> None:
+    def _stop_workers(self) -> None:
         self._steps = iter(())
         for data in filter(None, (self._data, self._eval_data)):
             data.end_workers()
 
     def _load(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        """Put the model and its optimizer back; returns what else this rank remembered."""
+        """Restore the model and its optimizer; returns the rest of this rank's state."""
         parallel, state = self.parallel, checkpoint.load(self.parallel.rank)
         parallel.load(checkpoint.folder, (state if parallel.sharded else checkpoint.load(0))["parallel"])
         return state
 
-    def _refuse_spoilt(self) -> None:
-        """What faulty hardware spoilt does not become a checkpoint, from which a run would go on."""
+    def _refuse_damaged(self) -> None:
+        """Do not save weights that faulty hardware has damaged."""
         self._log_anomalies()
         refuse_nonfinite_gradient(self.parallel, self.step, float(self._grad_norm), numbers(self._batches))
 
     def _save(self) -> None:
-        self._refuse_spoilt()
+        self._refuse_damaged()
         self._checkpoints.save(self.step, self._fill, partial(self._watch.saved, self.step))
 
     def _fill(self, folder: Path) -> Callable[[], None]:
@@ -329,7 +336,7 @@ class Trainer:
         }
 
         def write() -> None:
-            with (folder / f"rank-{parallel.rank}.pt").open("wb") as file:  # torch would not say why it cannot write
+            with (folder / f"rank-{parallel.rank}.pt").open("wb") as file:  # torch's own error would not say why
                 torch.save(state, file)
             if parallel.is_main:
                 self._save_model(parallel.module, weights, folder)
@@ -337,15 +344,15 @@ class Trainer:
         return write
 
     def _evaluate(self) -> bool:
-        """Whether this was the best evaluation so far."""
+        """Evaluate; returns whether this was the best evaluation so far."""
         assert self._eval_data is not None
         try:
             metrics = evaluate(self.parallel, self._eval_data, self._metrics, lambda: self._hang.beat(self.step))
             self._watch.evaluated(self.step, metrics)
             better = self._best.is_better(self.options, self.step, metrics)
         except Exception as error:
-            if self.parallel.world_size == 1 or isinstance(error, NpukitError):  # which all ranks have alike
-                self._save()  # what was trained is not lost
+            if self.parallel.world_size == 1 or isinstance(error, NpukitError):  # all ranks have failed
+                self._save()  # so that the training is not lost
             raise
         self._checkpoints.best_step = self._best.step
         return better
@@ -368,7 +375,7 @@ class Trainer:
         return self._position.epoch + self._position.step / (self._data.steps_per_epoch or math.inf)
 
     def _write_model(self) -> None:
-        self._refuse_spoilt()
+        self._refuse_damaged()
         self._written_step = self.step
         if self.options.load_best and self._best.step not in (None, self.step):
             self._load(self._checkpoints.read_best())

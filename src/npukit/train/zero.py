@@ -1,4 +1,4 @@
-"""ZeRO: DeepSpeed holds the model and the optimizer, on GPUs and on NPUs."""
+"""ZeRO: DeepSpeed shards the model and the optimizer, on GPUs and NPUs."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from npukit.train.options import TrainOptions
 from npukit.train.parallel import Parallel, forget_earlier_set_up, pretend_to_be_launched
 from npukit.train.shards import without_hooks_of
 
-STATES = "zero"  # the folder in a checkpoint that DeepSpeed writes
+STATES = "zero"  # the folder of a checkpoint that DeepSpeed writes
 
 
 def make_parallel(options: TrainOptions) -> Parallel:
-    """What `options.parallel` asks for."""
+    """The Parallel that `options.parallel` names."""
     return Parallel(options) if options.parallel in ("ddp", "fsdp2") else Zero(options)
 
 
 class Zero(Parallel):
-    """DeepSpeed's engine: it clips, scales and steps by itself, and writes its own part of a checkpoint."""
+    """DeepSpeed's engine, which clips, scales and steps by itself and writes its own part of a checkpoint."""
 
     def _accelerate(self) -> Accelerator:
         forget_earlier_set_up()
@@ -47,7 +47,7 @@ class Zero(Parallel):
         self._shares_weights = zero.get("stage") == 3
         offloaded = zero.get("offload_optimizer", {}).get("device", "none") != "none"
         groups = groups or parameter_groups(model, self.options.weight_decay)
-        # The optimizer updates DeepSpeed's flat shards, which are in host memory when offloaded.
+        # The optimizer updates DeepSpeed's flat shards, which offloading keeps in host memory.
         place = torch.device("cpu") if offloaded else self.device
         optimizer = make_optimizer(groups, self.options, place, sharded=True)
         self.scaler = None  # DeepSpeed has its own

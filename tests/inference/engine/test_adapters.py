@@ -54,15 +54,15 @@ def test_unloading_waits_for_who_uses_it(make_model: MakeModel, tmp_path: Path) 
     expected = save_adapter("llama", tmp_path / "one", make_model, 4, rslora=False)
     engine = Engine(make_model("llama"), EngineOptions(max_num_seqs=2))
     engine.load_adapter("one", tmp_path / "one")
-    number = engine.add(Request(prompts(3)[0], GREEDY, adapter="one"))
+    number = engine.add_request(Request(prompts(3)[0], GREEDY, adapter="one"))
     engine.step()
     engine.unload_adapter("one")
     assert engine.adapters == []
     with pytest.raises(NpukitError):
-        engine.add(Request((1,), adapter="one"))
+        engine.add_request(Request((1,), adapter="one"))
     ids = []
     while not engine.is_idle:
-        ids += [output.token.id for output in engine.step() if output.number == number and output.token]
+        ids += [output.token.id for output in engine.step() if output.request_id == number and output.token]
     assert ids == expected[0][-len(ids) :] and len(ids) >= 7
     assert engine.generate([Request(prompts(3)[0], GREEDY)])[0].ids == generated(make_model("llama"), prompts(3)[0], 8)
 

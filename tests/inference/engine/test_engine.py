@@ -41,7 +41,7 @@ def test_batched_answers_equal_generate(kind: str, make_model: MakeModel) -> Non
         engine = Engine(make_model(kind), options)
         answers = engine.generate([Request(prompt, GREEDY) for prompt in asked])
         assert [answer.ids for answer in answers] == expected, name
-        assert {answer.finish for answer in answers} == {"length"}
+        assert {answer.finish_reason for answer in answers} == {"length"}
         assert engine.is_paged == (kind != "gemma2")
         assert engine.stats().blocks_used == 0
 
@@ -54,7 +54,7 @@ def test_a_step_is_launched_before_the_one_before_is_waited_for(
     wait = PendingStep.tokens
 
     def tokens(launched: PendingStep) -> Iterator[list[Token]]:
-        newer.append(engine._launched is not launched)
+        newer.append(engine._pending is not launched)
         return wait(launched)
 
     monkeypatch.setattr(PendingStep, "tokens", tokens)
@@ -93,11 +93,11 @@ def test_guessed_tokens_change_no_answer_greedy_or_drawn(lookup: int, make_model
     )
     expected, answers = plain.generate(requests), guessing.generate(requests)
     assert [answer.ids for answer in answers] == [answer.ids for answer in expected]
-    assert [answer.finish for answer in answers] == [answer.finish for answer in expected]
+    assert [answer.finish_reason for answer in answers] == [answer.finish_reason for answer in expected]
     logprobs = [[token.logprob for token in answer[1].tokens] for answer in (answers, expected)]
     assert logprobs[0] == pytest.approx(logprobs[1], abs=1e-4)
     stats = guessing.stats()
-    assert 0 < stats.confirmed_tokens < stats.guessed_tokens and not plain.stats().guessed_tokens
+    assert 0 < stats.accepted_tokens < stats.draft_tokens and not plain.stats().draft_tokens
     assert stats.blocks_used == 0
 
 
@@ -118,7 +118,7 @@ def test_a_draft_model_changes_no_answer(blocks: int | None, make_model: MakeMod
     expected = Engine(make_model("qwen2"), EngineOptions(max_num_seqs=4)).generate(requests)
     assert [answer.ids for answer in engine.generate(requests)] == [answer.ids for answer in expected]
     stats = engine.stats()
-    assert 0 < stats.confirmed_tokens < stats.guessed_tokens and stats.blocks_used == 0
+    assert 0 < stats.accepted_tokens < stats.draft_tokens and stats.blocks_used == 0
 
 
 def test_a_prefix_is_reused(make_model: MakeModel) -> None:
@@ -126,7 +126,7 @@ def test_a_prefix_is_reused(make_model: MakeModel) -> None:
     prompt = prompts(1, 60)[0] * 3
     first, second = (engine.generate([Request(prompt, GREEDY)])[0].ids for _ in range(2))
     assert first == second
-    assert engine.stats().reused_tokens == (len(prompt) - 1) // 16 * 16
+    assert engine.stats().cached_tokens == (len(prompt) - 1) // 16 * 16
     longer = prompt + tuple(first)
     assert engine.generate([Request(longer, GREEDY)])[0].ids == generated(make_model("qwen2"), longer, 12)
 
@@ -138,22 +138,24 @@ def test_an_end_token_ends(make_model: MakeModel) -> None:
     end = SamplingParams(temperature=0, max_tokens=12, end_tokens=frozenset([ids[3]]))
     answer = engine.generate([Request(prompt, end)])[0]
     assert answer.ids == ids[: ids.index(ids[3]) + 1]
-    assert answer.finish == "stop"
+    assert answer.finish_reason == "stop"
     late = SamplingParams(temperature=0, max_tokens=12, end_tokens=frozenset([ids[3]]), min_tokens=6)
     assert len(engine.generate([Request(prompt, late)])[0].ids) > 6
 
 
 def test_a_cancelled_request_frees_its_place(make_model: MakeModel) -> None:
     engine = Engine(make_model("llama"), EngineOptions(max_num_seqs=1))
-    first, second = engine.add(Request((5,) * 40)), engine.add(Request((6, 7), GREEDY))
+    first, second = engine.add_request(Request((5,) * 40)), engine.add_request(Request((6, 7), GREEDY))
     engine.step()
-    engine.cancel(first)
+    engine.abort_request(first)
     outputs: list[Output] = []
     while not engine.is_idle:
         outputs += engine.step()
-    assert [output.finish for output in outputs if output.number == first and output.finish] == ["cancelled"]
-    assert sum(output.number == second and output.token is not None for output in outputs) == 12
-    engine.cancel(first)  # once more changes nothing
+    assert [output.finish_reason for output in outputs if output.request_id == first and output.finish_reason] == [
+        "cancelled"
+    ]
+    assert sum(output.request_id == second and output.token is not None for output in outputs) == 12
+    engine.abort_request(first)  # once more changes nothing
     assert engine.is_idle
 
 
@@ -163,7 +165,7 @@ def test_a_cancelled_request_frees_its_place(make_model: MakeModel) -> None:
 def test_what_cannot_be_answered_is_refused(request_: Request, make_model: MakeModel) -> None:
     engine = Engine(make_model("llama"), EngineOptions(max_num_seqs=1))
     with pytest.raises(NpukitError):
-        engine.add(request_)
+        engine.add_request(request_)
     assert engine.is_idle
 
 
@@ -179,7 +181,7 @@ def test_logprobs_are_the_models(make_model: MakeModel) -> None:
     ids = [*prompt, *answer.ids]
     with torch.no_grad():
         expected = model(torch.tensor([ids])).logits[0].log_softmax(-1)
-    tokens = answer.prompt + answer.tokens
+    tokens = answer.prompt_logprobs + answer.tokens
     assert tokens[0].logprob is None
     for place, token in enumerate(tokens[1:]):
         assert token.id == ids[place + 1]
@@ -228,7 +230,7 @@ def test_an_error_in_one_request_ends_that_request_alone(kind: str, late: bool, 
     bad = Request((5, 6, 7), greedy, grammar=Failing(late))
     first, broken, last = engine.generate([Request((5, 6, 7), greedy), bad, Request((5, 6, 7), greedy)])
     assert first.ids == last.ids == alone
-    assert broken.finish == "error" and str(broken.error) == "planted" and len(broken.ids) == 1
+    assert broken.finish_reason == "error" and str(broken.error) == "planted" and len(broken.ids) == 1
 
 
 @pytest.mark.parametrize(
@@ -245,5 +247,5 @@ def test_an_error_in_one_request_ends_that_request_alone(kind: str, late: bool, 
 def test_numbers_that_cannot_be_computed_with_are_refused(sampling: dict[str, Any], make_model: MakeModel) -> None:
     engine = Engine(make_model("llama"), EngineOptions(max_num_seqs=2))
     with pytest.raises(NpukitError):
-        engine.add(Request((1, 2), SamplingParams(**sampling)))
+        engine.add_request(Request((1, 2), SamplingParams(**sampling)))
     assert engine.is_idle

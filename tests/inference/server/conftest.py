@@ -165,14 +165,14 @@ class Scripted:
     def is_idle(self) -> bool:
         return not self._left
 
-    def add(self, request: Request) -> int:
+    def add_request(self, request: Request) -> int:
         self.asked.append(self._tokenizer.decode(request.prompt))
         answer = self._reply(self.asked[-1], len(self.asked))
         self._left[len(self.asked)] = [*self._tokenizer.encode(answer), self._tokenizer.eos_token_id]
         return len(self.asked)
 
-    def cancel(self, number: int) -> None:
-        self._left.pop(number, None)
+    def abort_request(self, request_id: int) -> None:
+        self._left.pop(request_id, None)
 
     def stats(self) -> Stats:
         return Stats(0, 0, 1, 0, 0, 0, 0, 0, 0, 0)

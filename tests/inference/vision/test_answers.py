@@ -127,7 +127,7 @@ def test_answers_are_those_of_transformers(
     cut = Engine(model.model, EngineOptions(**SMALL, max_num_batched_tokens=7))
     for _ in range(2):
         assert_same(cut.generate(requests), wanted)
-    assert cut.stats().reused_tokens > sum(len(request.prompt) for request in requests) * 0.8
+    assert cut.stats().cached_tokens > sum(len(request.prompt) for request in requests) * 0.8
     tight = 1 + sum(len(request.prompt) // 8 + 1 for request in requests)  # enough to begin them all, and to end some
     options = {**SMALL, "num_blocks": tight, "enable_prefix_caching": False}
     crowded = Engine(model.model, EngineOptions(**options))
@@ -152,6 +152,6 @@ def test_pictures_of_one_size_do_not_share_what_was_computed(loaded: MakeLoaded)
         assert [token.logprob for token in actual.tokens] == pytest.approx([token.logprob for token in wanted.tokens])
     first = [answer.tokens[0].logprob for answer in alone]
     assert len(set(first)) == 3
-    before = engine.stats().reused_tokens
+    before = engine.stats().cached_tokens
     engine.generate(requests[:1])
-    assert engine.stats().reused_tokens > before
+    assert engine.stats().cached_tokens > before

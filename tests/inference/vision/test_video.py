@@ -69,4 +69,4 @@ def test_answers_are_those_of_transformers(family: str, seeing_models: Callable[
     engine = Engine(model.model, EngineOptions(**SMALL, max_num_batched_tokens=7))
     for _ in range(2):  # the second time from the prefix cache, where there is one
         assert_same(engine.generate(requests), wanted)
-    assert not engine.is_paged or engine.stats().reused_tokens
+    assert not engine.is_paged or engine.stats().cached_tokens

@@ -5,16 +5,16 @@
 
 or step by step, which is what a server does (see npukit.inference.service):
 
-    number = engine.add(request)
+    request_id = engine.add_request(request)
     while not engine.is_idle:
-        for output in engine.step(): ...        # Output.number says whose token it is
-    engine.cancel(number)
+        for output in engine.step(): ...        # of the request Output.request_id
+    engine.abort_request(request_id)
 
     engine.load_adapter("name", Path("lora"))   # then Request(adapter="name")
     engine.stats()
 
-An engine belongs to one thread. A request that cannot be taken (too long, an unknown adapter, a token that the model
-does not have) is an NpukitError of `add`.
+An engine belongs to one thread. `add_request` raises NpukitError for a request that cannot be computed: too long, with
+an unknown adapter, or with a token that the model does not have.
 """
 
 from npukit.inference.engine.engine import Engine as Engine

@@ -1,7 +1,7 @@
-"""Several LoRA adapters over one base, mixed in one batch.
+"""Several LoRA adapters of one base model, mixed in one batch.
 
-The adapters of a linear layer lie one behind the other in one pair of matrices. A token goes through all of them, and
-a mask keeps what belongs to its own: at the ranks that adapters have this costs less than sorting the tokens would.
+The adapters of a linear layer are concatenated to one pair of matrices. Every token goes through all of them, and a
+mask keeps the result of its own: at the usual ranks this costs less than sorting the tokens by adapter.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from npukit.inference.engine.paged import to_device
 
 @dataclass(frozen=True)
 class LoadedAdapter:
-    """One adapter as PEFT saves it: its matrices by the name of the layer that they belong to, its factor in B."""
+    """One adapter as PEFT saves it: its matrices by the name of their layer, with the scaling factor in B."""
 
     name: str
     rank: int
@@ -35,7 +35,7 @@ class LoadedAdapter:
 
 
 class Adapters:
-    """The adapters of a model, and which of them each token of the batch has.
+    """The adapters of a model, and which of them each token of the batch uses.
 
     >>> adapters = Adapters(model)
     >>> adapters.add("french", read_adapter("french", Path("lora")))
@@ -45,7 +45,7 @@ class Adapters:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._adapters: dict[str, LoadedAdapter] = {}
-        self._base: dict[str, nn.Module] = {}  # the modules in whose place those with adapters are
+        self._base: dict[str, nn.Module] = {}  # the modules that were replaced by ones with adapters
         self._rows: dict[str | None, Tensor] = {}  # of the mask, by adapter
         first = next(model.parameters())
         self._device, self.dtype = first.device, first.dtype  # layers may have weights of 8 bits
@@ -53,11 +53,11 @@ class Adapters:
 
     @property
     def keys(self) -> list[str]:
-        """In the order in which they were added."""
+        """The keys of all adapters, in the order in which they were added."""
         return list(self._adapters)
 
     def add(self, key: str, adapter: LoadedAdapter) -> None:
-        """Make an adapter known by a key; one that does not fit the model is refused, and changes nothing."""
+        """Add an adapter under a key; one that does not fit the model is refused and changes nothing."""
         modules = dict(self._model.named_modules()) | self._base
         for name, (a, b) in adapter.layers.items():
             linear = modules.get(name)
@@ -77,14 +77,14 @@ class Adapters:
         self._rebuild()
 
     def remove(self, key: str) -> None:
-        """Forget an adapter."""
+        """Remove an adapter."""
         del self._adapters[key]
         self._rebuild()
 
     def select(self, names: Many[str | None], counts: Many[int], place: Tensor | None = None) -> Tensor | None:
-        """Say which adapter each sequence of the next batch has, and how many tokens; the mask that follows.
+        """Select the adapter of each sequence of the next batch, given their numbers of tokens; returns the mask.
 
-        A graph looks for it in the same place each time: `place` is the mask that it was recorded with.
+        A graph reads the mask from a fixed address: `place` is the mask that it was recorded with.
         """
         if not self._adapters:
             self.mask = None
@@ -97,7 +97,7 @@ class Adapters:
 
     @contextlib.contextmanager
     def at(self, places: Tensor | slice) -> Iterator[None]:
-        """Only these tokens of the batch: those that go through the output layer."""
+        """A context in which only these tokens of the batch are computed, as in the output layer."""
         mask = self.mask
         if mask is not None:
             self.mask = mask[places]
@@ -107,7 +107,7 @@ class Adapters:
             self.mask = mask
 
     def _rebuild(self) -> None:
-        """Stack the matrices anew; a layer that no adapter has any more is as it was."""
+        """Concatenate the matrices again; a layer without adapters becomes the original one."""
         for name, module in self._base.items():
             self._model.set_submodule(name, module)
         adapters = list(self._adapters.values())
@@ -132,7 +132,7 @@ class Adapters:
 
 
 class ReplacedModule(nn.Module):
-    """A module of which some adapters have a copy of their own (PEFT's modules_to_save).
+    """A module of which some adapters have their own copy (PEFT's modules_to_save).
 
     `weights` are those of the copies, by the first column of the mask that their adapter has.
     """
@@ -148,11 +148,11 @@ class ReplacedModule(nn.Module):
 
     @property
     def weight(self) -> Any:
-        """The base module's, for whoever asks for its size or type."""
+        """The base module's weight, for code that reads its shape or dtype."""
         return self.base.weight
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """For each token what its own adapter's module makes of it, or the base."""
+        """The output of each token's own module, or of the base module."""
         result: Tensor = self.base(inputs)
         mask = self._adapters[0].mask
         if mask is None:
@@ -185,28 +185,30 @@ class AdaptedLinear(nn.Module):
 
     @property
     def weight(self) -> Any:
-        """The base layer's, for whoever asks for its size or type."""
+        """The base layer's weight, for code that reads its shape or dtype."""
         return self.base.weight
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """The base, and for each token its own adapter."""
+        """The base layer plus each token's own adapter."""
         result: Tensor = self.base(hidden)
         mask = self._adapters[0].mask
         if mask is None:
             return result
-        mask = mask[-hidden.shape[-2] :]  # the output layer may be given the last tokens only
+        mask = mask[-hidden.shape[-2] :]  # the output layer may get the last tokens only
         return result + ((hidden @ self.a.T) * mask.to(hidden.dtype)) @ self.b.T
 
 
 def _sees_tokens_alone(module: Any) -> bool:
-    """Whether it is a function of each token by itself, as linear layers, embeddings and norms are, but routers not."""
+    """Whether a module computes each token on its own, as linear layers, embeddings and norms do, but routers do
+    not.
+    """
     return isinstance(module, nn.Linear | nn.Embedding | Conv1D) or all(
         parameter.dim() == 1 for parameter in module.parameters()
     )
 
 
 def _sizes(linear: Any) -> tuple[int, int]:
-    """Inputs and outputs; GPT-2's Conv1D keeps its weight the other way round than nn.Linear."""
+    """The numbers of inputs and outputs; the weight of GPT-2's Conv1D is transposed."""
     if isinstance(linear, nn.Linear):
         return linear.in_features, linear.out_features
     return int(linear.weight.shape[0]), int(linear.weight.shape[1])
@@ -226,7 +228,7 @@ def read_adapter(name: str, folder: Path) -> LoadedAdapter:
         return _adapter(name, config, weights)
     except NpukitError:
         raise
-    except Exception as error:  # what damaged files lead to has no common kind
+    except Exception as error:  # damaged files raise all kinds of errors
         raise NpukitError(f"{folder} is not a LoRA adapter that can be read: {error}") from error
 
 
@@ -249,7 +251,7 @@ def _adapter(name: str, config: dict[str, Any], weights: dict[str, Tensor]) -> L
 
 
 def _saved(config: dict[str, Any], weights: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """The weights of modules that were trained as a whole, and of those in them, by module.
+    """The weights of modules that were trained completely, and of their submodules, by module.
 
     As in PEFT, a name stands for every module whose path ends with it: norm is input_layernorm, too.
     """
@@ -267,7 +269,7 @@ def _must_be_merged(name: str) -> NpukitError:
 
 
 def _refuse_others(name: str, config: dict[str, Any]) -> None:
-    """What changes more than a product of two matrices cannot be mixed in a batch."""
+    """Refuse adapters that are more than a product of two matrices: they cannot be mixed in a batch."""
     if config.get("peft_type") != "LORA":
         raise NpukitError(f"The adapter {name} is of the kind {config.get('peft_type')}: only LoRA can be served.")
     others = [key for key in ("use_dora", "trainable_token_indices") if config.get(key)]

@@ -1,7 +1,7 @@
-"""Attention over the paged cache, given to transformers under a name of its own.
+"""Attention over the paged cache, registered with transformers under its own name.
 
-Each call first writes the new tokens' keys and values to their slots in the cache, then attends to all that the cache
-has of each sequence. How it does that depends on the device; every way computes the same.
+Each call writes the new tokens' keys and values to their slots, then attends to all of the sequence that is in the
+cache. Every device has an implementation of its own; all compute the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ AttendPrefill = Callable[[PagedCall, Prefill], Tensor]
 
 
 def register(kind: str, dtype: torch.dtype) -> str:
-    """Make the attention of a device known to transformers, which then makes no mask for it; its name."""
+    """Register a device's attention with transformers, which then makes no mask for it; returns its name."""
     from transformers import AttentionInterface
 
     is_half = dtype in (torch.float16, torch.bfloat16)
@@ -55,13 +55,13 @@ def paged_attention(
     call = PagedCall(query, key, value, module.key_cache, module.value_cache, batch.slots, scale, sliding_window)
     if isinstance(batch.kind, PagedRows):
         result = attend_rows(call, batch.kind)
-    else:  # fused kernels know only tokens that see those before them
+    else:  # fused kernels support causal attention only
         result = (prefill_anywhere if batch.kind.groups else attend_prefill)(call, batch.kind)
     return result.unsqueeze(0), None
 
 
 def rows_anywhere(call: PagedCall, rows: PagedRows) -> Tensor:
-    """With torch's own attention: the rows side by side, each as long as the longest, under a mask."""
+    """torch's own attention on all rows, padded to the longest and masked."""
     write(call)
     size = call.key_cache.shape[1]
     tables = rows.tables[:, : -(-int(rows.lengths.max()) // size)]
@@ -70,7 +70,7 @@ def rows_anywhere(call: PagedCall, rows: PagedRows) -> Tensor:
     seen = place < ends
     if call.window is not None:
         seen = seen & (place >= ends - call.window)
-    # What was left in a block may be no number, and a mask does not hide that.
+    # Old content of a block may be NaN, which a mask does not remove.
     keys, values = (
         gather(cache, tables).masked_fill(~seen[:, None, :, None], 0) for cache in (call.key_cache, call.value_cache)
     )
@@ -78,7 +78,7 @@ def rows_anywhere(call: PagedCall, rows: PagedRows) -> Tensor:
 
 
 def prefill_anywhere(call: PagedCall, prompts: Prefill) -> Tensor:
-    """With torch's own attention, one sequence after the other."""
+    """torch's own attention, one sequence after another."""
     write(call)
     results = []
     new, total = list(prompts.new), list(prompts.total)
@@ -94,7 +94,7 @@ def prefill_anywhere(call: PagedCall, prompts: Prefill) -> Tensor:
 
 
 def gather(cache: Tensor, tables: Tensor) -> Tensor:
-    """What the cache has of each sequence: [sequences, heads, tokens, size]."""
+    """The cached keys or values of each sequence, [sequences, heads, tokens, size]."""
     return cache[tables.long()].flatten(1, 2).transpose(1, 2)
 
 
@@ -108,6 +108,6 @@ def causal(new: int, total: int, window: int | None, device: torch.device, group
 
 
 def torch_attention(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scale: float) -> Tensor:
-    """torch's attention, with as many heads of keys and values as there are."""
+    """torch's attention, with grouped heads of keys and values."""
     grouped = query.shape[1] != keys.shape[1]
     return F.scaled_dot_product_attention(query, keys, values, attn_mask=seen, scale=scale, enable_gqa=grouped)

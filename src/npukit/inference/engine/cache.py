@@ -1,4 +1,4 @@
-"""The memory of the paged cache: keys and values by layer, and which blocks belong to which row."""
+"""The paged key/value cache: keys and values of each layer, and the block table of each row."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from npukit.inference.engine.paged import to_device
-from npukit.inference.engine.pool import NOWHERE
+from npukit.inference.engine.pool import NULL_BLOCK
 from npukit.llm.models.vision import language_model
 
 
 @dataclass(frozen=True)
 class CacheShape:
-    """What one token takes in the cache of a model.
+    """The memory that one token takes in the cache of a model.
 
     >>> CacheShape.of(model).bytes_per_token
     57344
@@ -23,37 +23,41 @@ class CacheShape:
 
     layers: int
     heads: int  # of keys and values
-    size: int  # of a head
+    head_size: int
     dtype: torch.dtype
 
     @classmethod
     def of(cls, model: Any, dtype: torch.dtype | None = None) -> CacheShape:
-        """Read it off a model of transformers, which may compute in another type than its weights have."""
+        """Of a transformers model; `dtype` if it computes in another one than its weights have."""
         config = model.config.get_text_config()
         heads = config.num_attention_heads
-        size = getattr(config, "head_dim", None) or config.hidden_size // heads
+        head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
         key_heads = getattr(config, "num_key_value_heads", None) or heads
-        return cls(config.num_hidden_layers, key_heads, size, dtype or model.dtype)
+        return cls(config.num_hidden_layers, key_heads, head_size, dtype or model.dtype)
 
     @property
     def bytes_per_token(self) -> int:
         """Keys and values of all layers."""
-        return 2 * self.layers * self.heads * self.size * self.dtype.itemsize
+        return 2 * self.layers * self.heads * self.head_size * self.dtype.itemsize
 
 
 class Cache:
-    """Keys and values in blocks, [blocks, block size, heads, head size] a layer, and the rows' tables of blocks.
+    """Keys and values of each layer in blocks, [blocks, block size, heads, head size], and the rows' block tables.
 
-    It gives each attention module of the model its layer as `key_cache` and `value_cache`.
+    Each attention module of the model gets those of its layer as `key_cache` and `value_cache`.
     """
 
-    def __init__(self, model: nn.Module, shape: CacheShape, blocks: int, block_size: int, rows: int, longest: int):
+    def __init__(
+        self, model: nn.Module, shape: CacheShape, blocks: int, block_size: int, rows: int, max_model_len: int
+    ):
         device = next(model.parameters()).device
         self.block_size = block_size
-        # A row more than there are requests: for what only fills up a batch.
-        self.tables = torch.full((rows + 1, -(-longest // block_size)), NOWHERE, dtype=torch.int32, device=device)
-        self.last = torch.zeros(rows + 1, dtype=torch.int64, device=device)  # the newest token of each row
-        block = (blocks, block_size, shape.heads, shape.size)
+        # One row more than there are requests, for padding.
+        self.tables = torch.full(
+            (rows + 1, -(-max_model_len // block_size)), NULL_BLOCK, dtype=torch.int32, device=device
+        )
+        self.last_tokens = torch.zeros(rows + 1, dtype=torch.int64, device=device)  # of each row
+        block = (blocks, block_size, shape.heads, shape.head_size)
         layers = attention_modules(model)
         if len(layers) != shape.layers:
             raise ValueError(f"{len(layers)} attention modules for {shape.layers} layers")
@@ -62,18 +66,18 @@ class Cache:
             layer.value_cache = torch.empty(block, dtype=shape.dtype, device=device)
 
     def set_table(self, row: int, blocks: list[int]) -> None:
-        """Tell the device which blocks a row has."""
+        """Set the block table of a row."""
         self.tables[row, : len(blocks)] = to_device(torch.tensor(blocks, dtype=torch.int32), self.tables.device)
 
 
 def release_cache(model: nn.Module) -> None:
-    """Take the cache away from a model."""
+    """Remove the cache from a model and free its memory."""
     for layer in attention_modules(model):
         layer.__dict__.pop("key_cache", None)
         layer.__dict__.pop("value_cache", None)
 
 
 def attention_modules(model: nn.Module) -> list[Any]:
-    """The self-attention of each layer of what reads tokens, first layer first."""
+    """The self-attention modules of the language model, first layer first."""
     modules = language_model(model).modules()
     return [module for module in modules if hasattr(module, "layer_idx") and hasattr(module, "is_causal")]

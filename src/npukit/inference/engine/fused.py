@@ -1,7 +1,7 @@
-"""Matrix products with the same input as one: a device reads larger matrices faster, and starts fewer kernels.
+"""Fuses linear layers with the same input: larger matrices are read faster, with fewer kernels.
 
-transformers' layers call query, key and value, or gate and up, one after the other. The first of them computes all and
-keeps the others' results for their calls. Each stays a linear layer, whose weight is a part of the common one.
+transformers' layers call query, key and value, or gate and up, one after another. The first call computes all of them
+and keeps the results for the other calls. Each stays a linear layer whose weight is a slice of the fused one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 
 class Common:
-    """The matrix of several layers, and what was computed for those that have not asked for it yet."""
+    """The fused weight of several layers, and results that have not been fetched yet."""
 
     def __init__(self, linears: list[Any]) -> None:
         self.sizes = [linear.out_features for linear in linears]
@@ -26,16 +26,16 @@ class Common:
         self.kept: tuple[Tensor, ...] = ()
 
     def compute(self, hidden: Tensor) -> tuple[Tensor, ...]:
-        """The results of all layers."""
+        """Compute all layers."""
         return torch.split(self.linear(hidden), self.sizes, -1)
 
 
 class Part(nn.Linear):
-    """One of the layers, the `index`-th in the order of calls."""
+    """One of the fused layers, the `index`-th in the order of calls."""
 
     def __init__(self, common: Common, index: int) -> None:
         nn.Module.__init__(self)
-        self.common, self.index = [common], index  # in a list: nothing of it is saved or moved twice
+        self.common, self.index = [common], index  # in a list, so that it is not saved or moved twice
         linear = common.linear
         self.in_features, self.out_features = linear.in_features, common.sizes[index]
         self.weight = nn.Parameter(torch.split(linear.weight, common.sizes)[index], requires_grad=False)
@@ -43,7 +43,7 @@ class Part(nn.Linear):
         self.register_parameter("bias", bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """What the first one computed from the same input; without that, as if all were asked."""
+        """This layer's result: computed by the first call with the same input, or now."""
         common = self.common[0]
         if self.index == 0:
             common.source, common.kept = hidden, common.compute(hidden)
@@ -56,7 +56,7 @@ class Part(nn.Linear):
 
 
 def fuse(model: nn.Module) -> None:
-    """Join what can be joined, a layer at a time, so that hardly more memory is needed than before."""
+    """Fuse all layers that can be, one after another, so that little extra memory is needed."""
     for module in list(model.modules()):
         for names in _TOGETHER:
             linears: list[Any] = [getattr(module, name, None) for name in names]

@@ -1,6 +1,6 @@
-"""Passes as graphs: recorded once for a number of tokens, then started with one call.
+"""Passes as graphs: recorded once for each size, then started with one call.
 
-A pass of a small model is thousands of calls that take the host longer than the device; a graph is one.
+The thousands of calls in a pass of a small model take the host longer than the device; a graph is one call.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ import torch
 from torch import Tensor
 
 from npukit.inference.engine.adapters import Adapters
-from npukit.inference.engine.inputs import Inputs, Numbers, Pass, lay_out
+from npukit.inference.engine.inputs import Inputs, PackedInputs, PassInputs, pack_inputs
 from npukit.inference.engine.scheduler import padded
 from npukit.launch.abilities import abilities
 from npukit.llm import families
 from npukit.llm.models.experts import are_grouped
 
-_USUAL = 64  # tokens
+_TYPICAL_SIZE = 64  # tokens
 
 T = TypeVar("T")
-Compute = Callable[[Pass, "list[int]"], "tuple[Tensor, Tensor]"]
+Compute = Callable[[PassInputs, "list[int]"], "tuple[Tensor, Tensor]"]
 
 
 class GraphRecorder:
-    """Makes graphs that share their memory: the results of one are read before another runs."""
+    """Records graphs that share their memory: the results of one are read before another runs."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._pool: Any = None
 
     def forget(self) -> None:
-        """Memory that no graph has any more is not asked for again."""
+        """Give up the shared memory; call it when no graph is left."""
         self._pool = None
 
     def synchronize(self) -> None:
@@ -41,9 +41,9 @@ class GraphRecorder:
         torch.get_device_module(self.device).synchronize()
 
     def record(self, compute: Callable[[], T]) -> tuple[Any, T]:
-        """A graph of what `compute` does, and where its results are after each replay."""
+        """A graph of `compute`, and the tensors that hold its results after each replay."""
         module = torch.get_device_module(self.device)
-        compute()  # what is only done once is done before
+        compute()  # warm up, so that nothing is recorded that happens only once
         self.synchronize()
         is_npu = abilities(self.device).torch_npu
         graph = module.NPUGraph() if is_npu else module.CUDAGraph()
@@ -56,7 +56,7 @@ class GraphRecorder:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A graph, and what it reads and writes in fixed places."""
+    """A graph with the memory that it reads and writes."""
 
     graph: Any
     results: tuple[Tensor, Tensor]
@@ -64,65 +64,63 @@ class Recorded:
 
 
 class Graphs:
-    """The graphs of passes of up to `most` tokens for so many rows, one a size, each made when it is first needed."""
+    """The graphs of passes of up to `max_tokens` tokens, one for each size, recorded when first needed."""
 
-    def __init__(self, compute: Compute, inputs: Inputs, adapters: Adapters, most: int, rows: int, picks: int) -> None:
+    def __init__(
+        self, compute: Compute, inputs: Inputs, adapters: Adapters, max_tokens: int, padding_row: int, max_sampled: int
+    ) -> None:
         self._compute, self._inputs, self._adapters = compute, inputs, adapters
-        self._sizes = sorted({padded(tokens + 1) for tokens in range(most)})
-        self._rows, self._picks = rows, picks
+        self._sizes = sorted({padded(tokens + 1) for tokens in range(max_tokens)})
+        self._padding_row, self._max_sampled = padding_row, max_sampled
         self._recorder = GraphRecorder(inputs.device)
         self._graphs: dict[int, Recorded] = {}
 
     def forget(self) -> None:
-        """Record again when they are next needed."""
+        """Record them again when they are next needed."""
         if self._graphs:
             self._recorder.synchronize()  # one of them may be running
         self._graphs.clear()
         self._recorder.forget()
 
     def record(self) -> None:
-        """Record the graphs of all sizes: first a usual one, for which the layers are compiled then, and the largest
-        before the others, which fit into its memory.
+        """Record the graphs of all sizes: first a typical one, because the layers are compiled with it, then the
+        largest, because the others fit into its memory.
         """
-        for size in sorted(self._sizes, key=lambda size: (size != _USUAL, -size)):
+        for size in sorted(self._sizes, key=lambda size: (size != _TYPICAL_SIZE, -size)):
             self._graphs[size] = self._record(size)
 
-    def picks(self, size: int) -> int:
-        """From how many places a pass of this size chooses tokens."""
-        return min(size, self._picks)
+    def num_sampled(self, size: int) -> int:
+        """After how many of its tokens a pass of this size samples the next one."""
+        return min(size, self._max_sampled)
 
-    def run(self, numbers: Numbers, adapters: list[str | None], counts: list[int]) -> tuple[Tensor, Tensor]:
-        """Logits and tokens; behind the wanted ones come some that only fill up.
-
-        `adapters` and `counts` say which adapter how many of the pass's tokens have.
-        """
+    def run(self, packed: PackedInputs, adapters: list[str | None], counts: list[int]) -> tuple[Tensor, Tensor]:
+        """Logits and tokens, padded to the graph's size. The first counts[0] tokens have adapters[0], and so on."""
         size = sum(counts)
         if (recorded := self._graphs.get(size)) is None:
             recorded = self._graphs[size] = self._record(size)
-        self._inputs.send(numbers)
+        self._inputs.send(packed)
         if recorded.mask is not None:
             self._adapters.select(adapters, counts, recorded.mask)
-        if abilities(
-            self._recorder.device
-        ).torch_npu:  # lengths are changed in the graph, which may not be running then
+        is_npu = abilities(self._recorder.device).torch_npu
+        if is_npu:  # the lengths in the graph cannot be changed while it runs
             self._recorder.synchronize()
         recorded.graph.replay()
-        if abilities(self._recorder.device).torch_npu:
-            recorded.graph.update(cpu_update_input=[{"actual_seq_lengths_kv": numbers[size : 2 * size].tolist()}])
+        if is_npu:
+            recorded.graph.update(cpu_update_input=[{"actual_seq_lengths_kv": packed[size : 2 * size].tolist()}])
         return recorded.results
 
     def _record(self, size: int) -> Recorded:
-        picks = self.picks(size)
-        self._inputs.send(lay_out([], [], 1, size, picks, spare=self._rows))  # no sequence is touched
-        inputs = self._inputs.on_device(size, picks)
+        num_sampled = self.num_sampled(size)
+        self._inputs.send(pack_inputs([], [], 1, size, num_sampled, self._padding_row))  # padding only
+        inputs = self._inputs.on_device(size, num_sampled)
         mask = self._adapters.select([None], [size])
         graph, results = self._recorder.record(lambda: self._compute(inputs, [1] * size))
         return Recorded(graph, results, mask)
 
 
 def can_record(model: Any, dtype: torch.dtype) -> bool:
-    """Whether passes can be graphs: where no operator of them asks the host for anything, as the experts of some models
-    do, and perhaps code of a family that npukit does not know.
+    """Whether passes can be recorded as graphs: no operator may need the host, as the experts of some models do and
+    models of unknown families may.
     """
     is_half, family = dtype in (torch.float16, torch.bfloat16), families.of(model.config)
     is_known = family is not families.UNKNOWN and are_grouped(model, dtype)

@@ -1,4 +1,4 @@
-"""What the device is told about a pass, in one piece of memory, so that it gets there in one copy."""
+"""The inputs of a pass in one piece of memory, so that one copy brings them to the device."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from npukit.inference.engine.pool import NOWHERE
+from npukit.inference.engine.pool import NULL_BLOCK
 from npukit.inference.engine.scheduler import Chunk
 from npukit.inference.engine.sequence import Sequence
 from npukit.launch.abilities import abilities
 
-Numbers = npt.NDArray[np.int64]
-ROWS = 5  # numbers of a token
-NEWEST = -1  # instead of a token's id: the one that the row was last given, which only the device may know
+PackedInputs = npt.NDArray[np.int64]
+FIELDS = 5  # of each token
+LAST_TOKEN = -1  # instead of a token's id: the last one of its row, which only the device may know yet
 
 
-class Pass(NamedTuple):
-    """The tokens of a pass: each one's row, its length (the tokens of the row up to it), block, id and position, and
-    `picks`, the places of those from which the next token is chosen.
+class PassInputs(NamedTuple):
+    """The row of each token of a pass, its length (the tokens of its sequence up to it), block, id and position, and
+    after which of the tokens the next one is sampled.
     """
 
     rows: Tensor
@@ -30,48 +30,49 @@ class Pass(NamedTuple):
     blocks: Tensor
     ids: Tensor
     positions: Tensor
-    picks: Tensor
+    sampled: Tensor
 
 
 class Inputs:
-    """The memory of passes of up to so many tokens and picks, on the device and twice on the host: the device may still
-    be reading one while the next pass is put together in the other.
+    """The memory of a pass's inputs, on the device and twice on the host: while the device reads from one, the next
+    pass is written into the other.
     """
 
-    def __init__(self, tokens: int, picks: int, device: torch.device) -> None:
+    def __init__(self, max_tokens: int, max_sampled: int, device: torch.device) -> None:
         self.device = device
-        size = ROWS * tokens + picks
+        size = FIELDS * max_tokens + max_sampled
         self._device = torch.zeros(size, dtype=torch.int64, device=device)
         self._hosts = [torch.zeros(size, dtype=torch.int64, pin_memory=abilities(device).own_memory) for _ in range(2)]
 
-    def on_device(self, tokens: int, picks: int) -> Pass:
-        """Where a pass of this size finds its numbers; the same place each time."""
-        table = self._device[: ROWS * tokens].view(ROWS, tokens)
+    def on_device(self, tokens: int, num_sampled: int) -> PassInputs:
+        """The inputs of a pass of this size, always at the same address."""
+        table = self._device[: FIELDS * tokens].view(FIELDS, tokens)
         rows, lengths, blocks, ids, positions = table
-        return Pass(rows, lengths, blocks, ids, positions, self._device[ROWS * tokens : ROWS * tokens + picks])
+        sampled = self._device[FIELDS * tokens : FIELDS * tokens + num_sampled]
+        return PassInputs(rows, lengths, blocks, ids, positions, sampled)
 
-    def send(self, numbers: Numbers) -> None:
-        """Tell the device, without waiting for it."""
+    def send(self, packed: PackedInputs) -> None:
+        """Copy them to the device without waiting for it."""
         self._hosts.reverse()
-        host, size = self._hosts[0], len(numbers)
-        host.numpy()[:size] = numbers
+        host, size = self._hosts[0], len(packed)
+        host.numpy()[:size] = packed
         self._device[:size].copy_(host[:size], non_blocking=True)
 
 
-def lay_out(
-    decodes: Many[Sequence], chunks: Many[Chunk], block_size: int, tokens: int, picks: int, spare: int
-) -> Numbers:
-    """The numbers of a pass, filled up with tokens of a `spare` row that belong to nobody."""
-    flat = np.empty(ROWS * tokens + picks, dtype=np.int64)
-    table = flat[: ROWS * tokens].reshape(ROWS, tokens)
-    lengths = [(sequence, length) for sequence in decodes for length in sequence.decoded]
+def pack_inputs(
+    decodes: Many[Sequence], chunks: Many[Chunk], block_size: int, tokens: int, num_sampled: int, padding_row: int
+) -> PackedInputs:
+    """The inputs of a pass, padded to `tokens` with tokens of a row that no sequence has."""
+    flat = np.empty(FIELDS * tokens + num_sampled, dtype=np.int64)
+    table = flat[: FIELDS * tokens].reshape(FIELDS, tokens)
+    lengths = [(sequence, length) for sequence in decodes for length in sequence.decode_lengths]
     at = len(lengths)
     table[0, :at] = [sequence.row for sequence, _ in lengths]
     table[1, :at] = [length for _, length in lengths]
     table[2, :at] = [sequence.blocks[(length - 1) // block_size] for sequence, length in lengths]
-    table[3, :at] = [token for sequence in decodes for token in (_newest(sequence), *sequence.guess)]
+    table[3, :at] = [token for sequence in decodes for token in (_newest(sequence), *sequence.draft_tokens)]
     table[4, :at] = [length - 1 + sequence.offset for sequence, length in lengths]
-    picked = list(range(at))
+    sampled = list(range(at))
     for chunk in chunks:
         places = np.arange(chunk.start, chunk.stop)
         own = table[:, at : at + len(places)]
@@ -81,14 +82,14 @@ def lay_out(
         own[4] = places + chunk.sequence.offset
         at += len(places)
         if chunk.is_last:
-            picked.append(at - 1)
-    table[:, at:] = [[spare], [1], [NOWHERE], [0], [0]]
-    # A pick that nobody asked for repeats one that somebody did, so that it changes nothing.
-    flat[ROWS * tokens :] = picked + [picked[-1] if picked else 0] * (picks - len(picked))
+            sampled.append(at - 1)
+    table[:, at:] = [[padding_row], [1], [NULL_BLOCK], [0], [0]]
+    # The last place is repeated as padding, so that it changes nothing.
+    flat[FIELDS * tokens :] = sampled + [sampled[-1] if sampled else 0] * (num_sampled - len(sampled))
     return flat
 
 
 def _newest(sequence: Sequence) -> int:
-    """The token to go on from, where it is known here."""
-    place = sequence.decoded[0] - 1
-    return sequence.tokens[place] if place < len(sequence.tokens) else NEWEST
+    """The sequence's last token, if the host knows it."""
+    place = sequence.decode_lengths[0] - 1
+    return sequence.tokens[place] if place < len(sequence.tokens) else LAST_TOKEN

@@ -1,8 +1,8 @@
-"""Models whose attention the paged cache does not know: each sequence has a cache of transformers' own.
+"""Models whose attention the paged cache does not support: each sequence has a cache of transformers' own.
 
-Slower, since every sequence is a call of its own, but right for whatever transformers can run (latent attention,
-layers that look back over a window, linear attention). A model that remembers in another way, or not at all (Mamba,
-RWKV, the first GPT), is given all tokens of a sequence each time: slower still, but right.
+This is slower, because every sequence is a call of its own, but correct for whatever transformers can run (latent
+attention, sliding windows, linear attention). A model without such a cache (Mamba, RWKV, the first GPT) reads all
+tokens of a sequence in every step: slower still, but correct.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from npukit.inference.engine.tower import Tower
 
 
 class OwnCaches:
-    """Carries out steps as Runner does, one sequence after the other."""
+    """Runs steps as Runner does, one sequence after another."""
 
     def __init__(self, model: Any, adapters: Adapters, tower: Tower | None = None) -> None:
         self._model, self._adapters, self._tower = model, adapters, tower
@@ -30,23 +30,23 @@ class OwnCaches:
 
     @property
     def sees(self) -> bool:
-        """Whether sequences may have pictures."""
+        """Whether sequences may have images."""
         return self._tower is not None and self._remembers
 
     def warm_up(self) -> None:
-        """There is nothing to prepare."""
+        """Nothing to prepare."""
 
     def forget_graphs(self) -> None:
-        """There are none."""
+        """There are no graphs."""
 
     @torch.no_grad()
     def launch(self, step: SchedulerOutput) -> PendingStep:
-        """Do a step; results come in the order of step.sampled."""
+        """Run a step; its results are in the order of step.sampled."""
         logits = [self._decode(sequence) for sequence in step.decodes]
         logits += [last for chunk in step.chunks if (last := self._prefill(chunk)) is not None]
         if not logits:
             return PendingStep(step, [], self.device)
-        chosen = choose(torch.stack(logits), step.sampled, [sequence.cached for sequence in step.sampled])
+        chosen = choose(torch.stack(logits), step.sampled, [sequence.num_computed_tokens for sequence in step.sampled])
         return PendingStep(step, [chosen], self.device)
 
     def _decode(self, sequence: Sequence) -> Tensor:
@@ -66,7 +66,7 @@ class OwnCaches:
         return logits[-1] if chunk.is_last else None
 
     def _call(self, sequence: Sequence, start: int, stop: int, **seen: Any) -> Tensor:
-        """The logits of these tokens of a sequence, or at least of the last one."""
+        """The logits of the tokens from `start` to `stop`, or of the last one only."""
         tokens = sequence.tokens[start if self._remembers else 0 : stop]
         self._adapters.select([sequence.request.adapter], [len(tokens)])
         ids = torch.tensor([tokens], device=self.device)

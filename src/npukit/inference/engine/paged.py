@@ -1,9 +1,8 @@
-"""Where the tokens of a pass belong in the paged cache, and what every way of attention is given.
+"""Where the tokens of a pass are in the paged cache: the input of every attention kernel.
 
-A pass has two forms. `PagedRows` are tokens that each look at the cache on their own: the next token of a running
-sequence, or a token of a prompt, which then is a row like any other, with its own length.
-`Prefill` is long prompts, one behind
-the other, for kernels that share what neighbouring tokens read.
+A pass has one of two forms. In `PagedRows` every token attends on its own, as the next token of a running sequence
+does; tokens of a prompt can join as further rows. `Prefill` is long prompts, one after another, for kernels in which
+neighbouring tokens share what they read.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from npukit.launch.abilities import abilities
 
 @dataclass(frozen=True)
 class PagedRows:
-    """Each token with the blocks of its sequence, and how many tokens of it it sees, itself included."""
+    """Each token with the blocks of its sequence and how many of the sequence's tokens it sees, including itself."""
 
-    rows: Tensor  # whose token it is; those of one sequence stand together, in their order
+    rows: Tensor  # the sequence of each token; those of one sequence are next to each other, in order
     tables: Tensor  # [tokens, blocks]
     lengths: Tensor
     host_lengths: list[int] | None  # for NPUs, whose kernel wants them on the host
@@ -32,14 +31,14 @@ class PagedRows:
 
 @dataclass(frozen=True)
 class Prefill:
-    """Runs of new tokens, one sequence behind the other; a sequence may have others before them in the cache."""
+    """New tokens, one sequence after another; a sequence may have earlier tokens in the cache."""
 
-    slots: Tensor  # where all tokens of the sequences are
+    slots: Tensor  # of all tokens of the sequences
     new_borders: Tensor  # where each sequence begins among the new tokens, and the last one ends
     borders: Tensor  # the same among all
-    new: tuple[int, ...]  # how many tokens of each sequence are new, for who wants that on the host
+    new: tuple[int, ...]  # how many tokens of each sequence are new, on the host
     total: tuple[int, ...]
-    groups: tuple[Tensor | None, ...] | None = None  # of all tokens of each sequence, where some see each other
+    groups: tuple[Tensor | None, ...] | None = None  # of all tokens of each sequence, if some see each other
 
     def to(self, device: torch.device) -> Prefill:
         """The same with its tensors on a device."""
@@ -52,7 +51,7 @@ class Prefill:
 
 @dataclass(frozen=True)
 class PagedBatch:
-    """The new tokens of a pass. The slot of a token is its block times the block size, plus its place in the block."""
+    """The new tokens of a pass. A token's slot is its block times the block size, plus its offset in the block."""
 
     slots: Tensor
     kind: PagedRows | Prefill
@@ -68,35 +67,33 @@ class PagedCall(NamedTuple):
     value_cache: Tensor
     slots: Tensor
     scale: float
-    window: int | None  # how many tokens each one sees at most, itself included
+    window: int | None  # how many tokens each one sees at most, including itself
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """What a prefill is made of, on the host: ids, slots and positions (in time, height and width) of the new tokens,
-    [5, tokens], and the rest.
-    """
+    """The inputs of a prefill on the host."""
 
-    numbers: Tensor
+    inputs: Tensor  # ids, slots and positions (in time, height and width) of the new tokens, [5, tokens]
     kind: Prefill
     has_axes: bool  # positions differ in time, height and width
 
 
 def pack(chunks: Many[Chunk], block_size: int) -> Prompts:
-    """Lay chunks of sequences one behind the other."""
-    numbers, slots = [], []
+    """Concatenate chunks of sequences."""
+    inputs, slots = [], []
     for chunk in chunks:
         place = torch.arange(chunk.stop)
         own = torch.tensor(chunk.sequence.blocks)[place // block_size] * block_size + place % block_size
         ids = torch.tensor(chunk.sequence.tokens[chunk.start : chunk.stop])
         positions = torch.tensor(chunk.sequence.positions(chunk.start, chunk.stop))
-        numbers.append(torch.cat([torch.stack([ids, own[chunk.start :]]), positions]))
+        inputs.append(torch.cat([torch.stack([ids, own[chunk.start :]]), positions]))
         slots.append(own)
     new, total = tuple(chunk.stop - chunk.start for chunk in chunks), tuple(chunk.stop for chunk in chunks)
     new_borders, borders = (torch.tensor([0, *accumulate(lengths)], dtype=torch.int32) for lengths in (new, total))
     has_axes = any(chunk.sequence.has_axes for chunk in chunks)
     kind = Prefill(torch.cat(slots), new_borders, borders, new, total, _groups(chunks))
-    return Prompts(torch.cat(numbers, 1), kind, has_axes)
+    return Prompts(torch.cat(inputs, 1), kind, has_axes)
 
 
 def _groups(chunks: Many[Chunk]) -> tuple[Tensor | None, ...] | None:
@@ -108,17 +105,17 @@ def _groups_of(chunk: Chunk) -> Tensor | None:
     groups = chunk.sequence.groups
     if groups is None or not (groups[chunk.start : chunk.stop] >= 0).any():
         return None
-    made = torch.full((chunk.stop,), -1)
-    made[: len(groups)] = torch.from_numpy(groups[: chunk.stop])
-    return made
+    padded_groups = torch.full((chunk.stop,), -1)
+    padded_groups[: len(groups)] = torch.from_numpy(groups[: chunk.stop])
+    return padded_groups
 
 
 def write(call: PagedCall) -> None:
-    """Put each token's key and value where it belongs."""
+    """Store each token's key and value in its slot."""
     call.key_cache.flatten(0, 1)[call.slots] = call.key
     call.value_cache.flatten(0, 1)[call.slots] = call.value
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy to the device without waiting for what it is doing, which a copy of ordinary memory does."""
+    """Copy to the device without waiting for its work, as a copy of pageable memory would."""
     return tensor.pin_memory().to(device, non_blocking=True) if abilities(device).own_memory else tensor

@@ -1,4 +1,4 @@
-"""What an engine is asked for and what it answers: token ids and numbers only, nothing of text, chat or HTTP."""
+"""The engine's requests and outputs: token ids and numbers only, nothing about text, chat or HTTP."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from npukit.errors import NpukitError
 from npukit.inference.engine.multimodal import Multimodal
 
 GREEDY = 1e-5  # a temperature below this is greedy: dividing by it would overflow
-# `error` means that this one request could not be computed; why is in Output.error.
-Finish = Literal["stop", "length", "cancelled", "error"]
+# `error` means that this one request could not be computed; Output.error says why.
+FinishReason = Literal["stop", "length", "cancelled", "error"]
 
 
 class Grammar(Protocol):
-    """What restricts the next token of one answer, for example a JSON schema; see npukit.inference.grammar."""
+    """Restricts the next token of one answer, for example to a JSON schema; see npukit.inference.grammar."""
 
     def allowed(self) -> bytes:
         """A bit mask over the vocabulary, lowest bit first: which tokens may come next."""
@@ -31,13 +31,13 @@ class Grammar(Protocol):
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How the next token is chosen. The defaults are the model's own distribution; a temperature of 0 is greedy.
+    """How the next token is sampled. The defaults are the model's own distribution; a temperature of 0 is greedy.
 
     >>> SamplingParams(temperature=0.7, top_p=0.9, max_tokens=256, seed=1)
     """
 
     max_tokens: int | None = None  # None: up to the engine's longest sequence
-    min_tokens: int = 0  # no end token before
+    min_tokens: int = 0  # an end token is not sampled before
     temperature: float = 1.0
     top_k: int = 0  # 0: all
     top_p: float = 1.0
@@ -46,10 +46,10 @@ class SamplingParams:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
-    end_tokens: frozenset[int] = frozenset()  # end the answer; they are reported, and it is the caller who hides them
+    end_tokens: frozenset[int] = frozenset()  # end the answer; they are in the output, and the caller hides them
     seed: int = 0  # the same request and seed give the same answer, whatever else is in the batch
     logprobs: int | None = None  # None: none; 0: of the chosen token; n: also of the n likeliest
-    logprobs_after_temperature: bool = False  # else they are as the model gave them
+    logprobs_after_temperature: bool = False  # otherwise they are the model's own
 
     @property
     def penalises(self) -> bool:
@@ -63,7 +63,7 @@ class SamplingParams:
 
     @property
     def changes_logits(self) -> bool:
-        """Whether a token is not chosen from the model's logits as they are."""
+        """Whether the model's logits are changed before a token is sampled."""
         return self.penalises or bool(self.logit_bias or self.min_tokens)
 
     def check(self, vocabulary: int) -> None:
@@ -101,30 +101,30 @@ class Request:
     adapter: str | None = None  # the name of a LoRA adapter that the engine has
     prompt_logprobs: int | None = None  # as SamplingParams.logprobs, for the prompt's own tokens
     grammar: Grammar | None = None
-    multimodal: Multimodal | None = None  # for models that see
+    multimodal: Multimodal | None = None  # for models that take images
 
 
-def check_request(request: Request, longest: int, words: int, adapters: Container[str]) -> None:
-    """Refuse what an engine cannot take: one with sequences of up to `longest` tokens, so many words and adapters."""
+def check_request(request: Request, max_model_len: int, vocab_size: int, adapters: Container[str]) -> None:
+    """Refuse a request that an engine with these limits and adapters cannot compute."""
     if not request.prompt:
         raise NpukitError("The prompt is empty: give at least one token.")
-    if len(request.prompt) >= longest:
+    if len(request.prompt) >= max_model_len:
         raise NpukitError(
-            f"The prompt has {len(request.prompt)} tokens, and with its answer it may have {longest}: "
+            f"The prompt has {len(request.prompt)} tokens, and with its answer it may have {max_model_len}: "
             "shorten it, or start with a longer limit if the model allows it."
         )
-    if not 0 <= min(request.prompt) <= max(request.prompt) < words:
-        raise NpukitError(f"The prompt has a token that the model does not have: ids go from 0 to {words - 1}.")
-    request.sampling.check(words)
-    if request.prompt_logprobs is not None and not 0 <= request.prompt_logprobs <= words:
-        raise NpukitError(f"prompt_logprobs must be a number from 0 to {words}.")
+    if not 0 <= min(request.prompt) <= max(request.prompt) < vocab_size:
+        raise NpukitError(f"The prompt has a token that the model does not have: ids go from 0 to {vocab_size - 1}.")
+    request.sampling.check(vocab_size)
+    if request.prompt_logprobs is not None and not 0 <= request.prompt_logprobs <= vocab_size:
+        raise NpukitError(f"prompt_logprobs must be a number from 0 to {vocab_size}.")
     if request.adapter is not None and request.adapter not in adapters:
         raise NpukitError(f"There is no adapter {request.adapter}: load it first.")
 
 
-class Token(NamedTuple):  # some hundred thousand are made in a second: a dataclass takes four times as long
-    """A token with the logarithm of its probability, as the model gave it, before any penalty, and before temperature
-    unless the request asks for it.
+class Token(NamedTuple):  # an engine makes some 100,000 a second, and a dataclass takes four times as long
+    """A token and its log-probability: the model's own, before penalties and, unless the request says otherwise, before
+    temperature.
     """
 
     id: int
@@ -133,22 +133,22 @@ class Token(NamedTuple):  # some hundred thousand are made in a second: a datacl
 
 
 class Output(NamedTuple):
-    """What one step gave to one request: mostly one token; the last output of a request has `finish`."""
+    """What one step produced for one request, mostly one token; its last output has a `finish_reason`."""
 
-    number: int
+    request_id: int
     token: Token | None = None
-    finish: Finish | None = None
-    prompt: tuple[Token, ...] = ()  # with prompt_logprobs: once, with the first token; the first one has no logprob
+    finish_reason: FinishReason | None = None
+    prompt_logprobs: tuple[Token, ...] = ()  # only with the first token; the prompt's first token has no logprob
     error: Exception | None = None  # an NpukitError where the request is to blame
 
 
 @dataclass(frozen=True)
 class RequestOutput:
-    """All that came of a request."""
+    """All outputs of a request together."""
 
     tokens: tuple[Token, ...]
-    finish: Finish
-    prompt: tuple[Token, ...] = ()
+    finish_reason: FinishReason
+    prompt_logprobs: tuple[Token, ...] = ()
     error: Exception | None = None
 
     @property
@@ -159,15 +159,15 @@ class RequestOutput:
 
 @dataclass(frozen=True)
 class Stats:
-    """Figures of an engine, since it was made unless they are of this moment."""
+    """Figures of an engine: of this moment (now), or since it was made."""
 
     running: int  # now
     waiting: int  # now
     blocks: int
     blocks_used: int  # now
     prompt_tokens: int
-    reused_tokens: int  # of the prompts, taken from the cache
+    cached_tokens: int  # tokens of prompts that were in the prefix cache
     generated_tokens: int
-    guessed_tokens: int  # by speculative decoding
-    confirmed_tokens: int  # of those, what the model chose too
+    draft_tokens: int  # proposed by speculative decoding
+    accepted_tokens: int  # draft tokens that the model chose too
     preemptions: int

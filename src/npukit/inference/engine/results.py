@@ -1,4 +1,4 @@
-"""What comes of a step: tokens on the device, which the host fetches when it needs them."""
+"""The results of a step: tokens on the device, which the host fetches when it needs them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from npukit.inference.engine.sampler import ChosenTokens, chosen_of
 from npukit.inference.engine.scheduler import Chunk, SchedulerOutput
 from npukit.launch.abilities import abilities
 
-# Rows of logits that are made at once to score a prompt; those of a long one would be large.
+# Logits of this many tokens of a prompt are computed at once; those of a long prompt would be large.
 _ROWS = 128
 
 
 class PendingStep:
-    """A step that the device has been told to do; `parts` are its results in the order of step.sampled."""
+    """A launched step; `parts` are its results in the order of `scheduled.sampled`."""
 
-    def __init__(self, step: SchedulerOutput, parts: list[ChosenTokens], device: torch.device) -> None:
-        self.step = step
+    def __init__(self, scheduled: SchedulerOutput, parts: list[ChosenTokens], device: torch.device) -> None:
+        self.scheduled = scheduled
         self._parts = [_to_host(part) for part in parts]
         self._done: Any = None
         if abilities(device).own_memory:
@@ -30,15 +30,13 @@ class PendingStep:
             self._done.record()
 
     def tokens(self) -> Iterator[list[Token]]:
-        """What was generated for each of step.sampled: one token, or as many as it was computed for; waits for the
-        device.
-        """
+        """Wait for the device; the tokens of each sequence in `scheduled.sampled`, more than one with draft tokens."""
         if self._done is not None:
             self._done.synchronize()
-        counts = [1 + len(sequence.guess) for sequence in self.step.sampled]
+        counts = [1 + len(sequence.draft_tokens) for sequence in self.scheduled.sampled]
         wanted = [
             sequence.request.sampling.logprobs
-            for sequence, count in zip(self.step.sampled, counts, strict=True)
+            for sequence, count in zip(self.scheduled.sampled, counts, strict=True)
             for _ in range(count)
         ]
         tokens: list[Token] = []
@@ -49,14 +47,14 @@ class PendingStep:
 
 
 def score(chunk: Chunk, logits: Callable[[int, int], Tensor]) -> None:
-    """Note how likely the prompt's tokens in a chunk were. `logits(start, stop)` are those after these places of it."""
+    """Store the log-probabilities of a chunk's prompt tokens. `logits(start, stop)` computes the chunk's logits."""
     with chunk.sequence.errors_kept():
         _score(chunk, logits)
 
 
 def _score(chunk: Chunk, logits: Callable[[int, int], Tensor]) -> None:
     sequence = chunk.sequence
-    prompt, known, wanted = sequence.request.prompt, sequence.prompt, sequence.request.prompt_logprobs
+    prompt, known, wanted = sequence.request.prompt, sequence.prompt_logprobs, sequence.request.prompt_logprobs
     if not known:
         known.append(Token(prompt[0]))  # nothing comes before it
     for start in range(len(known), min(chunk.stop + 1, len(prompt)), _ROWS):

@@ -1,4 +1,4 @@
-"""Choose the next token of each sequence, for all of them at once."""
+"""Samples the next token of all sequences at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from npukit.inference.engine.sequence import Sequence
 
 @dataclass(frozen=True)
 class ChosenTokens:
-    """The tokens, and where they were asked for their log-probabilities and those of the likeliest."""
+    """The sampled tokens and, if requested, their log-probabilities and those of the likeliest tokens."""
 
     tokens: Tensor
     logprobs: Tensor | None = None
@@ -24,7 +24,7 @@ class ChosenTokens:
 
 
 def chosen_of(tokens: Tensor, logprobs: Tensor, wanted: int) -> ChosenTokens:
-    """Tokens with their log-probabilities, and those of the `wanted` likeliest."""
+    """Tokens with their log-probabilities and those of the `wanted` likeliest tokens."""
     top = logprobs.topk(wanted, -1) if wanted else None
     return ChosenTokens(
         tokens, logprobs.gather(1, tokens[:, None]).squeeze(1), (top.values, top.indices) if top else None
@@ -45,7 +45,7 @@ def choose(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) -> C
 
 
 def _temperatures(settings: Many[SamplingParams], device: torch.device) -> Tensor | float:
-    """What logits are divided by before the log probabilities of tokens are returned."""
+    """The temperatures for the log-probabilities that are returned."""
     temperatures = [
         params.temperature if params.logprobs_after_temperature and not params.is_greedy else 1.0 for params in settings
     ]
@@ -53,7 +53,7 @@ def _temperatures(settings: Many[SamplingParams], device: torch.device) -> Tenso
 
 
 def _changed(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) -> Tensor:
-    """Biases, penalties, tokens that may not come yet and what grammars forbid."""
+    """Logits with biases, penalties, min_tokens and grammars applied."""
     if not any(sequence.changes_logits for sequence in sequences):
         return logits
     logits = logits.float()
@@ -65,7 +65,7 @@ def _changed(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) ->
 
 
 def _change(logits: Tensor, sequence: Sequence, position: int) -> None:
-    """The same for the logits of one sequence, in place."""
+    """The same for one sequence, in place."""
     sampling, prompt, words = sequence.request.sampling, len(sequence.request.prompt), len(logits)
     if sampling.logit_bias:
         ids, biases = torch.tensor(list(sampling.logit_bias)), torch.tensor(list(sampling.logit_bias.values()))
@@ -79,7 +79,7 @@ def _change(logits: Tensor, sequence: Sequence, position: int) -> None:
     if is_short:
         longer = allowed.clone()
         longer[[token for token in sampling.end_tokens if token < words]] = False
-        allowed = longer if longer.any() else allowed  # a grammar may let nothing but the end follow
+        allowed = longer if longer.any() else allowed  # a grammar may allow nothing but an end token
     logits.masked_fill_(to_device(~allowed, logits.device), -torch.inf)
 
 

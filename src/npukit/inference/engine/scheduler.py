@@ -1,11 +1,12 @@
-"""Which requests take part in the next step.
+"""Decides which requests take part in the next step.
 
-A step decodes one token for every running request, and computes some of the prompts that wait (prefill). Decoding is
-reading weights, which costs the same for one token as for some hundred: prompts go along in the same pass, in pieces,
-where the device can do that (`together`). A flood of them is quicker on its own, as many tokens as there is room for.
+A step decodes one token for every running request and computes some of the waiting prompts (prefill). Decoding is
+bound by reading the weights, so a pass of a hundred tokens costs as much as a pass of one: where the device supports
+it, chunks of prompts join the decoding pass (`max_num_mixed_tokens`). Many prompts at once are faster in a pass of
+their own, up to `max_num_batched_tokens`.
 
-Where blocks run out the youngest running request gives up its own and waits; what it had is computed again later, so
-that nothing fails and nothing changes.
+If blocks run out, the youngest running request is preempted: it gives up its blocks and waits, and its tokens are
+computed again later. No request fails, and no answer changes.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from npukit.inference.engine.pool import BlockPool, key_of
+from npukit.inference.engine.pool import BlockPool, hash_block
 from npukit.inference.engine.sequence import Sequence
 from npukit.inference.engine.speculative import Proposer
 
-# Up to so many tokens a pass takes hardly longer than with one: the device's arithmetic waits for its memory.
-CHEAP = 128
-CHEAP_ON_HOST = 16
-_SMALL = (1, 2, 4, 8, 16, 32, 48, 64, 96)
+# Up to this many tokens, a pass takes hardly longer than with one: it is bound by memory, not by arithmetic.
+MEMORY_BOUND_TOKENS = 128
+MEMORY_BOUND_TOKENS_ON_CPU = 16
+_GRAPH_SIZES = (1, 2, 4, 8, 16, 32, 48, 64, 96)
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Tokens `start` to `stop` of a sequence that are computed in a step."""
+    """Tokens `start` to `stop` of a sequence, which are computed in one step."""
 
     sequence: Sequence
     start: int
@@ -35,210 +36,217 @@ class Chunk:
 
     @property
     def is_last(self) -> bool:
-        """Whether a token is generated after it."""
-        return self.stop == self.sequence.goal
+        """Whether the sequence's next token is sampled after it."""
+        return self.stop == self.sequence.num_prefill_tokens
 
 
 class SchedulerOutput:
-    """What the device is to do next: one pass with a token and a guess for each of `decodes` and the prompts `beside`
-    them, then one with the prompts `apart`. `sampled` is whose next tokens it generates, in the order of its results.
+    """The work of one step: a pass with the next token (and draft tokens) of each sequence in `decodes` and the chunks
+    in `mixed`, then a pass with the chunks in `prefills`. `sampled` are the sequences that get a token, in the order
+    of the results.
     """
 
-    def __init__(self, decodes: list[Sequence], beside: list[Chunk], apart: list[Chunk]) -> None:
-        self.decodes, self.beside, self.apart = decodes, beside, apart
+    def __init__(self, decodes: list[Sequence], mixed: list[Chunk], prefills: list[Chunk]) -> None:
+        self.decodes, self.mixed, self.prefills = decodes, mixed, prefills
         self.sampled = decodes + [chunk.sequence for chunk in self.chunks if chunk.is_last]
 
     @property
     def chunks(self) -> list[Chunk]:
-        """The pieces of prompts, wherever they are computed."""
-        return self.beside + self.apart
+        """The chunks of both passes."""
+        return self.mixed + self.prefills
 
 
 class Scheduler:
-    """Keeps the waiting and the running requests, oldest first, and hands out rows and blocks.
+    """Keeps the waiting and the running requests, oldest first, and assigns rows and blocks to them.
 
-    `together` is how many tokens a pass of decoding and prompts may have; 0: prompts have passes of their own.
-    The `proposer` guesses tokens of each answer, as long as a pass has no more than `cheap` tokens with them.
+    `max_num_mixed_tokens` limits a pass of decoding and prompts; with 0, prompts have passes of their own. The
+    `proposer` drafts tokens as long as the pass stays within `max_num_draft_tokens`.
     """
 
     def __init__(
         self,
         pool: BlockPool,
-        rows: int,
-        prefill_tokens: int,
-        reuse: bool = True,
-        together: int = 0,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        enable_prefix_caching: bool = True,
+        max_num_mixed_tokens: int = 0,
         proposer: Proposer | None = None,
-        cheap: int = CHEAP,
+        max_num_draft_tokens: int = MEMORY_BOUND_TOKENS,
     ) -> None:
-        self.pool, self.prefill_tokens, self.reuse, self.together = pool, prefill_tokens, reuse, together
-        self.proposer, self.cheap = proposer, cheap
+        self.pool, self.proposer = pool, proposer
+        self.max_num_batched_tokens, self.max_num_mixed_tokens = max_num_batched_tokens, max_num_mixed_tokens
+        self.enable_prefix_caching, self.max_num_draft_tokens = enable_prefix_caching, max_num_draft_tokens
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
-        self.reused_tokens = self.preemptions = 0
-        self._rows = list(range(rows))[::-1]
+        self.cached_tokens = self.preemptions = 0
+        self._free_rows = list(range(max_num_seqs))[::-1]
 
-    def next(self) -> SchedulerOutput:
-        """Decide what runs now; from here on it counts as computed."""
-        decodes = self._decode()
-        self._guess(decodes)
-        room = self._room_beside(sum(1 + len(sequence.guess) for sequence in decodes))
-        chunks = self._prefill(room or self.prefill_tokens)
-        step = SchedulerOutput(decodes, chunks, []) if room else SchedulerOutput(decodes, [], chunks)
+    def schedule(self) -> SchedulerOutput:
+        """Choose the work of the next step; from here on it counts as computed."""
+        decodes = self._schedule_decodes()
+        self._add_draft_tokens(decodes)
+        budget = self._mixed_prefill_budget(sum(1 + len(sequence.draft_tokens) for sequence in decodes))
+        chunks = self._schedule_prefills(budget or self.max_num_batched_tokens)
+        step = SchedulerOutput(decodes, chunks, []) if budget else SchedulerOutput(decodes, [], chunks)
         for sequence in step.decodes:
-            sequence.cached += 1 + len(sequence.guess)
+            sequence.num_computed_tokens += 1 + len(sequence.draft_tokens)
         for sequence in step.sampled:
-            sequence.launches += 1
+            sequence.num_in_flight += 1
         return step
 
-    def end(self, sequence: Sequence) -> None:
-        """Take a sequence out, wherever it is."""
+    def finish(self, sequence: Sequence) -> None:
+        """Remove a sequence, whether it is running or waiting."""
         if sequence.row >= 0:
-            self._leave(sequence)
+            self._release(sequence)
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
 
-    def forget_prefixes(self) -> None:
-        """What was computed belongs to other weights; nothing may be running."""
+    def reset_prefix_cache(self) -> None:
+        """Forget what was computed with other weights; nothing may be running."""
         assert not self.running and not self.waiting
-        self.pool.forget()
+        self.pool.reset()
 
-    def remember(self, sequence: Sequence) -> None:
-        """Name the blocks that are full, for prompts to come."""
-        if not self.reuse or sequence.row < 0:
+    def cache_full_blocks(self, sequence: Sequence) -> None:
+        """Register the blocks that are full, so that later prompts can reuse them."""
+        if not self.enable_prefix_caching or sequence.row < 0:
             return
-        full = min(sequence.cached, len(sequence.tokens)) // self.pool.size
-        for index in range(sequence.remembered, full):
-            self.pool.remember(sequence.blocks[index], self._keys(sequence, full)[index])
-        sequence.remembered = full
+        full = min(sequence.num_computed_tokens, len(sequence.tokens)) // self.pool.block_size
+        for index in range(sequence.num_cached_blocks, full):
+            self.pool.cache(sequence.blocks[index], self._block_hashes(sequence, full)[index])
+        sequence.num_cached_blocks = full
 
-    def _decode(self) -> list[Sequence]:
-        chosen: list[Sequence] = []
-        size = self.pool.size
+    def _schedule_decodes(self) -> list[Sequence]:
+        decodes: list[Sequence] = []
         for sequence in list(self.running):  # oldest first
-            if sequence.cached < sequence.goal or sequence.cached >= sequence.limit - 1:
-                continue  # its prompt is not done, or its last token is on the way
-            if sequence.row < 0 or (sequence.waits_for_tokens and sequence.launches):
+            computed = sequence.num_computed_tokens
+            if computed < sequence.num_prefill_tokens or computed >= sequence.max_len - 1:
+                continue  # its prompt is not done, or its last token is in flight
+            if sequence.row < 0 or (sequence.waits_for_tokens and sequence.num_in_flight):
                 continue
-            if sequence.cached < len(sequence.blocks) * size or self._has_room(sequence, chosen):
-                chosen.append(sequence)
-        # Longest first: the device takes them up in this order, and is not left with a long one at the end.
-        return sorted(chosen, key=lambda sequence: -sequence.cached)
+            if computed < len(sequence.blocks) * self.pool.block_size or self._allocate_next(sequence, decodes):
+                decodes.append(sequence)
+        # Longest first: the device starts rows in this order, and should not be left with a long one at the end.
+        return sorted(decodes, key=lambda sequence: -sequence.num_computed_tokens)
 
-    def _guess(self, decodes: list[Sequence]) -> None:
-        """Fill up the pass with guesses. They get blocks that are free, but at nobody's cost."""
-        room = self.cheap - len(decodes)
-        if self.proposer is None or room <= 0:
+    def _add_draft_tokens(self, decodes: list[Sequence]) -> None:
+        """Fill the pass with draft tokens. They may use free blocks, but never preempt anyone."""
+        budget = self.max_num_draft_tokens - len(decodes)
+        if self.proposer is None or budget <= 0:
             return
-        guessed = [sequence for sequence in decodes if not sequence.waits_for_tokens][:room]
+        drafted = [sequence for sequence in decodes if not sequence.waits_for_tokens][:budget]
         longest = self.proposer.num_speculative_tokens
-        most = [min(longest, sequence.limit - sequence.cached - 2) for sequence in guessed]
-        for sequence, guess in zip(guessed, self.proposer.propose(guessed, most), strict=True):
-            guess = guess[:room]
-            missing = (sequence.cached + len(guess)) // self.pool.size + 1 - len(sequence.blocks)
-            if guess and missing > 0:
-                sequence.blocks += self.pool.take(missing) or []
-            sequence.guess = guess[: len(sequence.blocks) * self.pool.size - sequence.cached - 1]
-            room -= len(sequence.guess)
+        limits = [min(longest, sequence.max_len - sequence.num_computed_tokens - 2) for sequence in drafted]
+        for sequence, draft in zip(drafted, self.proposer.propose(drafted, limits), strict=True):
+            draft = draft[:budget]
+            size, computed = self.pool.block_size, sequence.num_computed_tokens
+            missing = (computed + len(draft)) // size + 1 - len(sequence.blocks)
+            if draft and missing > 0:
+                sequence.blocks += self.pool.allocate(missing) or []
+            sequence.draft_tokens = draft[: len(sequence.blocks) * size - computed - 1]
+            budget -= len(sequence.draft_tokens)
 
-    def _has_room(self, sequence: Sequence, chosen: list[Sequence]) -> bool:
-        """Give it the block that its next token needs, if need be at the cost of the youngest."""
-        while sequence.cached // self.pool.size == len(sequence.blocks):
-            if blocks := self.pool.take(1):
+    def _allocate_next(self, sequence: Sequence, decodes: list[Sequence]) -> bool:
+        """Allocate the block for a sequence's next token, preempting the youngest until one is free. False if that was
+        the sequence itself.
+        """
+        while sequence.num_computed_tokens // self.pool.block_size == len(sequence.blocks):
+            if blocks := self.pool.allocate(1):
                 sequence.blocks += blocks
             else:
                 youngest = self.running[-1]
                 self._preempt(youngest)
-                if youngest in chosen:
-                    chosen.remove(youngest)
+                if youngest in decodes:
+                    decodes.remove(youngest)
                 if youngest is sequence:
                     return False
         return True
 
     def _preempt(self, sequence: Sequence) -> None:
-        self._leave(sequence)
-        sequence.cached = sequence.goal = 0
+        self._release(sequence)
+        sequence.num_computed_tokens = sequence.num_prefill_tokens = 0
         self.waiting.appendleft(sequence)
         self.preemptions += 1
 
-    def _leave(self, sequence: Sequence) -> None:
+    def _release(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
-        self.pool.release(sequence.blocks)
-        self._rows.append(sequence.row)
-        sequence.row, sequence.blocks, sequence.remembered = -1, [], 0
+        self.pool.free(sequence.blocks)
+        self._free_rows.append(sequence.row)
+        sequence.row, sequence.blocks, sequence.num_cached_blocks = -1, [], 0
         sequence.features.clear()
 
-    def _room_beside(self, decodes: int) -> int:
-        """How many tokens of prompts go into the pass of `decodes`: what it has room for anyway, or a part of those
-        that wait, so that they do not pile up; 0 where they are to have a pass of their own.
+    def _mixed_prefill_budget(self, decodes: int) -> int:
+        """How many prompt tokens join the pass of `decodes`: as many as fit into it at no cost, or a quarter of those
+        that wait, so that they do not pile up. 0 if they get a pass of their own.
         """
         pending = 0
-        for sequence in self._prompts():
-            pending += (sequence.goal or len(sequence.tokens)) - sequence.cached
+        for sequence in self._pending_prompts():
+            pending += (sequence.num_prefill_tokens or len(sequence.tokens)) - sequence.num_computed_tokens
             if sequence.needs_own_pass:
                 return 0
-        size = padded(max(CHEAP, decodes + pending // 4) if decodes else pending)
-        return size - decodes if pending and size <= self.together else 0
+        size = padded(max(MEMORY_BOUND_TOKENS, decodes + pending // 4) if decodes else pending)
+        return size - decodes if pending and size <= self.max_num_mixed_tokens else 0
 
-    def _prompts(self) -> Iterator[Sequence]:
-        """Those that were begun, and of those that wait as many as could begin."""
+    def _pending_prompts(self) -> Iterator[Sequence]:
+        """The prompts that are partly computed, and as many of the waiting ones as there are free rows."""
         yield from (sequence for sequence in self.running if sequence.is_prefilling)
-        yield from islice(self.waiting, len(self._rows))
+        yield from islice(self.waiting, len(self._free_rows))
 
-    def _prefill(self, room: int) -> list[Chunk]:
-        """Go on with prompts that were begun, then begin others, as far as the step's tokens and the blocks go."""
+    def _schedule_prefills(self, budget: int) -> list[Chunk]:
+        """Continue prompts that are partly computed, then admit others, as far as the token budget and blocks go."""
         chunks = []
-        begun = deque(sequence for sequence in self.running if sequence.is_prefilling)
-        while room > 0:
-            sequence = begun.popleft() if begun else self._admit()
+        started = deque(sequence for sequence in self.running if sequence.is_prefilling)
+        while budget > 0:
+            sequence = started.popleft() if started else self._admit()
             if sequence is None:
                 break
-            stop = sequence.end_of_chunk(min(sequence.goal, sequence.cached + room))
-            chunks.append(Chunk(sequence, sequence.cached, stop))
-            room -= stop - sequence.cached
-            sequence.cached = stop
-            self.remember(sequence)  # a pass writes before it reads: the next prompt may begin alike
+            start = sequence.num_computed_tokens
+            stop = sequence.end_of_chunk(min(sequence.num_prefill_tokens, start + budget))
+            chunks.append(Chunk(sequence, start, stop))
+            budget -= stop - start
+            sequence.num_computed_tokens = stop
+            self.cache_full_blocks(sequence)  # a pass writes before it reads: the next prompt may share this prefix
         return chunks
 
     def _admit(self) -> Sequence | None:
-        """Let the oldest waiting request begin, if there are a row and blocks for it."""
-        if not self.waiting or not self._rows or self.waiting[0].launches:  # its last token is still on the way
+        """Start the oldest waiting request, if there are a row and blocks for it."""
+        if not self.waiting or not self._free_rows or self.waiting[0].num_in_flight:  # its last token is in flight
             return None
         sequence = self.waiting[0]
-        prefix = self._find_prefix(sequence)
-        needed = -(-(len(sequence.tokens) + 1) // self.pool.size) - len(prefix)
-        if needed > self.pool.free - self.pool.unused(prefix):
+        prefix = self._find_cached_prefix(sequence)
+        needed = -(-(len(sequence.tokens) + 1) // self.pool.block_size) - len(prefix)
+        if needed > self.pool.num_free - self.pool.count_free(prefix):
             return None
-        self.pool.hold(prefix)
-        sequence.blocks = prefix + (self.pool.take(needed) or [])
-        sequence.remembered = len(prefix)
-        sequence.goal, sequence.cached = len(sequence.tokens), len(prefix) * self.pool.size
-        self.reused_tokens += sequence.cached
-        sequence.row = self._rows.pop()
+        self.pool.touch(prefix)
+        sequence.blocks = prefix + (self.pool.allocate(needed) or [])
+        sequence.num_cached_blocks = len(prefix)
+        sequence.num_prefill_tokens = len(sequence.tokens)
+        sequence.num_computed_tokens = len(prefix) * self.pool.block_size
+        self.cached_tokens += sequence.num_computed_tokens
+        sequence.row = self._free_rows.pop()
         self.running.append(self.waiting.popleft())
         return sequence
 
-    def _find_prefix(self, sequence: Sequence) -> list[int]:
-        """The blocks that can be reused; the last token is computed in any case, since the next one comes from it."""
-        if not self.reuse or sequence.request.prompt_logprobs is not None:
+    def _find_cached_prefix(self, sequence: Sequence) -> list[int]:
+        """The blocks that can be reused. The last token is always computed, since the next one is sampled from it."""
+        if not self.enable_prefix_caching or sequence.request.prompt_logprobs is not None:
             return []
-        return self.pool.find(self._keys(sequence, (len(sequence.tokens) - 1) // self.pool.size))
+        return self.pool.find_cached(self._block_hashes(sequence, (len(sequence.tokens) - 1) // self.pool.block_size))
 
-    def _keys(self, sequence: Sequence, count: int) -> list[bytes]:
-        """The names of its first `count` blocks, each made once."""
-        keys, size = sequence.keys, self.pool.size
-        for start in range(len(keys) * size, count * size, size):
-            parent = keys[-1] if keys else sequence.root
+    def _block_hashes(self, sequence: Sequence, count: int) -> list[bytes]:
+        """The hashes of the first `count` blocks, each computed once."""
+        hashes, size = sequence.block_hashes, self.pool.block_size
+        for start in range(len(hashes) * size, count * size, size):
+            parent = hashes[-1] if hashes else sequence.cache_salt
             if (media := sequence.request.multimodal) is not None:
                 parent += media.digest(start, start + size)
-            keys.append(key_of(parent, sequence.tokens[start : start + size]))
-        return keys[:count]
+            hashes.append(hash_block(parent, sequence.tokens[start : start + size]))
+        return hashes[:count]
 
 
 def padded(tokens: int) -> int:
-    """How many tokens the pass of so many has, where passes are graphs, of which there are a few sizes.
+    """The size of the graph that computes this many tokens: graphs are recorded for a few sizes only.
 
     >>> padded(65), padded(300)
     (96, 384)
     """
-    return next((size for size in _SMALL if size >= tokens), -(-tokens // 128) * 128)
+    return next((size for size in _GRAPH_SIZES if size >= tokens), -(-tokens // 128) * 128)

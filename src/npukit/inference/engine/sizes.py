@@ -1,4 +1,4 @@
-"""How many blocks of the cache fit into memory."""
+"""How many blocks of the key/value cache fit into memory."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from npukit.errors import NpukitError
 from npukit.inference.engine.cache import CacheShape
 from npukit.launch.abilities import abilities
 
-# Of the host's free memory, since its other programs need some, too.
+# Of the host's free memory, because other programs need some too.
 HOST_SHARE = 0.25
 
 
-def blocks_that_fit(shape: CacheShape, size: int, rows: int, longest: int, share: float, device: torch.device) -> int:
-    """As many as all rows could ever use, or as there is memory for."""
-    useful = rows * -(-longest // size) + 1
+def blocks_that_fit(
+    shape: CacheShape, size: int, rows: int, max_model_len: int, share: float, device: torch.device
+) -> int:
+    """As many as all rows could ever use, or as fit into memory."""
+    useful = rows * -(-max_model_len // size) + 1
     block = shape.bytes_per_token * size
     fitting = _free(share, device) // block
-    if fitting < -(-min(longest, 256) // size) + 1:
+    if fitting < -(-min(max_model_len, 256) // size) + 1:
         raise NpukitError(
             f"There is no memory left for the cache on {device}: a token takes {shape.bytes_per_token / 1024:.0f} KiB. "
             "Take a smaller model, a smaller dtype, or free some memory."

@@ -1,7 +1,7 @@
-"""Guess the next tokens of answers, so that one pass of the model gives several (speculative decoding).
+"""Speculative decoding: draft the next tokens of answers, so that one pass of the model gives several.
 
-What is guessed is computed in the same pass as the next token. As much of it as the model would have chosen anyway is
-kept, so every answer stays what it was; a guess only decides how many passes it takes.
+Draft tokens are computed in the same pass as the next token, and those that the model would have chosen anyway are
+accepted. Answers stay the same; drafts only decide how many passes they take.
 """
 
 from __future__ import annotations
@@ -15,54 +15,56 @@ from npukit.inference.engine.sequence import Sequence
 
 
 class Proposer(Protocol):
-    """What makes the guesses."""
+    """Drafts tokens."""
 
-    num_speculative_tokens: int  # for each answer at most
+    num_speculative_tokens: int  # at most, for each answer
 
-    def propose(self, sequences: list[Sequence], most: list[int]) -> list[tuple[int, ...]]:
-        """What may follow each of these sequences, up to so many tokens."""
+    def propose(self, sequences: list[Sequence], limits: list[int]) -> list[tuple[int, ...]]:
+        """Tokens that may follow each of these sequences, up to its limit."""
 
 
 class PromptLookup:
-    """Takes what followed the same tokens earlier in the prompt or the answer."""
+    """Drafts what followed the same tokens earlier in the prompt or the answer."""
 
     def __init__(self, num_speculative_tokens: int) -> None:
         self.num_speculative_tokens = num_speculative_tokens
 
-    def propose(self, sequences: list[Sequence], most: list[int]) -> list[tuple[int, ...]]:
-        return [sequence.lookup.guess(sequence.tokens, limit) for sequence, limit in zip(sequences, most, strict=True)]
+    def propose(self, sequences: list[Sequence], limits: list[int]) -> list[tuple[int, ...]]:
+        return [
+            sequence.prompt_lookup.draft(sequence.tokens, limit)
+            for sequence, limit in zip(sequences, limits, strict=True)
+        ]
 
 
 class DraftModel:
-    """Takes what a smaller model with the same tokenizer would say, all sequences at once.
+    """Drafts what a smaller model with the same tokenizer would say, for all sequences at once.
 
-    It is an engine of its own, whose prefix cache keeps what it has read of each sequence. It is given neither pictures
-    nor adapters, without which its guesses are worse. `words` is how many tokens both models have: one of them may have
-    rows beyond, which stand for no token.
+    It is an engine of its own, whose prefix cache keeps the sequences that it has read. It gets neither images nor
+    adapters; without them its drafts are accepted less often. `vocab_size` counts the tokens that both models have.
     """
 
     def __init__(
         self,
         generate: Callable[[Iterable[Request]], list[RequestOutput]],
-        longest: int,
-        words: int,
+        max_model_len: int,
+        vocab_size: int,
         num_speculative_tokens: int,
     ) -> None:
-        self._generate, self._longest, self._words = generate, longest, words
+        self._generate, self._max_model_len, self._vocab_size = generate, max_model_len, vocab_size
         self.num_speculative_tokens = num_speculative_tokens
 
-    def propose(self, sequences: list[Sequence], most: list[int]) -> list[tuple[int, ...]]:
+    def propose(self, sequences: list[Sequence], limits: list[int]) -> list[tuple[int, ...]]:
         requests = {
             index: Request(tuple(sequence.tokens), SamplingParams(temperature=0, max_tokens=limit))
-            for index, (sequence, limit) in enumerate(zip(sequences, most, strict=True))
+            for index, (sequence, limit) in enumerate(zip(sequences, limits, strict=True))
             if self._can_read(sequence, limit)
         }
-        guesses: list[tuple[int, ...]] = [()] * len(sequences)
+        drafts: list[tuple[int, ...]] = [()] * len(sequences)
         for index, output in zip(requests, self._generate(requests.values()), strict=True):
-            guesses[index] = tuple(itertools.takewhile(lambda token: token < self._words, output.ids))
-        return guesses
+            drafts[index] = tuple(itertools.takewhile(lambda token: token < self._vocab_size, output.ids))
+        return drafts
 
     def _can_read(self, sequence: Sequence, limit: int) -> bool:
-        if limit <= 0 or sequence.request.multimodal is not None or len(sequence.tokens) + limit > self._longest:
+        if limit <= 0 or sequence.request.multimodal is not None or len(sequence.tokens) + limit > self._max_model_len:
             return False
-        return max(sequence.tokens) < self._words
+        return max(sequence.tokens) < self._vocab_size

@@ -1,4 +1,4 @@
-"""The tower of a model that sees, beside the passes of tokens: each picture is computed once for its prompt."""
+"""Runs a model's vision tower: each image is computed once for its prompt."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from npukit.inference.engine.sequence import Sequence
 from npukit.llm.families.vision import ImageSize, Vision
 from npukit.llm.models.vision import Features, register, see_images
 
-TOKENS = 16384  # of pictures that are computed together
+TOKENS = 16384  # of images that are computed together
 
 
 class Tower:
-    """Features of pictures for the body of a model.
+    """The features of images for the language model.
 
-    A picture's features are kept from the first chunk of its prompt that needs them to the last. A prompt that gave up
-    its place in the cache has its pictures computed again, like its tokens.
+    They are kept from the first chunk of the prompt that needs them to the last. After a preemption they are computed
+    again, like the prompt's tokens.
     """
 
     def __init__(self, model: Any, vision: Vision, adapters: Adapters) -> None:
@@ -35,7 +35,7 @@ class Tower:
         self._device = model.device
 
     def inputs(self, chunks: list[Chunk]) -> dict[str, Any]:
-        """What the body is given besides the tokens of these chunks, which lie one behind the other."""
+        """The language model's further arguments for these chunks."""
         self._compute(chunks)
         places: list[np.ndarray[Any, np.dtype[np.int64]]] = []
         parts: list[Features] = []
@@ -57,7 +57,9 @@ class Tower:
         return {"image_at": at, "features": (torch.cat([first for first, _ in parts]), deeper)}
 
     def token_types(self, chunk: Chunk) -> Tensor | None:
-        """Which tokens see each other, as the model's own code wants it: from the first token of the sequence on."""
+        """`token_type_ids` for the model's own code: which tokens see each other, from the first token of the
+        sequence.
+        """
         groups = chunk.sequence.groups
         if groups is None or chunk.start >= len(groups):
             return None
@@ -66,7 +68,9 @@ class Tower:
         return None if types is None else to_device(torch.from_numpy(types)[None], self._device)
 
     def cross(self, sequence: Sequence, start: int, stop: int) -> dict[str, Any] | None:
-        """Which pictures tokens look at, where layers do that; generated ones look at those that the last one does."""
+        """Which images tokens attend to, for models with cross-attention; generated tokens attend to those of the last
+        token.
+        """
         media = sequence.request.multimodal
         if media is None:
             return None
@@ -78,7 +82,7 @@ class Tower:
         return _moved({**made, "sees": made["sees"][:, places]}, self._device)
 
     def _compute(self, chunks: list[Chunk]) -> None:
-        """Make the features that are needed and not there, those of one adapter together."""
+        """Compute the missing features, those of one adapter together."""
         missing = [
             (chunk.sequence, picture)
             for chunk in chunks
@@ -108,7 +112,7 @@ def _pictures(chunk: Chunk) -> list[Picture]:
 
 
 def _groups(pictures: Iterable[tuple[Sequence, Picture]]) -> Iterable[list[tuple[Sequence, Picture]]]:
-    """As many as fit into memory beside the cache; one at least."""
+    """Batches of images that fit into memory beside the cache, of at least one."""
     group: list[tuple[Sequence, Picture]] = []
     for sequence, picture in pictures:
         if group and sum(other.tokens for _, other in group) + picture.tokens > TOKENS:

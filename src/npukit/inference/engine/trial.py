@@ -1,4 +1,4 @@
-"""Whether a model of a family that npukit does not know can have a paged cache: tried on two short texts."""
+"""Tries on two short texts whether a model of an unknown family can use the paged cache."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from npukit.inference.engine.request import Request, RequestOutput, SamplingPara
 
 TOKENS = 64  # of the longest text that is tried
 _LENGTHS = 5, 37
-_FAR = ("dynamic", "longrope")  # positions that depend on how long the text is, which a short one does not show
+_FAR = ("dynamic", "longrope")  # positions that depend on the length of the text, which short ones do not show
 
 
 def agrees(model: Any, answers: Callable[[list[Request]], list[RequestOutput]]) -> bool:
-    """Whether `answers`, of a paged engine that is made for this, have the probabilities that the model itself gives.
+    """Whether the `answers` of a paged engine have the probabilities that the model itself gives.
 
     The model's attention is put back afterwards.
 
@@ -29,17 +29,17 @@ def agrees(model: Any, answers: Callable[[list[Request]], list[RequestOutput]]) 
     draw = torch.Generator().manual_seed(0)
     words = model.get_output_embeddings().weight.shape[0]
     texts = [tuple(torch.randint(words, (length,), generator=draw).tolist()) for length in _LENGTHS]
-    asked = [
+    requests = [
         Request(text, SamplingParams(temperature=0, max_tokens=6, logprobs=0), prompt_logprobs=0) for text in texts
     ]
     try:
-        answered = answers(asked)
-    except Exception:  # whatever the code of a model does with an attention that it was not written for
+        outputs = answers(requests)
+    except Exception:  # a model's code may do anything with an attention that it was not written for
         return False
     finally:
         model.set_attn_implementation(before)
         release_cache(model)
-    gaps = [gap for text, answer in zip(texts, answered, strict=True) for gap in _gaps(model, text, answer)]
+    gaps = [gap for text, answer in zip(texts, outputs, strict=True) for gap in _gaps(model, text, answer)]
     return sum(gaps) / len(gaps) < (1e-3 if model.dtype is torch.float32 else 0.1)
 
 
@@ -55,5 +55,5 @@ def _gaps(model: Any, text: tuple[int, ...], answer: RequestOutput) -> list[floa
     ids = torch.tensor([[*text, *answer.ids]], device=model.device)
     logprobs = model(ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
     own = logprobs.gather(1, ids[0, 1:, None])[:, 0].tolist()
-    given = [token.logprob for token in (*answer.prompt[1:], *answer.tokens)]
+    given = [token.logprob for token in (*answer.prompt_logprobs[1:], *answer.tokens)]
     return [abs(one - other) if other is not None else 1.0 for one, other in zip(own, given, strict=True)]

@@ -2,6 +2,6 @@
 
     serve(loaded, ServeOptions(port=8000))         # npukit serve; see start.py
 
-schema.py is what clients send, generate.py runs it on the engine, chat.py, completions.py and responses.py speak the
-three dialects of the API; guard.py stands before them all.
+schema.py declares what clients send and generate.py runs it on the engine. chat.py, completions.py and responses.py are
+the three forms of the API; guard.py checks every request first.
 """

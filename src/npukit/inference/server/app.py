@@ -1,4 +1,4 @@
-"""The routes put together."""
+"""The application of a server."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from npukit.llm.config.use import ServeOptions
 
 
 def make_app(serving: Serving) -> FastAPI:
-    """The application of one model; its service runs while it does."""
+    """The application of one model, with all routes."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with serving.service:
             yield
 
-    # The pages that FastAPI has for its documentation load scripts from another host.
+    # FastAPI's pages of documentation load scripts from another host.
     app = FastAPI(title="npukit serve", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     for routes in (chat, completions, responses, more, page):
         app.include_router(routes.routes(serving))
@@ -33,9 +33,9 @@ def make_app(serving: Serving) -> FastAPI:
 
 
 def finish_app(app: FastAPI, options: ServeOptions, metrics: Metrics) -> FastAPI:
-    """What stands around the routes of every server."""
+    """Add the middleware and error handlers that every server has."""
     answer_errors(app)
     app.add_middleware(Guard, options=options, metrics=metrics)
-    if options.cors:  # outermost: a browser must be able to read errors too
+    if options.cors:  # outermost, so that a browser can read errors too
         app.add_middleware(CORSMiddleware, allow_origins=options.cors, allow_methods=["*"], allow_headers=["*"])
     return app

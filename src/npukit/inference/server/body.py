@@ -1,4 +1,4 @@
-"""The JSON of requests, read strictly: what no tokenizer, grammar or answer can carry is refused at the door."""
+"""Reads the JSON of requests strictly: values that would fail in a tokenizer, grammar or answer are refused here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from npukit.inference.server.errors import bad_request
 
-OVERFLOW = re.compile(rb"[eE]\+?\d{3}|\d{309}")  # how a number begins that may be too large for a float
+OVERFLOW = re.compile(rb"[eE]\+?\d{3}|\d{309}")  # a number that may be too large for a float
 
 
 def parse_json(data: bytes) -> Any:
@@ -40,10 +40,10 @@ class StrictRequest(Request):
 
 
 class StrictRoute(APIRoute):
-    """A route that is given StrictRequests."""
+    """A route whose requests are StrictRequests."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """FastAPI's handler, with another request."""
+        """FastAPI's handler with a StrictRequest."""
         handle = super().get_route_handler()
 
         async def strict(request: Request) -> Response:

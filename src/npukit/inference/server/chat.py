@@ -1,4 +1,4 @@
-"""/v1/chat/completions: conversations, with tools and reasoning where the model's template knows them."""
+"""/v1/chat/completions: conversations, with tools and reasoning if the model's chat template supports them."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from npukit.llm.medium import Medium
 
 
 class Parser(Protocol):
-    """Takes an answer apart while it is generated."""
+    """Splits an answer into text, reasoning and tool calls while it is generated."""
 
     def feed(self, text: str) -> list[Part]: ...
     def end(self) -> list[Part]: ...
 
 
 class PlainText:
-    """The parser of an answer that is nothing but text, for example JSON by a schema."""
+    """The parser of an answer that is only text, for example JSON with a schema."""
 
     def feed(self, text: str) -> list[Part]:
         """The text."""
@@ -75,7 +75,7 @@ def routes(serving: Serving) -> APIRouter:
 
 @dataclass(frozen=True)
 class ChatCompletion:
-    """One request of /v1/chat/completions and what becomes of it."""
+    """One request of /v1/chat/completions and its response."""
 
     serving: Serving
     asked: ChatRequest
@@ -85,7 +85,7 @@ class ChatCompletion:
 
     @classmethod
     def read(cls, serving: Serving, asked: ChatRequest) -> ChatCompletion:
-        """Render and tokenise a conversation; call it aside."""
+        """Render and tokenise a conversation; call it in a thread."""
         serving.adapter(asked.model)
         offered = () if asked.tool_choice == "none" else asked.tools or ()
         variables = dict(asked.chat_template_kwargs or {})
@@ -106,7 +106,7 @@ class ChatCompletion:
         constraint = constraint_of_tools(serving, asked) if demanded(asked) else constraint_of(serving, asked)
         logprobs = (asked.top_logprobs or 0) if asked.logprobs else None
         choices = make_choices(serving, asked, prompt.ids, asked.longest, logprobs, constraint, serving.chat.marker_ids)
-        if pictures is not None:  # decoded last, once everything else is known to be right
+        if pictures is not None:  # decoded last, when everything else has been checked
             media = pictures.read(prompt.ids)
             choices = [replace(choice, request=replace(choice.request, multimodal=media)) for choice in choices]
         head = {"id": new_id("chatcmpl-"), "created": int(time.time()), "model": serving.name(asked.model)}
@@ -128,7 +128,7 @@ class ChatCompletion:
             "object": "chat.completion",
             "choices": [self._choice(answer) for answer in answers],
             "usage": usage(len(self.choices[0].request.prompt), counted(answers)),
-            "prompt_logprobs": prompt_logprobs(self.serving, answers[0].prompt) if asked else None,
+            "prompt_logprobs": prompt_logprobs(self.serving, answers[0].prompt_logprobs) if asked else None,
         }
 
     def _choice(self, answer: Piece) -> dict[str, Any]:
@@ -204,20 +204,20 @@ class ChoiceStream:
         self._calls = 0
 
     def start(self, echoed: str) -> dict[str, Any]:
-        """The first delta says who speaks."""
+        """The first delta, with the role."""
         return self._delta({"role": "assistant", "content": echoed})
 
     def read(self, piece: Piece) -> list[dict[str, Any]]:
         """The deltas of a piece."""
         self.length += len(piece.tokens)
-        parts = self._parser.feed(piece.text) + (self._parser.end() if piece.finish else [])
+        parts = self._parser.feed(piece.text) + (self._parser.end() if piece.finish_reason else [])
         deltas = [delta for part in parts if (delta := self._of(part))]
-        if not deltas and (piece.finish or self._conversation.asked.logprobs):
+        if not deltas and (piece.finish_reason or self._conversation.asked.logprobs):
             deltas = [{}]
         choices = [self._delta(delta) for delta in deltas]
         if choices:
             choices[-1]["logprobs"] = self._conversation._logprobs(piece.tokens)
-        if piece.finish:
+        if piece.finish_reason:
             choices[-1] |= {"finish_reason": _finish(piece, bool(self._calls)), "stop_reason": piece.stop_reason}
         return choices
 
@@ -234,7 +234,7 @@ class ChoiceStream:
 
 
 def has_pictures(messages: list[dict[str, Any]]) -> bool:
-    """Whether some message has a picture or a video."""
+    """Whether any message has an image or a video."""
     contents = (message.get("content") for message in messages)
     return any(kind_of_part(part) for content in contents if isinstance(content, list) for part in content)
 
@@ -260,4 +260,4 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def _finish(piece: Piece, has_calls: bool) -> str | None:
-    return "tool_calls" if has_calls and piece.finish == "stop" else piece.finish
+    return "tool_calls" if has_calls and piece.finish_reason == "stop" else piece.finish_reason

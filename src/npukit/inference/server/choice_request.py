@@ -1,4 +1,4 @@
-"""From what a client asks for to requests of the engine."""
+"""Turns a client's request into requests for the engine."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def make_choices(
     constraint: Constraint | None = None,
     shown: frozenset[int] = frozenset(),
 ) -> list[ChoiceRequest]:
-    """`n` choices for the same prompt; each has its own seed, and its own copy of the constraint.
+    """`n` choices for the same prompt, each with its own seed and copy of the constraint.
 
-    `shown` are special tokens that belong into the text.
+    `shown` are special tokens that are part of the text.
     """
     prompt = _truncated(prompt, asked)
     longest = _check_length(serving, prompt, longest)
@@ -47,7 +47,7 @@ def _numbered(choice: ChoiceRequest, number: int, constraint: Constraint | None)
 
 
 def _check_logprobs(serving: Serving, name: str, wanted: int | None) -> int | None:
-    """Of how many tokens log-probabilities are asked for."""
+    """The number of tokens with log-probabilities."""
     count = serving.vocabulary if wanted == -1 else wanted
     if count is not None and count > serving.options.max_logprobs:
         raise bad_request(f"{name} can be {serving.options.max_logprobs} at most (--max-logprobs).", name)
@@ -63,13 +63,13 @@ def _truncated(prompt: Sequence[int], asked: SamplingFields) -> Sequence[int]:
 
 def _check_length(serving: Serving, prompt: Sequence[int], wanted: int | None) -> int:
     """How many tokens the answer may have; OpenAI's error where prompt and answer do not fit the model."""
-    room = serving.longest - len(prompt)
+    room = serving.max_model_len - len(prompt)
     if not prompt:
         raise bad_request("The prompt is empty.", "prompt")
     if room < 1 or (wanted or 0) > room:
         asked = f" and {wanted} were asked for" if wanted else ""
         raise bad_request(
-            f"The model's context length is {serving.longest} tokens, but the prompt has {len(prompt)}{asked}.",
+            f"The model's context length is {serving.max_model_len} tokens, but the prompt has {len(prompt)}{asked}.",
             "prompt" if room < 1 else "max_tokens",
             "context_length_exceeded",
         )
@@ -103,7 +103,7 @@ def _sampling(serving: Serving, asked: SamplingFields, longest: int, logprobs: i
 
 
 def constraint_of(serving: Serving, asked: SamplingFields) -> Constraint | None:
-    """What response_format or structured_outputs demand; call it aside."""
+    """The constraint of response_format or structured_outputs; call it in a thread."""
     wanted, shape = asked.response_format, asked.structured_outputs
     if wanted is not None and wanted.type == "json_schema" and wanted.json_schema is not None:
         return serving.grammars().json(wanted.json_schema.schema_)

@@ -68,7 +68,7 @@ def _choices(serving: Serving, asked: CompletionRequest) -> list[ChoiceRequest]:
 
 
 def _prompts(asked: CompletionRequest) -> list[str | list[int]]:
-    """One or more prompts, each text or ids: what they are is seen from the first."""
+    """One or more prompts, all text or all token ids."""
     given = asked.prompt
     if isinstance(given, str) or (given and isinstance(given[0], int)):
         return [given]
@@ -81,7 +81,7 @@ def _ids(serving: Serving, prompt: str | list[int], asked: CompletionRequest) ->
     if isinstance(prompt, list):
         return prompt
     if asked.truncate_prompt_tokens is None and len(prompt) > serving.max_characters:
-        raise too_long(serving.longest, len(prompt))
+        raise too_long(serving.max_model_len, len(prompt))
     ids: list[int] = serving.chat.tokenizer.encode(prompt, add_special_tokens=asked.add_special_tokens is not False)
     return ids
 
@@ -101,8 +101,8 @@ class CompletionResponse:
 
     def as_json(self, answers: list[Piece]) -> dict[str, Any]:
         """All of it at once."""
-        if self._asked.echo and self._asked.max_tokens == 0:  # the engine gives one token at least
-            answers = [Piece(answer.index, "", (), answer.prompt, "length") for answer in answers]
+        if self._asked.echo and self._asked.max_tokens == 0:  # the engine generates at least one token
+            answers = [Piece(answer.index, "", (), answer.prompt_logprobs, "length") for answer in answers]
         choices = [self._choice(answer, first=True) for answer in answers]
         return {**self._head, "choices": choices, "usage": usage(self._prompt_tokens, counted(answers))}
 
@@ -127,17 +127,17 @@ class CompletionResponse:
     def _choice(self, piece: Piece, first: bool, offset: int = 0) -> dict[str, Any]:
         prompt = self._choices[piece.index].request.prompt
         echoed = self._serving.decode(list(prompt)) if self._asked.echo and first else ""
-        tokens = (*piece.prompt, *piece.tokens) if self._asked.echo else piece.tokens
+        tokens = (*piece.prompt_logprobs, *piece.tokens) if self._asked.echo else piece.tokens
         choice: dict[str, Any] = {
             "index": piece.index,
             "text": echoed + piece.text,
             "logprobs": self._logprobs(tokens, offset) if self._asked.logprobs is not None else None,
-            "finish_reason": piece.finish,
+            "finish_reason": piece.finish_reason,
             "stop_reason": piece.stop_reason,
         }
         if not self._asked.stream:
             asked = self._asked.prompt_logprobs is not None
-            choice["prompt_logprobs"] = prompt_logprobs(self._serving, piece.prompt) if asked else None
+            choice["prompt_logprobs"] = prompt_logprobs(self._serving, piece.prompt_logprobs) if asked else None
         if self._asked.return_token_ids:
             choice["token_ids"] = [token.id for token in piece.tokens]
             choice["prompt_token_ids"] = list(prompt) if first else None

@@ -16,11 +16,11 @@ from npukit.llm.chat.messages import TooLong
 
 log = logging.getLogger(__name__)
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
-SHOWN = 5  # mistakes in a sentence
+SHOWN = 5  # mistakes in a message
 RETRY_AFTER = "1"  # seconds
 
 
-class ApiError(HTTPException):  # FastAPI hands one on that is raised while a body is read
+class ApiError(HTTPException):  # FastAPI passes on an HTTPException that is raised while a body is read
     """An answer that is an error.
 
     >>> raise ApiError(404, "There is no model gpt-9.", "model", "model_not_found")
@@ -44,12 +44,12 @@ class ApiError(HTTPException):  # FastAPI hands one on that is raised while a bo
 
 
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
-    """What the client can mend."""
+    """A mistake of the client."""
     return ApiError(400, message, param, code)
 
 
 def as_api_error(error: Exception | None) -> ApiError:
-    """What ended an answer: the request, where it can be mended, or a failure of ours, which is in the log."""
+    """The error that ended an answer: the client's mistake, or a failure of the server, which is in the log."""
     if isinstance(error, NpukitError):
         return bad_request(str(error))
     return ApiError(500, "The server made a mistake; its log says more.")
@@ -62,14 +62,14 @@ def too_long(longest: int, characters: int) -> ApiError:
 
 
 def invalid_fields(errors: Sequence[Any]) -> ApiError:
-    """What pydantic found wrong: all of it in the sentence, the first as the parameter."""
+    """pydantic's errors: all of them in the message, the first as the parameter."""
     placed = [(".".join(str(part) for part in error["loc"] if part != "body"), error) for error in errors]
     sentences = [f"{where}: {error['msg']} ({error['type']})".removeprefix(": ") for where, error in placed[:SHOWN]]
     return bad_request("; ".join(sentences), placed[0][0] or None, placed[0][1]["type"])
 
 
 def answer_errors(app: FastAPI) -> None:
-    """Make every error of the app one of OpenAI's form."""
+    """Give every error of the app OpenAI's form."""
 
     @app.exception_handler(ApiError)
     async def api_error(_: Request, error: ApiError) -> JSONResponse:

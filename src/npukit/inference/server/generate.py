@@ -1,4 +1,4 @@
-"""Answers as they come: requests handed to the engine, their tokens read back as pieces of text."""
+"""Runs requests on the engine and returns their tokens as pieces of text."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from npukit.inference.text import TextStream
 
 @dataclass(frozen=True)
 class ChoiceRequest:
-    """One answer that a client wants."""
+    """One of a client's requested answers."""
 
     request: Request
     stops: tuple[str, ...] = ()
     keep_stop: bool = False
     hidden: frozenset[int] = frozenset()
-    stop_tokens: frozenset[int] = frozenset()  # those that the client named, beside the model's own
+    stop_tokens: frozenset[int] = frozenset()  # of the request, beside the model's own
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some more of one answer; the last piece of each has `finish`."""
+    """The next part of one answer; the last piece of each has a `finish_reason`."""
 
     index: int
     text: str
     tokens: tuple[Token, ...] = ()
-    prompt: tuple[Token, ...] = ()
-    finish: Literal["stop", "length"] | None = None
+    prompt_logprobs: tuple[Token, ...] = ()
+    finish_reason: Literal["stop", "length"] | None = None
     stop_reason: str | int | None = None
 
 
 class Reader:
-    """Makes pieces of the outputs for one answer."""
+    """Turns the outputs for one answer into pieces."""
 
     def __init__(self, index: int, choice: ChoiceRequest, serving: Serving) -> None:
         self._index, self._choice, self._metrics = index, choice, serving.metrics
@@ -49,26 +49,26 @@ class Reader:
         self._count = 0
 
     def read(self, outputs: list[Output]) -> Piece:
-        """The piece that these outputs make; what follows a stop string does not count."""
+        """The piece of these outputs; tokens after a stop string do not count."""
         tokens: list[Token] = []
         prompt: tuple[Token, ...] = ()
         finish: Literal["stop", "length"] | None = None
         reason: str | int | None = None
         text = ""
         for output in outputs:
-            prompt = prompt or output.prompt
-            if output.finish == "error":
+            prompt = prompt or output.prompt_logprobs
+            if output.finish_reason == "error":
                 raise as_api_error(output.error)
             if output.token is not None:
                 tokens.append(output.token)
-                is_end = output.finish == "stop"
+                is_end = output.finish_reason == "stop"
                 text += "" if is_end else self._text.add(output.token.id)
                 reason = output.token.id if is_end and output.token.id in self._choice.stop_tokens else None
             if self._text.stopped is not None:
                 finish, reason = "stop", self._text.stopped
                 break
-            if output.finish is not None:
-                finish = "stop" if output.finish == "stop" else "length"
+            if output.finish_reason is not None:
+                finish = "stop" if output.finish_reason == "stop" else "length"
                 text += self._text.end()
                 if self._text.stopped is not None:
                     finish, reason = "stop", self._text.stopped
@@ -90,7 +90,7 @@ class Reader:
 
 
 class Generation:
-    """The answers to one HTTP request. Iterate over it for pieces of all of them; close it in any case.
+    """The answers to one HTTP request. Iterate over it for the pieces of all of them, and always close it.
 
     >>> async with await Generation.start(serving, choices) as generation:
     ...     async for piece in generation: ...
@@ -103,7 +103,7 @@ class Generation:
 
     @classmethod
     async def start(cls, serving: Serving, choices: Sequence[ChoiceRequest]) -> Generation:
-        """Hand the requests to the engine; what it cannot take, and having no place, are errors here."""
+        """Submit the requests; raises if the engine refuses one or the server is full."""
         self = cls(serving, choices)
         try:
             media = (choice.request.multimodal for choice in choices)
@@ -121,7 +121,7 @@ class Generation:
         return self
 
     def close(self) -> None:
-        """Give up what is still running."""
+        """Abort the answers that are still running."""
         self._cleanup.close()
 
     async def __aenter__(self) -> Generation:
@@ -131,9 +131,9 @@ class Generation:
         self.close()
 
     def _cut(self, answering: OutputStream) -> None:
-        """Time is up: the answer ends here, as if it had been its length."""
-        number = answering.number
-        answering.put(Output(number, finish="length"))
+        """End an answer at the time limit, with the finish reason `length`."""
+        number = answering.request_id
+        answering.put(Output(number, finish_reason="length"))
         self._serving.service.cancel(number)
 
     async def __aiter__(self) -> AsyncIterator[Piece]:
@@ -151,13 +151,13 @@ class Generation:
         async for outputs in answering:
             piece = reader.read(outputs)
             yield piece
-            if piece.finish:
+            if piece.finish_reason:
                 answering.cancel()
                 return
 
 
 async def _merged(sources: Sequence[AsyncIterator[Piece]]) -> AsyncIterator[Piece]:
-    """Pieces of all sources as they come; who reads them slowly slows down each source."""
+    """The pieces of all sources in the order of arrival; a slow reader slows down every source."""
     pieces: asyncio.Queue[Piece | BaseException | None] = asyncio.Queue(len(sources))
 
     async def pump(source: AsyncIterator[Piece]) -> None:
@@ -185,7 +185,7 @@ async def _merged(sources: Sequence[AsyncIterator[Piece]]) -> AsyncIterator[Piec
 
 
 async def whole(generation: Generation, number: int) -> list[Piece]:
-    """Every answer as one piece, in the order of the choices."""
+    """Every answer as one piece, in the order of the requests."""
     parts: list[list[Piece]] = [[] for _ in range(number)]
     async for piece in generation:
         parts[piece.index].append(piece)
@@ -197,5 +197,5 @@ def _joined(pieces: list[Piece]) -> Piece:
         pieces[-1],
         text="".join(piece.text for piece in pieces),
         tokens=tuple(token for piece in pieces for token in piece.tokens),
-        prompt=next((piece.prompt for piece in pieces if piece.prompt), ()),
+        prompt_logprobs=next((piece.prompt_logprobs for piece in pieces if piece.prompt_logprobs), ()),
     )

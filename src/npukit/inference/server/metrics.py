@@ -16,7 +16,7 @@ LABEL = ["model_name"]
 
 
 class Metrics:
-    """What happened to the requests of one server.
+    """Counters of the requests of one server.
 
     >>> metrics = Metrics("qwen")
     >>> metrics.first_token.observe(0.12)
@@ -42,15 +42,15 @@ class Metrics:
         return Histogram(f"vllm:{name}", meaning, LABEL, buckets=buckets, registry=self._registry).labels(self._model)
 
     def finished(self, reason: str) -> None:
-        """An answer has ended."""
+        """Count a finished answer."""
         self._finished.labels(self._model, reason).inc()
 
     def refused(self, status: int) -> None:
-        """A request was answered with an error."""
+        """Count a request that was answered with an error."""
         self._refused.labels(self._model, str(status)).inc()
 
     def text(self, stats: Stats) -> bytes:
-        """All of it in Prometheus' format."""
+        """All metrics in Prometheus' format."""
         engine = CollectorRegistry()
         engine.register(_Engine(stats, self._model))
         return generate_latest(engine) + generate_latest(self._registry)
@@ -71,11 +71,11 @@ class _Engine(Collector):
         counters = {
             "prompt_tokens": (stats.prompt_tokens, "Tokens of prompts."),
             "generation_tokens": (stats.generated_tokens, "Generated tokens."),
-            "spec_decode_num_draft_tokens": (stats.guessed_tokens, "Tokens that speculative decoding guessed."),
-            "spec_decode_num_accepted_tokens": (stats.confirmed_tokens, "Guessed tokens that the model chose too."),
+            "spec_decode_num_draft_tokens": (stats.draft_tokens, "Tokens that speculative decoding guessed."),
+            "spec_decode_num_accepted_tokens": (stats.accepted_tokens, "Guessed tokens that the model chose too."),
             "num_preemptions": (stats.preemptions, "Answers that had to give up their place and start again."),
             "prefix_cache_queries": (stats.prompt_tokens, "Tokens of prompts that were looked for in the cache."),
-            "prefix_cache_hits": (stats.reused_tokens, "Tokens of prompts that were found in the cache."),
+            "prefix_cache_hits": (stats.cached_tokens, "Tokens of prompts that were found in the cache."),
         }
         for family, figures in ((GaugeMetricFamily, gauges), (CounterMetricFamily, counters)):
             for name, (value, meaning) in figures.items():

@@ -1,4 +1,4 @@
-"""The model that is to be served: its engine in a process of its own, its tokenizer here."""
+"""The served model: its engine in another process, its tokenizer in this one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from npukit.llm.models.folder import find_model
 
 
 def load_serving(use: Use, listener: socket.socket) -> Serving:
-    """The model on its device, with its adapters, ready to be served."""
+    """Load a model and its adapters for serving."""
     adapters = {name: find_model(path) for name, path in use.named.items()}
     engine = RemoteEngine(functools.partial(_make_engine, use), listener)
     try:
@@ -33,14 +33,14 @@ def load_serving(use: Use, listener: socket.socket) -> Serving:
     except BaseException:
         engine.close()
         raise
-    # Greedy is what a model's file says by default; the default of this API is to sample.
+    # A model without sampling settings would be greedy, but the default of this API is to sample.
     defaults = defaults if defaults.temperature else replace(defaults, temperature=1.0)
     return Serving(
         use.serve,
         Service(engine),
         chat,
-        engine.longest,
-        engine.words,
+        engine.max_model_len,
+        engine.vocab_size,
         replace(defaults, **use.sampling.given()),
         adapters,
         use.chat.enable_thinking,
@@ -49,12 +49,12 @@ def load_serving(use: Use, listener: socket.socket) -> Serving:
 
 
 def _make_engine(use: Use) -> tuple[Any, Callable[[], Any]]:
-    """The engine, and what makes its grammars, in the engine's process."""
+    """The engine and its compiler of grammars, in the engine's process."""
     from npukit.inference.grammar import Grammars
     from npukit.inference.loading import load, start_engine
 
     loaded = load(use)
     engine = start_engine(loaded, use.engine)
-    if not is_simulated():  # there, recording all graphs takes longer than the first requests would
+    if not is_simulated():  # where recording all graphs takes longer than the first requests
         engine.warm_up()
-    return engine, functools.cache(lambda: Grammars(loaded.tokenizer, engine.words, loaded.end_tokens))
+    return engine, functools.cache(lambda: Grammars(loaded.tokenizer, engine.vocab_size, loaded.end_tokens))

@@ -1,4 +1,4 @@
-"""The small routes: models, adapters, tokens, health, metrics."""
+"""The routes for models, adapters, tokens, health and metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from npukit.inference.server.serving import Serving
 
 
 def routes(serving: Serving) -> APIRouter:
-    """All of them; those that change adapters only where the options say so."""
+    """These routes; those that change adapters only if the options allow it."""
     router = make_router()
 
     @router.get("/v1/models")
@@ -36,7 +36,7 @@ def routes(serving: Serving) -> APIRouter:
         serving.adapter(asked.model)
         ids = await serving.aside(request, lambda: _ids(serving, asked))
         names = serving.tokenizer.convert_ids_to_tokens(ids) if asked.return_token_strs else None
-        return {"count": len(ids), "max_model_len": serving.longest, "tokens": ids, "token_strs": names}
+        return {"count": len(ids), "max_model_len": serving.max_model_len, "tokens": ids, "token_strs": names}
 
     @router.post("/detokenize")
     async def detokenize(asked: DetokenizeRequest, request: Request) -> dict[str, str]:
@@ -98,7 +98,7 @@ def _model(serving: Serving, name: str) -> dict[str, Any]:
         "owned_by": "npukit",
         "root": serving.options.served_model_name[0],
         "parent": serving.options.served_model_name[0] if is_adapter else None,
-        "max_model_len": serving.longest,
+        "max_model_len": serving.max_model_len,
         "input_modalities": ["text", *(serving.images.markers if serving.images else ())],
     }
 

@@ -1,4 +1,4 @@
-"""Sending answers: a whole one while the client is there, or a stream of events."""
+"""Sends answers: whole, as long as the client is connected, or as a stream of events."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from npukit.inference.server.serving import Serving
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 LINE_BREAKS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}  # some clients split lines at these
-LEAST = -9999.0  # OpenAI's logarithm of nothing; JSON has no infinity
+LEAST = -9999.0  # OpenAI's value for probability 0, because JSON has no infinity
 
 
 def new_id(prefix: str) -> str:
-    """An id as OpenAI's look: chatcmpl-…"""
+    """An id in OpenAI's form: chatcmpl-…"""
     return f"{prefix}{uuid.uuid4().hex}"
 
 
 def finite(logprob: float) -> float:
-    """A log-probability that JSON can carry."""
+    """A finite log-probability, for JSON."""
     return max(logprob, LEAST)
 
 
 def usage(prompt: int, answer: int) -> dict[str, int]:
-    """What a request cost, in tokens."""
+    """The token counts of a request."""
     return {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer}
 
 
@@ -58,7 +58,7 @@ def _likely(serving: Serving, token: Token) -> dict[str, Any]:
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The result of the work, which is given up as soon as the client leaves."""
+    """The result of the work, which is cancelled when the client disconnects."""
     task = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_left(request))
     try:
@@ -103,7 +103,7 @@ class EventStream(StreamingResponse):
 
 
 async def _with_errors(events: AsyncIterator[str]) -> AsyncIterator[str]:
-    """What goes wrong after the first byte is an event too."""
+    """Errors after the first byte become events."""
     try:
         async for sent in events:
             yield sent

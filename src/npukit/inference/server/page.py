@@ -1,4 +1,4 @@
-"""The chat page: static files of this package, allowed to talk to this server and to nobody else."""
+"""The chat page: static files that may connect only to this server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process that serves: it is started on its device by `npukit serve`, with its options in a variable."""
+"""The process that serves: `npukit serve` starts it on its device, with its options in a variable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SWITCH_INTERVAL = 0.0005  # seconds; Python's own is ten times as long
 def main() -> None:
     """Load, listen, serve."""
     use = taken_over().use
-    # The thread that takes tokens from the engine must not wait for the one that writes answers.
+    # The thread that receives the engine's tokens must not wait for the one that writes answers.
     sys.setswitchinterval(SWITCH_INTERVAL)
     check_packages()
     listener = listen(use.serve.host, use.serve.port)
@@ -44,7 +44,7 @@ def _answers(use: Use, listener: socket.socket) -> tuple[Any, Any, int, Callable
     from npukit.inference.server.model import load_serving
 
     serving = load_serving(use, listener)
-    return make_app(serving), serving.service.engine.device, serving.longest, lambda: serving.service.failure
+    return make_app(serving), serving.service.engine.device, serving.max_model_len, lambda: serving.service.failure
 
 
 def _embeddings(use: Use) -> tuple[Any, Any, int, Callable[[], BaseException | None]]:

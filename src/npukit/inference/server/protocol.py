@@ -1,4 +1,4 @@
-"""HTTP connections with limits that hold before anybody has shown a key: size, time and number of unfinished heads."""
+"""HTTP connections with limits before authentication: size, time and number of unfinished headers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD = 64 * 2**10  # bytes of a request line with its headers
 HEAD_TIMEOUT = 10.0  # seconds from a connection, or the first byte of its next request, to the end of the headers
-MAX_UNFINISHED = 512  # connections whose headers have not all come; beyond them the oldest is closed
+MAX_UNFINISHED = 512  # connections with incomplete headers; above it the oldest is closed
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
@@ -21,7 +21,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._head = 0  # bytes of the headers that are on their way
+        self._head = 0  # bytes of the incomplete headers
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -35,7 +35,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on, as long as the headers are not too large."""
+        """Parse the data, unless the headers are too large."""
         if self.transport.is_closing():
             return
         super().data_received(data)
@@ -51,7 +51,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._expect_head()
 
     def on_headers_complete(self) -> None:
-        """Headers that came all at once are counted here."""
+        """Count headers that arrive all at once."""
         self._head_is_done()
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD:
             self._refuse(TOO_LARGE)
@@ -59,7 +59,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """The answer to what is not HTTP, unless there was one."""
+        """Answer invalid HTTP, unless an answer has been sent."""
         if not self.transport.is_closing():
             super().send_400_response(msg)
 

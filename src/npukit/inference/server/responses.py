@@ -26,7 +26,7 @@ TEXT_PARTS = ("input_text", "output_text", "text")
 
 
 class ResponseTool(FunctionTool):
-    """A function, written flatly."""
+    """A function, in the flat form of this API."""
 
     type: Literal["function"]
 
@@ -39,7 +39,7 @@ class ToolChoice(Lenient):
 
 
 class TextFormat(Lenient):
-    """The form of the answer, written flatly."""
+    """The form of the answer, in the flat form of this API."""
 
     type: Literal["text", "json_object", "json_schema"] = "text"
     name: str | None = None
@@ -48,7 +48,7 @@ class TextFormat(Lenient):
 
 
 class TextOptions(Lenient):
-    """What is said about the text."""
+    """Options of the answer's text."""
 
     format: TextFormat | None = None
 
@@ -96,7 +96,7 @@ def routes(serving: Serving) -> APIRouter:
 
 
 def as_chat(asked: ResponseRequest) -> ChatRequest:
-    """The same choice in the words of /v1/chat/completions."""
+    """The same tool choice in the form of /v1/chat/completions."""
     messages = [{"role": "system", "content": asked.instructions}] if asked.instructions else []
     messages += [{"role": "user", "content": asked.input}] if isinstance(asked.input, str) else _messages(asked.input)
     if not messages:
@@ -173,7 +173,7 @@ class ResponseAnswer:
         """All of it at once."""
         parser = self._conversation.parser()
         items = [item_of(part) for part in joined([*parser.feed(piece.text), *parser.end()])]
-        status = "incomplete" if piece.finish == "length" else "completed"
+        status = "incomplete" if piece.finish_reason == "length" else "completed"
         return self.state(status, items, len(piece.tokens))
 
     async def events(self, generation: Generation) -> AsyncIterator[str]:
@@ -184,8 +184,8 @@ class ResponseAnswer:
         length, status = 0, "completed"
         async for piece in generation:
             length += len(piece.tokens)
-            status = "incomplete" if piece.finish == "length" else status
-            for part in parser.feed(piece.text) + (parser.end() if piece.finish else []):
+            status = "incomplete" if piece.finish_reason == "length" else status
+            for part in parser.feed(piece.text) + (parser.end() if piece.finish_reason else []):
                 for made in events.of(part):
                     yield made
         for made in events.close():

@@ -1,4 +1,4 @@
-"""What clients send. Fields that are not known are left alone, as every server of this API does."""
+"""The requests of clients. Unknown fields are ignored, as in every server of this API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def _few(value: Any) -> Any:
-    """A limit that holds before the entries are looked at."""
+    """A list limit that is checked before the entries are."""
     if isinstance(value, dict) and len(value) > 1024:
         raise ValueError("at most 1,024 entries are allowed")
     return value
@@ -35,7 +35,7 @@ class Lenient(BaseModel):
 
 
 class StreamOptions(Lenient):
-    """What a stream tells beside the text."""
+    """What a stream contains besides the text."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
@@ -79,7 +79,7 @@ class ResponseFormat(Lenient):
 
 
 class SamplingFields(Lenient):
-    """How tokens are chosen: OpenAI's fields, and those of vLLM that clients send too."""
+    """Sampling: OpenAI's fields and those of vLLM's that clients send."""
 
     model: str | None = None
     stream: bool | None = False
@@ -105,7 +105,7 @@ class SamplingFields(Lenient):
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = True
     structured_outputs: StructuredOutputs | None = None
-    prompt_logprobs: CountOrAll | None = None  # -1: of the whole vocabulary, as for the others
+    prompt_logprobs: CountOrAll | None = None  # -1: of the whole vocabulary
     truncate_prompt_tokens: CountOrAll | None = None
     truncation_side: Literal["left", "right"] | None = "left"
     return_token_ids: bool | None = None

@@ -28,27 +28,27 @@ if TYPE_CHECKING:
     from npukit.llm.images.images import Images
 
 T = TypeVar("T")
-MAX_PIXEL_BYTES = 4 * 2**30  # of pictures in all requests that are being answered
+MAX_PIXEL_BYTES = 4 * 2**30  # of images in all running requests
 
 
 @dataclass
 class Serving:
-    """A model that is being served. It belongs to the event loop; `aside` does what would hold that up."""
+    """A served model. It belongs to the event loop; use `aside` for slow work."""
 
     options: ServeOptions
     service: Service
     chat: Chat
-    longest: int  # tokens of a prompt and its answer
+    max_model_len: int  # tokens of a prompt and its answer
     vocabulary: int  # the size of the model's output
     defaults: SamplingParams = field(default_factory=SamplingParams)
     adapters: dict[str, Path] = field(default_factory=dict)
-    enable_thinking: bool | None = None  # for requests that do not say; None: as the chat template has it
-    images: Images | None = None  # how the model is given pictures, if it sees
+    enable_thinking: bool | None = None  # the default of requests; None: the chat template's
+    images: Images | None = None  # how images are preprocessed, for a vision model
 
     def __post_init__(self) -> None:
         options = self.options
         self.media = Media(options.max_images, int(options.max_body * 2**20), options.allowed_media_domains)
-        self._pixels = 0  # bytes of pictures that are being answered
+        self._pixels = 0  # bytes of images in running requests
         self.tokenizer: Any = self.chat.tokenizer
         self.decode = decoder(self.tokenizer)
         self.special = special_ids(self.tokenizer)
@@ -58,19 +58,19 @@ class Serving:
         self._tokens: dict[int, tuple[str, bytes]] = {}
         self._taken = 0
         self._lanes, self._lock = Lanes(), threading.Lock()
-        # The lanes have a copy whose settings nobody changes: its first use sets them, the others find them so.
+        # The lanes have a copy, whose settings are set at its first use and do not change.
         self.chat.tokenizer = copy.deepcopy(self.tokenizer)
         self.chat.tokenizer("")
-        self.max_characters = max_characters(self.tokenizer, self.longest)
+        self.max_characters = max_characters(self.tokenizer, self.max_model_len)
 
     async def aside(self, request: Request, function: Callable[[], T], has_pictures: bool = False) -> T:
-        """What the function returns; it runs in a thread, so that neither the loop nor a smaller request waits."""
+        """Run a function in a thread, so that neither the event loop nor smaller requests wait for it."""
         if has_pictures:
             return await self._lanes.run_with_pictures(function)
         return await self._lanes.run(function, len(await request.body()))
 
     def grammars(self) -> Grammars:
-        """The maker of constraints; call it aside, it takes a second the first time."""
+        """The compiler of constraints; call it in a thread, since the first call takes a second."""
         with self._lock:
             if self._grammars is None:
                 self._grammars = Grammars(self.chat.tokenizer, self.vocabulary, self.chat.stop_ids)
@@ -86,7 +86,7 @@ class Serving:
         return self._tokens[number]
 
     def adapter(self, model: str | None) -> str | None:
-        """The adapter that a model's name stands for; None is the model itself."""
+        """The adapter of a model name; None for the model itself."""
         if model in self.adapters:
             return model
         if model is None or model in self.options.served_model_name:
@@ -94,12 +94,12 @@ class Serving:
         raise ApiError(404, f"The model {model!r} does not exist.", "model", "model_not_found")
 
     def name(self, model: str | None) -> str:
-        """What the answers call the model."""
+        """The model's name in answers."""
         return model or self.options.served_model_name[0]
 
     @contextlib.contextmanager
     def places(self, number: int, pixels: int = 0) -> Iterator[None]:
-        """Places for so many answers with so many bytes of pictures, or the advice to come back later."""
+        """Reserve places for answers with so many bytes of images, or raise the error to retry later."""
         if number > self.options.max_waiting:
             limit = self.options.max_waiting
             raise bad_request(f"This request wants {number} answers, and the server takes {limit} at most.", "n")

@@ -1,4 +1,4 @@
-"""Start a server and let its answers end when it is told to stop."""
+"""Starts a server, and finishes its answers when it is stopped."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from npukit.llm.config.use import ServeOptions
 from npukit.packages import require
 from npukit.web.server import run_until_signal
 
-KEEP_ALIVE = 30  # seconds without a request; clients give up theirs after 5, and must not use one that is just closed
+KEEP_ALIVE = 30  # seconds; longer than clients' 5, so that none sends on a connection that is just being closed
 FILES = 65536  # that the process may have open
 
 
 def check_packages() -> None:
-    """What a server needs."""
+    """Check that the packages of a server are installed."""
     require(
         "torch", "transformers", "fastapi", "httptools", "uvicorn", "prometheus_client", "llguidance", extra="serve"
     )
@@ -30,9 +30,9 @@ def serve(
     ready: Callable[[str], None],
     failure: Callable[[], BaseException | None] = lambda: None,
 ) -> None:
-    """Serve until a signal comes; then running answers have `options.drain` seconds to end.
+    """Serve until a signal; then running answers have `options.drain` seconds to finish.
 
-    A server whose engine has died answers nobody any more: once `failure` returns its error, that is raised here.
+    If the engine has died, `failure` returns its error, which is raised here.
     """
     import uvicorn
 
@@ -61,7 +61,7 @@ def serve(
 
 
 def _allow_many_connections() -> None:
-    """Each is a file to the system, whose first limit is often 1,024."""
+    """Raise the limit of open files, which is often 1,024: every connection is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
     if soft < wanted:

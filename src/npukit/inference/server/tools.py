@@ -1,4 +1,4 @@
-"""Calls of tools that the client demands: the answer is held to JSON, whatever the model's own way to call tools is."""
+"""Tool calls that the client requires: the answer is constrained to JSON, whatever the model's own format is."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ ANY_ARGUMENTS = {"type": "object", "properties": {}}
 
 
 def demanded(asked: ChatRequest) -> bool:
-    """Whether the answer must be a call."""
+    """Whether the answer must be a tool call."""
     return asked.tool_choice == "required" or isinstance(asked.tool_choice, NamedTool)
 
 
 def constraint_of_tools(serving: Serving, asked: ChatRequest) -> Constraint:
-    """The arguments of the named tool, or a list of calls of any of them; call it aside."""
+    """The arguments of the named tool, or a list of calls of any of them; call it in a thread."""
     tools = [(tool.function.name, tool.function.parameters or ANY_ARGUMENTS) for tool in asked.tools or ()]
     if isinstance(asked.tool_choice, NamedTool):
         return serving.grammars().json(dict(tools)[asked.tool_choice.function.name])
@@ -33,12 +33,12 @@ class DemandedCalls:
         self._text = ""
 
     def feed(self, text: str) -> list[Part]:
-        """Nothing yet: a call is whole or none."""
+        """Nothing yet, because calls are returned when they are complete."""
         self._text += text
         return []
 
     def end(self) -> list[Part]:
-        """The calls; an answer that was cut before it was JSON is shown as it is."""
+        """The calls; an answer that was cut before it was valid JSON is returned as text."""
         if self._name is not None:
             return [ToolCall(self._name, self._text)]
         try:

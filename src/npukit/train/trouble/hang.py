@@ -1,4 +1,4 @@
-"""A run that stands still says where: every rank writes the Python stacks of all its threads."""
+"""Explains a hang: every rank writes the Python stacks of all its threads."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ _WAITING = ("/torch/distributed/", "/torch/autograd/", "/torch/nn/parallel/")
 
 
 class HangWatch:
-    """Past options.hang_limit seconds without `beat`, write output/hang-rankN.txt; the main rank tells who lags.
+    """After options.hang_limit seconds without `beat`, write output/hang-rankN.txt; the main rank names who lags
+    behind.
 
-    Nothing is ended: a run that was only slow goes on. Without a limit this does nothing.
+    The run is not ended, since it may only be slow. Without a limit this does nothing.
 
     >>> with HangWatch(options, rank=0, world_size=8) as hang:
     ...     for step, batch in enumerate(batches, start=1):
@@ -68,13 +69,13 @@ class HangWatch:
             self._thread.join()
 
     def beat(self, step: int) -> None:
-        """The run lives: after every step, and between the batches of an evaluation."""
+        """Call after every step and between the batches of an evaluation."""
         self._step, self._last, self._told = step, time.monotonic(), False
 
     def _run(self) -> None:
         assert self._limit is not None
         tick = min(1.0, self._limit / 4)
-        # Where the main thread never lets go of Python's lock, this thread stands still too; then C writes the stacks.
+        # If the main thread never releases the GIL, this thread hangs too; then faulthandler writes the stacks.
         with self._fallback().open("w") as file:
             while not self._stop.wait(tick):
                 faulthandler.dump_traceback_later(self._limit + tick, file=file)
@@ -123,7 +124,7 @@ def hang_file(folder: Path, rank: int) -> Path:
 
 
 def describe(heads: Mapping[int, Mapping[str, object]], world_size: int, folder: Path) -> str:
-    """Where every rank stands, and which one the others probably wait for."""
+    """Where every rank is, and which one the others are probably waiting for."""
     seconds = max((float(str(head["seconds"])) for head in heads.values()), default=0.0)
     lines = [f"npukit: no step for {seconds:.0f} s. Stacks of all threads are in {folder}/hang-rank*.txt"]
     for rank in range(world_size):
@@ -151,7 +152,7 @@ def _lagging(heads: Mapping[int, Mapping[str, object]], world_size: int) -> list
 
 
 def _waits(frame: FrameType | None) -> bool:
-    """Whether a stack is in what waits for other ranks: a collective, a backward, or the engine with the device."""
+    """Whether a stack is waiting for other ranks: in a collective, a backward pass, or a synchronisation."""
     innermost = Path(frame.f_code.co_filename) if frame else Path()
     if _ENGINE in innermost.parents and innermost.name != "data.py":
         return True

@@ -1,4 +1,4 @@
-"""Out of memory: say what to change, and by how much."""
+"""Out of memory: what to change, and by how much."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from npukit.train.watch.device import GIB
 from npukit.train.watch.summary import size
 
 _UNITS = {"B": 1, "bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-# torch's and torch_npu's allocators, CUDA's and Ascend's drivers, the CPU's allocator.
+# Messages of torch's and torch_npu's allocators, of CUDA's and Ascend's drivers, and of the CPU's allocator.
 _TEXTS = re.compile(
     r"out of memory|\bOOM\b|CUBLAS_STATUS_ALLOC_FAILED|error code is 207001|can't allocate memory|not enough memory",
     re.IGNORECASE,
 )
-_FILL = 0.9  # of the memory; the rest is for fragments and what libraries take
-_ALMOST_ALL = 0.8  # an allocation that fails below this was not ours to make
+_FILL = 0.9  # of the memory; the rest is for fragmentation and libraries
+_ALMOST_ALL = 0.8  # if an allocation fails below this share, other processes have the memory
 TRAINS_MOST = 0.5  # of the weights; an adapter trains far fewer
-_CHECKPOINTED = 0.3  # of the activations that stay with activation checkpointing, roughly
+_CHECKPOINTED = 0.3  # the share of activations that activation checkpointing keeps, roughly
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that a device (or the host) has no memory left, whoever said it."""
+    """Whether an error says that a device or the host is out of memory."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
         isinstance(error, RuntimeError) and bool(_TEXTS.search(str(error)))
     )
@@ -38,7 +38,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @dataclass(frozen=True)
 class MemorySnapshot:
-    """Bytes on one device when there was no more."""
+    """The memory of a device, in bytes, when it ran out."""
 
     total: int
     peak: int
@@ -47,7 +47,7 @@ class MemorySnapshot:
 
     @property
     def activations(self) -> int:
-        """At least so much a batch needs: the failing step was not at its end."""
+        """The least that a batch needs: the step failed before its end."""
         return max(self.peak + self.asked - self.fixed, 0)
 
 
@@ -60,7 +60,7 @@ def explain_out_of_memory(
     batch: Any = None,
     step: int | None = None,
 ) -> NpukitError | None:
-    """The error as one sentence and a list of changes, the gentlest first, in the names of the options.
+    """The error as one sentence and a list of options to change, the gentlest change first.
 
     None for an error of another kind.
     """
@@ -88,7 +88,7 @@ def _changes(options: TrainOptions, memory: MemorySnapshot, world_size: int, len
     if known and memory.peak + memory.asked < memory.total * _ALMOST_ALL:
         used = size(memory.peak / GIB)
         yield f"stop other processes on this device (see npu-smi or nvidia-smi): this run used only {used}"
-    fits = not known or room > 0  # whether anything about activations can help
+    fits = not known or room > 0  # whether fewer activations can help
     if fits and options.batch_size > 1:
         smaller = _batch_size(options.batch_size, room / memory.activations if known else 0.5)
         factor = options.batch_size // smaller
@@ -120,7 +120,7 @@ def _sharding(options: TrainOptions, memory: MemorySnapshot, world_size: int) ->
 
 
 def _batch_size(now: int, share: float) -> int:
-    """The largest divisor that fits into this share of the memory, at most half: the step's rows stay the same."""
+    """The largest divisor, at most half, that fits into this share of the memory, so that a step keeps its rows."""
     divisors = [rows for rows in range(1, now) if now % rows == 0]
     return max((rows for rows in divisors if rows <= now * min(share, 0.5)), default=1)
 
@@ -140,7 +140,7 @@ def _measure(
 
 
 def _fixed_bytes(options: TrainOptions, model: nn.Module) -> int:
-    """What stays from step to step, as it lies on this device: weights, gradients, moments of the optimizer."""
+    """What stays on this device from step to step: weights, gradients and the optimizer's states."""
     moments = {"adamw": 2, "adam": 2, "sgd": 1 if options.momentum else 0}[options.optimizer]
     total = 0
     for weight in model.parameters():
@@ -160,7 +160,7 @@ def _size_after(text: str, words: str) -> int:
 
 
 def _row_length(batch: Any, rows: int) -> int | None:
-    """How long rows of tokens are; None where a batch is not of that kind."""
+    """The length of the rows of tokens; None if the batch has none."""
     ids = batch.get("input_ids") if isinstance(batch, Mapping) else None
-    # Packed rows follow each other in one long row, so the last dimension alone does not tell.
+    # Packed rows are one long row, so the last dimension alone does not say.
     return ids.numel() // rows if isinstance(ids, torch.Tensor) and ids.dim() > 1 else None

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT end a run after the step, with a checkpoint; a second one ends it at once."""
+"""SIGTERM and SIGINT end a run after the step, with a checkpoint; a second signal ends it at once."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import time
 from types import FrameType, TracebackType
 from typing import Any
 
-# Ctrl-C reaches a rank twice: from the terminal, and from torchrun, which hands it on.
+# Ctrl-C reaches a rank twice: from the terminal and from torchrun.
 _SAME_SIGNAL_SECONDS = 1.0
 
 
 class StopSignals:
-    """While entered, the first signal only sets `requested`; the loop looks at it after every step.
+    """A context in which the first signal only sets `requested`, which the loop checks after every step.
 
     >>> with StopSignals() as stop:
     ...     for batch in batches:
@@ -31,7 +31,7 @@ class StopSignals:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopSignals:
-        if threading.current_thread() is threading.main_thread():  # elsewhere Python lets nobody listen
+        if threading.current_thread() is threading.main_thread():  # Python allows handlers only there
             for number in (signal.SIGTERM, signal.SIGINT):
                 self._before[number] = signal.signal(number, self._received)
         return self
@@ -50,7 +50,7 @@ class StopSignals:
         now = time.monotonic()
         if not self.requested:
             self.number, self._at = number, now
-            if self._announce:  # no promise of a checkpoint: another rank may be gone, and this be why
+            if self._announce:  # do not promise a checkpoint: the signal may come because another rank has died
                 text = f"\n{signal.Signals(number).name}: stopping after this step; send it again to stop at once.\n"
                 os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text.encode())  # print may be busy
         elif now - self._at > _SAME_SIGNAL_SECONDS:

@@ -1,4 +1,4 @@
-"""Parameters that took no part in a step, which DDP does not expect."""
+"""Parameters without a gradient in a step, which DDP does not expect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npukit.report.report import few
 
 
 def explain_unused(error: BaseException, model: nn.Module) -> NpukitError | None:
-    """DDP's error in the step after as one sentence, with the names of the parameters; None for any other error."""
+    """DDP's error of the following step as one sentence with the parameters' names; None for any other error."""
     if "Expected to have finished reduction in the prior iteration" not in str(error):
         return None
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]

@@ -1,4 +1,4 @@
-"""What a training run tells while it goes on and when it has ended."""
+"""What a training run reports while it runs and when it ends."""
 
 from npukit.train.watch.summary import Summary
 from npukit.train.watch.watch import Watch

@@ -1,4 +1,4 @@
-"""What the device says of itself."""
+"""Name, speed and memory of the device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GIB = 2**30
 
 
 def device_name(device: torch.device) -> str:
-    """What a person calls it, with "simulated" where it is.
+    """Its usual name, with "simulated" if it is.
 
     >>> device_name(torch.device("cpu"))
     'CPU (x86_64)'
@@ -27,12 +27,12 @@ def device_name(device: torch.device) -> str:
 
 
 def known_peak(device: torch.device) -> float | None:
-    """Operations per second at best; None for a CPU, an unknown card, and a simulated one, whose speed says nothing."""
+    """Peak operations per second; None for a CPU, an unknown card or a simulated one."""
     return None if not abilities(device).own_memory or is_simulated() else peak_flops(device_name(device))
 
 
 def peak_memory_gib(device: torch.device) -> float:
-    """The most memory that tensors took so far: on the device, or, on a CPU, of the whole process."""
+    """The peak memory of tensors on the device, or of the whole process on a CPU."""
     if not abilities(device).own_memory:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB
     return float(torch.get_device_module(device).max_memory_allocated(device)) / GIB

@@ -12,7 +12,7 @@ from npukit.report.writing import disk_errors_named, write_text
 
 
 def as_json(value: Any, indent: int | None = None) -> str:
-    """JSON knows no NaN or Inf: they become text."""
+    """NaN and Inf become text, because JSON does not have them."""
     return json.dumps(_plain(value), indent=indent) + "\n"
 
 
@@ -25,8 +25,8 @@ def _plain(value: Any) -> Any:
 class Log:
     """log.jsonl: a line for every logging step, evaluation, checkpoint and note.
 
-    A run that begins anew keeps the log of the one before as log.before.jsonl;
-    a resumed one writes its history again, without the steps that the killed run did after its last checkpoint.
+    A new run keeps the log of the previous one as log.before.jsonl. A resumed run writes its history again, without the
+    steps after its last checkpoint.
     """
 
     def __init__(self, folder: Path, history: Iterable[Mapping[str, Any]]) -> None:

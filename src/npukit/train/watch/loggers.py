@@ -1,4 +1,4 @@
-"""TensorBoard, and the services that are asked for. Nothing of them is imported unless it is."""
+"""TensorBoard and other services; only those in options.loggers are imported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npukit.train.options import TrainOptions
 
 
 class Logger(Protocol):
-    """Where figures go besides the log."""
+    """A place for figures besides the log."""
 
     def log(self, step: int, figures: Mapping[str, float]) -> None: ...
 
@@ -22,7 +22,7 @@ class Logger(Protocol):
 class _TensorBoard:
     def __init__(self, options: TrainOptions, start_step: int) -> None:
         writer = _need("torch.utils.tensorboard", "tensorboard").SummaryWriter
-        # What a killed run wrote after its last checkpoint is hidden.
+        # Hides what a killed run wrote after its last checkpoint.
         self._writer = writer(str(options.output / "tensorboard"), purge_step=start_step + 1 if start_step else None)
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
@@ -34,7 +34,9 @@ class _TensorBoard:
 
 
 class _Service:
-    """wandb and swanlab, which share init, log and finish. The project is the output's name; its run id goes on."""
+    """wandb and swanlab, which share init, log and finish. The project is the output's name; a resumed run keeps its
+    id.
+    """
 
     def __init__(self, name: str, options: TrainOptions, start_step: int) -> None:
         self._module = _need(name, name)
@@ -78,6 +80,6 @@ def _need(module: str, package: str) -> Any:
 
 
 def open_loggers(options: TrainOptions, start_step: int) -> list[Logger]:
-    """One for every name in options.loggers."""
+    """The loggers in options.loggers."""
     kinds: dict[str, Callable[[TrainOptions, int], Logger]] = {"tensorboard": _TensorBoard, "mlflow": _MLflow}
     return [kinds.get(name, partial(_Service, name))(options, start_step) for name in options.loggers]

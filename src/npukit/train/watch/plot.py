@@ -10,9 +10,9 @@ from npukit.report.writing import whole_file
 
 
 def plot_loss(history: Sequence[Mapping[str, Any]], path: Path) -> bool:
-    """Draw the loss over the steps, and the evaluations' where there are any; False without matplotlib.
+    """Plot the training loss and, if there are any, those of evaluations; False without matplotlib.
 
-    A pale line shows what was logged, a strong one its running mean.
+    A pale line is the logged loss, a strong one its running mean.
     """
     try:
         from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""The run on the terminal: a bar with its figures, or plain lines where nobody sees a bar move."""
+"""The run on the terminal: a bar with figures, or plain lines in a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOWN = 5  # figures beside the loss
 
 def as_text(record: Mapping[str, Any], item: str, more: Mapping[str, float]) -> str:
     """The figures of a logging step in one short line; `more` are those that belong to its loss."""
-    shown = sorted(more.items(), key=lambda figure: "/" in figure[0])[:SHOWN]  # the log has all of them
+    shown = sorted(more.items(), key=lambda figure: "/" in figure[0])[:SHOWN]  # the log has all
     parts = [f"loss {record['loss']:.4f}", *(f"{name} {value:.3g}" for name, value in shown)]
     parts += [f"grad {record['grad_norm']:.3g}", f"lr {record['learning_rate']:.2e}"]
     parts.append(f"{record['items_per_second']:,.0f} {item}/s")
@@ -32,13 +32,13 @@ def as_text(record: Mapping[str, Any], item: str, more: Mapping[str, float]) -> 
 
 
 def _rows(summary: Summary) -> list[tuple[str, str]]:
-    """The lines of the summary in the reader's language; a path is none."""
+    """The lines of the summary in the user's language; paths are not translated."""
     paths = (summary.output, summary.checkpoint)
     return [(translated(name), value if value in paths else translated(value)) for name, value in summary.rows()]
 
 
 class LineProgress:
-    """Plain lines: for a file, a pipe, a job's log."""
+    """Plain lines for a file, a pipe or a job's log."""
 
     def __init__(self, total_steps: int, item: str) -> None:
         self._total = total_steps
@@ -64,7 +64,7 @@ class LineProgress:
         print(translated(line), flush=True)
 
     def leave(self) -> None:
-        """End without a word."""
+        """End without a summary."""
 
     def end(self, summary: Summary) -> None:
         rows = _rows(summary)
@@ -75,7 +75,7 @@ class LineProgress:
 
 
 class Bar(LineProgress):
-    """One line that moves with every step: how far, how long still, and the newest figures."""
+    """A progress bar with the time left and the newest figures."""
 
     def __init__(self, total_steps: int, item: str) -> None:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -95,7 +95,7 @@ class Bar(LineProgress):
     def begin(self, start_step: int) -> None:
         self._progress.update(self._task, completed=start_step)
         self._progress.start()
-        atexit.register(self._progress.stop)  # an error must not leave the terminal without a cursor
+        atexit.register(self._progress.stop)  # restores the cursor after an error
         super().begin(start_step)
 
     def step(self, step: int) -> None:
@@ -121,7 +121,7 @@ class Bar(LineProgress):
 
 
 class Quiet(LineProgress):
-    """The summary alone."""
+    """Only the summary."""
 
     def figures(self, record: Mapping[str, Any], more: Mapping[str, float]) -> None:
         pass
@@ -134,14 +134,14 @@ class Quiet(LineProgress):
 
 
 class Silence(LineProgress):
-    """Every rank but the first."""
+    """Nothing: for every rank but the first."""
 
     def say(self, line: str) -> None:
         pass
 
 
 def open_progress(is_main: bool, total_steps: int, item: str) -> LineProgress:
-    """What fits this rank and this terminal."""
+    """The kind of progress for this rank and terminal."""
     if not is_main:
         return Silence(total_steps, item)
     if verbosity() == "quiet":

@@ -1,4 +1,4 @@
-"""How a run went, for people and for programs."""
+"""The summary of a run, for people and for programs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from npukit.train.watch.files import as_json
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """A finished run. Times and items are those of all its parts where it was resumed.
+    """A finished run. The times and items of a resumed run include its earlier parts.
 
-    `seconds` is the whole time, `pauses` what evaluations and checkpoints took of it; speeds leave the pauses out.
+    `seconds` is the whole time and `pauses` the part for evaluations and checkpoints, which speeds exclude.
     """
 
     reason: str
-    exit_code: int  # what a command that ran it ends with, see docs/reference/exit-codes.md
+    exit_code: int  # of the command, see docs/reference/exit-codes.md
     steps: int
     total_steps: int
     epochs: float
@@ -39,13 +39,13 @@ class Summary:
     evaluation: dict[str, float]
     best: str | None
     best_checkpoint: str | None
-    model_step: int | None  # the step whose model is in the output folder; None where none was written
+    model_step: int | None  # the step whose model is in the output folder, if any
     checkpoint: str | None
     output: str
     notes: tuple[str, ...]
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """Its lines as a person reads them: what, and how much."""
+        """Its lines: name and value."""
         yield "result", self.reason
         yield "steps", f"{self.steps:,} of {self.total_steps:,} ({self.epochs:.2f} epochs)"
         paused = f", including {duration(self.pauses)} for evaluations and checkpoints" if self.pauses >= 0.1 else ""
@@ -81,7 +81,7 @@ class Summary:
 
 
 def size(gib: float) -> str:
-    """Memory as people say it.
+    """A number of bytes with its unit.
 
     >>> size(0.25)
     '256 MiB'

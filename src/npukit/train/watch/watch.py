@@ -1,4 +1,4 @@
-"""Watch a run: collect its figures on the device, and tell them every few steps."""
+"""Collects the figures of a run on the device and logs them every few steps."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from npukit.train.watch.progress import open_progress
 from npukit.train.watch.summary import Summary
 
 CPU = torch.device("cpu")
-ALWAYS_LOGGED = 2  # first steps: whoever started the run waits for them
-ROSE = 1.5  # a loss that ends this much above its beginning is worth a word
+ALWAYS_LOGGED = 2  # first steps: the user waits for them
+ROSE = 1.5  # a loss that ends this much above its start gets a note
 
 
 class Watch:
-    """The figures of a run: on the terminal, in log.jsonl and in the loggers asked for.
+    """Writes the figures of a run to the terminal, log.jsonl and options.loggers, on the main rank.
 
-    `flops_per_item` is what one item costs forward and backward on the device that computes it;
-    with it, and a device whose peak is known, model FLOPs utilisation is told. Only the main rank tells anything.
+    `flops_per_item` is the cost of one item forward and backward. It gives the model FLOPs utilisation of a device
+    whose peak is known.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class Watch:
         self._history: list[dict[str, Any]] = []
         self._step = 0
         self._epoch = 0.0
-        # All parts of a resumed run together: seconds of steps, of those the wait for data, seconds of all else.
+        # Seconds of steps, of waiting for data in them, and of everything else; with earlier parts of a resumed run.
         self._seconds = self._data_wait = self._pauses = 0.0
         self._items = 0
-        self._loss: Tensor | float = 0.0  # sum since the last line
-        self._figures: dict[str, Tensor | float] = {}  # the same of what is told beside it
+        self._loss: Tensor | float = 0.0  # sum since the last log line
+        self._figures: dict[str, Tensor | float] = {}  # sums of the other figures
         self._since = {"steps": 0, "items": 0, "seconds": 0.0, "data_wait": 0.0}
         self._mark = 0.0
         self._stands_still = False
@@ -69,10 +69,10 @@ class Watch:
     def began(
         self, start_step: int, checkpoint: Path | None = None, precision: str = "", changes: Sequence[str] = ()
     ) -> None:
-        """The run begins, or goes on from a checkpoint after `start_step` (then load_state_dict came before)."""
+        """Call when the run starts, or resumes after `start_step` (then load_state_dict first)."""
         self._step = self._start_step = start_step
         if checkpoint:
-            self._history.append({"step": start_step, "checkpoint": str(checkpoint)})  # its own log ends before
+            self._history.append({"step": start_step, "checkpoint": str(checkpoint)})  # its log ends before
         if self._is_main:
             self._log = Log(self._options.output, self._history)
             self._loggers = open_loggers(self._options, start_step)
@@ -94,9 +94,9 @@ class Watch:
         data_wait: float,
         figures: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Any] | None:
-        """An optimizer step was done: `items` on all ranks together, `data_wait` seconds until its batches were there.
+        """Call after every optimizer step, with its `items` on all ranks and the seconds of waiting for its batches.
 
-        `figures` are means that are told beside the loss.
+        `figures` are means that are logged beside the loss.
 
         The tensors are read every log_every steps and after the last one; then what was logged is returned.
         """
@@ -122,7 +122,7 @@ class Watch:
         return record
 
     def _look_for_standstill(self) -> None:
-        """A gradient that stays zero fails nowhere, and teaches nothing."""
+        """Warn of a gradient that stays zero: nothing fails, but nothing is learned."""
         recent = [row["grad_norm"] for row in self._history if "grad_norm" in row][-2:]
         if recent == [0.0, 0.0] and not self._stands_still:
             self.note(
@@ -131,19 +131,19 @@ class Watch:
         self._stands_still = recent == [0.0, 0.0]
 
     def evaluated(self, step: int, metrics: dict[str, float]) -> None:
-        """An evaluation has ended; the time since the last step was its."""
+        """Call after an evaluation; the time since the last step was spent on it."""
         self._pauses += self._lap()
         self._write({"step": step, **metrics})
         self._progress.say(f"step {step}  " + "  ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
 
     def saved(self, step: int, folder: Path) -> None:
-        """A checkpoint was written; the time since the last step or evaluation was its."""
+        """Call after writing a checkpoint; the time since the last step or evaluation was spent on it."""
         self._pauses += self._lap()
         self._write({"step": step, "checkpoint": str(folder)})
         self._progress.say(f"step {step}  saved {folder}")
 
     def note(self, step: int, sentence: str) -> None:
-        """Something a person should know: told now, by every rank that has it; logged, and told again at the end."""
+        """Show a message to the user, on every rank that has it; it is logged and shown again at the end."""
         self._write({"step": step, "note": sentence})
         if self._is_main:
             self._progress.say(f"step {step}  {sentence}")
@@ -158,10 +158,10 @@ class Watch:
         best_checkpoint: str | None = None,
         model_step: int | None = None,
     ) -> Summary:
-        """The run has ended; write its summary, which says which evaluation was the best, and its loss curve."""
+        """Call when the run has ended, with its best evaluation; writes the summary and the loss curve."""
         summary = self._summary(reason, exit_code, best, best_checkpoint, model_step)
         if self._step == self._start_step and not exit_code:
-            self._progress.leave()  # nothing was trained: old figures are no news
+            self._progress.leave()  # nothing was trained, so there is nothing new to show
         elif self._is_main:
             summary.write(self._options.output)
             if self._options.plot and not plot_loss(self._history, self._options.output / "loss.png"):
@@ -174,7 +174,7 @@ class Watch:
         return summary
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs to tell the same story: plain numbers, text and lists."""
+        """What a resumed run needs to continue the log: plain numbers, text and lists."""
         return {
             "history": list(self._history),
             "step": self._step,
