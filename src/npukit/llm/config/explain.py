@@ -1,4 +1,4 @@
-"""Every option, as a table for people and for programs."""
+"""Every option as a table, for people and for programs."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _kind(alternatives: list[dict[str, Any]]) -> str:
 
 
 def _bound(alternatives: list[dict[str, Any]], name: str) -> float | None:
-    """The one limit that holds for all."""
+    """The limit that all have in common."""
     bounds = {kind.get(name) for kind in alternatives}
     return bounds.pop() if len(bounds) == 1 else None
 

@@ -1,4 +1,4 @@
-"""What an option is called here that somebody gave another name."""
+"""Names of other tools for npukit's options."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from npukit.llm.config.nearest import nearest
 
 @dataclass(frozen=True)
 class OptionNames:
-    """What other tools call the options of one configuration, and the command that lists ours."""
+    """Other tools' names for the options of one configuration, and the command that lists npukit's."""
 
     tables: Mapping[str, Mapping[str, DialectRow]]  # by tool
     listing: str
 
     def suggestion(self, word: str, above: str, siblings: Collection[str], known: Collection[str]) -> str:
-        """The end of a sentence about an option that does not exist: what was probably meant, or where to look.
+        """The end of a message about an unknown option: what was probably meant, or where to look.
 
         >>> names.suggestion("lr", "training", ["epochs", "learning_rate"], options(Config))
         ': did you mean learning_rate?'
@@ -40,7 +40,7 @@ class OptionNames:
         return f": `{self.listing}` lists what there is."
 
     def translated(self, key: str) -> str | None:
-        """Whose key it is, and what it is called here."""
+        """The tool that has this key, and npukit's name for it."""
         for tool, table in self.tables.items():
             row = row_of(key, table)
             if row and row.to:
@@ -52,7 +52,7 @@ class OptionNames:
 
 @functools.cache
 def usual_names() -> dict[str, tuple[str, ...]]:
-    """Names that are usual elsewhere, and the options that they may stand for."""
+    """Common names in other tools, and the options that they may mean."""
     rows = load_yaml(Path(__file__).with_name("names.yaml"))
     options: dict[str, tuple[str, ...]] = {}
     for option, names in rows.items():

@@ -1,4 +1,4 @@
-"""What somebody probably meant."""
+"""Suggestions for misspelt names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The one of `words` that was probably meant.
+    """The most similar of `words`, if one is similar enough.
 
     >>> nearest("learning_rte", ["epochs", "learning_rate"])
     'learning_rate'
@@ -22,7 +22,7 @@ def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
 def nearest_file(path: Path) -> str:
     """ ": did you mean X?" if a file beside it has nearly that name, else nothing."""
     beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-    # Another number is another model or data set, not a slip.
+    # A different number is a different model or data set, not a typo.
     near = nearest(path.name, [name for name in beside if _digits(name) == _digits(path.name)], cutoff=0.7)
     return f": did you mean {path.parent / near}?" if near else ""
 

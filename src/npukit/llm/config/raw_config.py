@@ -1,4 +1,4 @@
-"""A configuration as it was written: a tree of values, with the place where each was written."""
+"""A configuration as it was written: a tree of values with their origins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npukit.errors import NpukitError
 Keys = tuple[str | int, ...]  # ("data", "train", 0, "path")
 
 
-MISSING = "(missing)"  # stands in for what was not given, so that the rest can be looked at
+MISSING = "(missing)"  # a placeholder for a missing value, so that the rest can be validated
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ COMMAND_LINE = Origin("command line")
 
 @dataclass(frozen=True)
 class Mistake:
-    """One thing that is wrong, where, and what to do about it."""
+    """One mistake: what is wrong, where, and what to do about it."""
 
     place: Origin
     text: str
@@ -44,7 +44,7 @@ class Mistake:
 
 
 class Mistakes(NpukitError):
-    """All that is wrong with a configuration, at once."""
+    """All mistakes in a configuration."""
 
     def __init__(self, mistakes: Sequence[Mistake]) -> None:
         self.mistakes = sorted(dict.fromkeys(mistakes), key=lambda mistake: mistake.place.line or 0)
@@ -57,20 +57,20 @@ OPTION = re.compile(r"\b[a-z]+\.[a-z_]+\b(?!=)")  # KEY=VALUE, a word for the co
 
 @dataclass
 class RawConfig:
-    """A tree of values, where each was written, and by which name if that is not its key."""
+    """A tree of values, with the origin of each, and the name that the user gave it if that is not its key."""
 
     values: dict[str, Any] = field(default_factory=dict)
     places: dict[Keys, Origin] = field(default_factory=dict)
     names: dict[Keys, str] = field(default_factory=dict)
     source: str = "command line"
-    theirs: dict[str, str] = field(default_factory=dict)  # another tool's name of an option, where it was used
+    theirs: dict[str, str] = field(default_factory=dict)  # the name of an option that the user's tool has
 
     def has(self, keys: Keys) -> bool:
-        """Whether somebody wrote it."""
+        """Whether the user wrote it."""
         return keys in self.places and not self.places[keys].is_default
 
     def set(self, keys: Keys, value: Any, place: Origin, name: str = "") -> None:
-        """Write `value` at `keys`, whatever was there or above it."""
+        """Set `keys` to `value`, replacing what was there or above."""
         node = self.values
         for key in keys[:-1]:
             if not isinstance(node.get(str(key)), dict):
@@ -81,7 +81,7 @@ class RawConfig:
         self.names[keys] = name or ".".join(map(str, keys))
 
     def rename(self, old: Keys, new: Keys) -> None:
-        """Move a value, with its place and the name that the user gave it."""
+        """Move a value, with its origin and the name that the user gave it."""
         node: Any = self.values
         for key in old[:-1]:
             node = node[key]
@@ -92,7 +92,7 @@ class RawConfig:
             self.places[moved], self.names[moved] = self.place(keys), name
 
     def set_default(self, keys: Keys, value: Any, place: Origin) -> None:
-        """The same, unless something is there already."""
+        """The same, unless there is a value already."""
         node: Any = self.values
         for key in keys:
             if not isinstance(node, dict):
@@ -106,15 +106,15 @@ class RawConfig:
         return next((self.places[above] for above in _outwards(keys) if above in self.places), Origin(self.source))
 
     def name(self, keys: Keys) -> str:
-        """What the user calls it."""
+        """The user's name for an option."""
         return next((self.names[above] for above in _outwards(keys) if above in self.names), _dotted(keys))
 
     def mistake(self, keys: Keys, text: str) -> Mistake:
-        """`text` is about `keys`; it names options as the user does."""
+        """A mistake about `keys`; `text` gets the user's names of options."""
         return Mistake(self.place(keys), self.worded(text))
 
     def worded(self, text: str) -> str:
-        """`text` with options called what the user calls them."""
+        """`text` with the user's names of options."""
         return OPTION.sub(lambda name: self.theirs.get(name[0], name[0]), text)
 
 

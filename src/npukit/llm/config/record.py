@@ -1,4 +1,4 @@
-"""What a training run left beside a model about how it was made: npukit.yaml, or ms-swift's args.json."""
+"""The record that a training run leaves beside a model: npukit.yaml, or ms-swift's args.json."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from npukit.llm.config.options import Config, DataOptions
 
 RUN = "npukit.yaml"
 ARGS = "args.json"
-VALIDATION = "val_dataset.jsonl"  # what ms-swift set apart
+VALIDATION = "val_dataset.jsonl"  # ms-swift's split of the training data
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What is known of the run; None is not."""
+    """What is known about the run; unknown values are None."""
 
     file: Path
     model: str | None = None
@@ -41,7 +41,7 @@ def find_record(folder: Path) -> RunRecord | None:
                 if (place / name).is_file() and (record := read(place / name)):
                     return record
             except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
-                continue  # it is not needed, and may be something else of that name
+                continue  # another file of that name
     return None
 
 

@@ -1,4 +1,4 @@
-"""What may be written: every option with its type, default and meaning, from the fields of a configuration class."""
+"""The schema: every option with its type, default and meaning, from the fields of a configuration class."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Option:
 
     @property
     def type(self) -> str:
-        """What may be written, in words."""
+        """The allowed values, in words."""
         return describe(self.field)
 
     @property
@@ -46,13 +46,13 @@ class Option:
 
     @property
     def meaning(self) -> str:
-        """What it is for."""
+        """Its meaning."""
         words = known.words() if (known := _of_kind(Choices, self.field.metadata)) else {}
         return (self.field.description or "") + ": " * bool(words) + "; ".join(words.values())
 
     @property
     def when(self) -> When | None:
-        """What must be chosen for it to have an effect."""
+        """The values of other options with which it has an effect."""
         return _of_kind(When, self.field.metadata) or self.group.WHEN
 
     @property
@@ -62,7 +62,7 @@ class Option:
 
     @property
     def called(self) -> Called:
-        """What other tools call it."""
+        """Its names in other tools."""
         return _of_kind(Called, self.field.metadata) or self.group.CALLED
 
 
@@ -89,13 +89,13 @@ def _options(schema: type[FrozenOptions], above: str) -> Iterator[Option]:
 
 
 def section(annotation: Any) -> type[FrozenOptions] | None:
-    """The options below a key, where it is a group of them."""
+    """The options below a key, if it is a group."""
     is_section = isinstance(annotation, type) and issubclass(annotation, FrozenOptions)
     return annotation if is_section else None
 
 
 def parts(annotation: Any) -> list[Any]:
-    """All types that an annotation is made of."""
+    """All types in an annotation."""
     if typing.get_origin(annotation) is Literal:
         return [annotation]
     below = [part for argument in typing.get_args(annotation) for part in parts(argument)]
@@ -103,7 +103,7 @@ def parts(annotation: Any) -> list[Any]:
 
 
 def choices(field: FieldInfo) -> list[str]:
-    """The words that may be written."""
+    """The allowed words."""
     if known := _of_kind(Choices, field.metadata):
         return list(known.words())
     literals = [part for part in parts(field.annotation) if typing.get_origin(part) is Literal]
@@ -111,7 +111,7 @@ def choices(field: FieldInfo) -> list[str]:
 
 
 def is_choice(field: FieldInfo) -> bool:
-    """Whether nothing but such a word may be written."""
+    """Whether only such words are allowed."""
     return _of_kind(Choices, field.metadata) is not None or typing.get_origin(field.annotation) is Literal
 
 
@@ -175,7 +175,7 @@ def plain(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value for a sentence."""
+    """A value for a message."""
     if isinstance(value, dict):
         return "a group of keys"
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""From what somebody wrote to a valid configuration, or to a sentence for each mistake."""
+"""Turns what a user wrote into a valid configuration, or into a message for each mistake."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from npukit.llm.config.schema import Option, choices, describe, is_choice, optio
 from npukit.train.options import FrozenOptions
 
 T = TypeVar("T", bound=FrozenOptions)
-SHOWN = 6  # keys in a sentence
-NO_SPACE = re.compile(r"\w+:\S.*")  # which YAML takes for one word
+SHOWN = 6  # keys in a message
+NO_SPACE = re.compile(r"\w+:\S.*")  # YAML reads it as one word
 
 
 def validate(raw: RawConfig, schema: type[T], names: OptionNames) -> tuple[T | None, list[Mistake]]:
-    """The configuration as far as it can be understood, without what is wrong, and the mistakes."""
+    """The valid part of the configuration, and the mistakes."""
     return _Validation(raw, schema, names).run()
 
 
@@ -45,7 +45,7 @@ class _Validation(Generic[T]):
             return None, mistakes
 
     def _take_for_what_was_meant(self) -> list[Mistake]:
-        """Misspelt keys are mistakes; from there on they count as what was meant, so that it is not missing besides."""
+        """Report misspelt keys, and correct them, so that the right key is not reported as missing too."""
         mistakes = self._misspelt((), self.raw.values)
         for name, values in list(self.raw.values.items()):
             if isinstance(values, dict) and name in self.schema.model_fields:
@@ -81,13 +81,13 @@ class _Validation(Generic[T]):
         return _wrong_value(name, option, value)
 
     def _unknown(self, keys: Keys) -> str:
-        """There is no such option: which one is near, or where it belongs."""
+        """An unknown option, with the most similar one or the right place."""
         above = ".".join(str(key) for key in keys[:-1])
         hint = self.names.suggestion(str(keys[-1]), above, self._inside(keys[:-1]), self.options)
         return f"there is no option {self.raw.name(keys)}{hint}"
 
     def _inside(self, keys: Keys) -> list[str]:
-        """The options that may stand below `keys`."""
+        """The options below `keys`."""
         model: type[FrozenOptions] = self.schema
         for key in keys:
             if isinstance(key, int):
@@ -102,14 +102,14 @@ class _Validation(Generic[T]):
         """The option that `keys` leads to, or the one that it is inside of."""
         path = [str(key) for key in keys if isinstance(key, str)]
         for end in range(len(path), 0, -1):
-            # What a data set may have is explained once, with those for training.
+            # The options of a data set are explained once, under data.train.
             for key in (".".join(path[:end]), ".".join(["data", "train", *path[2:end]])):
                 if key in self.options and (key.startswith(path[0]) or path[0] == "data"):
                     return self.options[key]
         return None
 
     def _misplaced_booleans(self) -> Iterator[Mistake]:
-        """Python takes true for 1; people who write it mean something else."""
+        """Refuse true and false for numbers: Python would read them as 1 and 0."""
         for keys, value in _leaves(self.raw.values, ()):
             option = self._option_of(keys)
             if isinstance(value, bool) and option and bool not in parts(option.field.annotation):
@@ -125,7 +125,7 @@ class _Validation(Generic[T]):
         return next(inside).key.split(".")[1]
 
     def _completed(self, values: dict[str, Any]) -> dict[str, Any]:
-        """With something in the place of what is missing, so that the rest can be looked at."""
+        """The configuration with placeholders for missing values, so that the rest can be validated."""
         for name, field in self.schema.model_fields.items():
             if field.is_required():
                 group = values.setdefault(name, {})
@@ -135,7 +135,7 @@ class _Validation(Generic[T]):
 
 
 def _wrong_value(name: str, option: Option, value: Any) -> str:
-    """What may be written, what was, and what was probably meant."""
+    """A wrong value: what is allowed, what was written, and what was probably meant."""
     words = choices(option.field)
     near = nearest(str(value), words) if words else None
     expected = f"one of {', '.join(words)}" if is_choice(option.field) else describe(option.field)
@@ -143,7 +143,7 @@ def _wrong_value(name: str, option: Option, value: Any) -> str:
 
 
 def _keys(error: ErrorDetails, values: Any) -> Keys:
-    """Where the error is, without what pydantic adds about the members of a union."""
+    """The keys of an error, without pydantic's names of union members."""
     keys: list[str | int] = []
     for item in error["loc"]:
         below = _at(values, (item,))
@@ -156,7 +156,7 @@ def _keys(error: ErrorDetails, values: Any) -> Keys:
 
 
 def _innermost(errors: list[tuple[Keys, ErrorDetails]]) -> dict[Keys, ErrorDetails]:
-    """One error a key; where something inside is wrong, what is around it is not."""
+    """One error for each key; an error inside a group replaces that of the group."""
     result: dict[Keys, ErrorDetails] = {}
     for keys, error in errors:
         if not any(other != keys and other[: len(keys)] == keys for other, _ in errors):

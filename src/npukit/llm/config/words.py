@@ -1,4 +1,4 @@
-"""The words of a command line: `--key value` and `key=value`."""
+"""Parses a command line: `--key value` and `key=value`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ASSIGNMENT = re.compile(r"[A-Za-z_][\w.]*=")
 
 
 def parse_words(words: Sequence[str]) -> dict[str, tuple[Any, str]]:
-    """What the command line says, by key: the value, and how it was written.
+    """The values of a command line by key, and how each was written.
 
     >>> parse_words(["--lora_rank", "8", "training.epochs=2", "--dataset", "a.json", "b.json", "--packing"])
     {'lora_rank': (8, '--lora_rank'), 'training.epochs': (2, 'training.epochs'),
@@ -44,14 +44,14 @@ def parse_words(words: Sequence[str]) -> dict[str, tuple[Any, str]]:
 
 
 def _starts_option(word: str, after: list[str]) -> bool:
-    """Whether a word begins another option; `--adapters a=x b=y` are two values of one."""
+    """Whether a word starts another option; `--adapters a=x b=y` are two values of one."""
     if word.startswith("--") or not after or not ASSIGNMENT.match(word):
         return word.startswith("--")
     return not ASSIGNMENT.match(after[-1]) or "." in word.partition("=")[0]
 
 
 def _scalar(text: str) -> Any:
-    """A value of the command line: read as YAML would read it, but text that only looks like YAML stays text."""
+    """A value read as YAML, except that text which only looks like YAML stays text."""
     try:
         value = yaml.load(text, Loader)
     except yaml.YAMLError:

@@ -1,4 +1,4 @@
-"""YAML (and JSON) files, read with the line of every key."""
+"""Reads YAML and JSON files with the line of every key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from npukit.llm.config.raw_config import Keys, Mistake, Mistakes, Origin, RawCon
 
 
 class Loader(yaml.SafeLoader):
-    """YAML as people write it: 1e-4 is a number, as in YAML 1.2."""
+    """YAML in which 1e-4 is a number, as in YAML 1.2."""
 
 
 Loader.add_implicit_resolver(
@@ -24,7 +24,7 @@ Loader.add_implicit_resolver(
 
 
 def read_yaml(path: Path) -> RawConfig:
-    """The mapping in a YAML (or JSON) file; what is wrong with the file itself is raised with its line."""
+    """The mapping in a YAML or JSON file; an invalid file raises an error with its line."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -88,7 +88,7 @@ def _value(node: yaml.Node, loader: Loader, keys: Keys, raw: RawConfig, wrong: l
 
 
 def plain(value: Any, text: str) -> Any:
-    """A date is what somebody called something; nothing here takes one."""
+    """Turn dates back into text: no option is a date."""
     return value if value is None or isinstance(value, bool | int | float | str) else text
 
 
@@ -107,7 +107,7 @@ def _syntax(path: Path, text: str, error: yaml.MarkedYAMLError) -> Mistake:
     line = lines[number - 1] if number <= len(lines) else ""
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return Mistake(Origin(str(path), number), "the line is indented with a tab: YAML needs spaces.")
-    # The parser stumbles over the line after the one without a colon.
+    # The parser reports the line after the one without a colon.
     for at in (number, *range(number - 1, 0, -1)):
         words = lines[at - 1].strip() if at <= len(lines) else ""
         if words and not words.startswith(("#", "-")) and ":" not in words and not re.search(r"[\[\]{}]", words):
@@ -122,6 +122,6 @@ def _syntax(path: Path, text: str, error: yaml.MarkedYAMLError) -> Mistake:
 
 
 def short(text: object) -> str:
-    """Text for a sentence."""
+    """A value, shortened for a message."""
     words = str(text)
     return repr(words if len(words) <= 60 else words[:57] + "...")

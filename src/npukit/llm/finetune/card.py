@@ -55,7 +55,7 @@ def _front_matter(config: Config, license_name: str) -> str:
     fields: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": ["npukit"]}
     if config.tuning.method == "lora":
         fields |= {"library_name": "peft", "tags": ["lora", "npukit"]}
-    if not Path(config.model.path).exists():  # a hub knows it by this name
+    if not Path(config.model.path).exists():  # a name on a hub
         fields["base_model"] = config.model.path
     if license_name:
         fields["license"] = license_name
@@ -81,7 +81,7 @@ def _load(config: Config, base: str, folder: Path) -> str:
     processor = folder / "preprocessor_config.json"
     kind = "AutoModelForImageTextToText" if processor.exists() else "AutoModelForCausalLM"
     if processor.exists() and "feature_extractor_type" in processor.read_text(encoding="utf-8"):
-        kind = "AutoModelForMultimodalLM"  # it hears
+        kind = "AutoModelForMultimodalLM"  # it takes audio
     model = f'{kind}.from_pretrained("{base if config.tuning.method == "lora" else folder}")'
     lines = [f"from transformers import {kind}, AutoTokenizer", f"model = {model}"]
     if config.tuning.method == "lora":
@@ -95,12 +95,12 @@ def _sources(config: Config) -> tuple[Source, ...]:
 
 
 def _where(path: str) -> str:
-    """A folder or file as it is found from anywhere; a name on a hub as it is."""
+    """The absolute path of a folder or file; a name on a hub as it is."""
     return str(Path(path).resolve()) if Path(path).exists() else path
 
 
 def _license(model: str) -> str:
-    """The licence that the base model's own card names, where it is on this machine."""
+    """The licence in the base model's card, if that is on this machine."""
     import yaml
 
     readme = Path(model).expanduser() / "README.md"

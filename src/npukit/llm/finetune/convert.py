@@ -1,7 +1,7 @@
 """Adapters that changed the model's weights when they were made (PiSSA, OLoRA, LoRA-GA), saved as plain LoRA.
 
-Such an adapter fits the changed weights alone. What it learnt is its difference from what it was at first, and that
-is a LoRA of twice the rank, which fits the weights that everybody has.
+Such an adapter fits only the changed weights. The difference between the trained and the initial adapter is a LoRA of
+twice the rank, and fits the original weights.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INITIAL = "initial-adapter.safetensors"
 
 
 def keep_initial(model: Any, folder: Path) -> None:
-    """Write what an adapter is before the first step."""
+    """Save an adapter before the first step."""
     from peft import get_peft_model_state_dict
 
     values = get_peft_model_state_dict(model)
@@ -29,7 +29,7 @@ def keep_initial(model: Any, folder: Path) -> None:
 
 
 def make_plain(folder: Path, initial: Path) -> None:
-    """Turn the adapter in a folder into a plain LoRA, given what it was at first."""
+    """Turn the adapter in a folder into a plain LoRA, given the initial adapter."""
     after, before = load_file(folder / WEIGHTS), load_file(initial)
     for name in after:
         if ".lora_A." in name:

@@ -1,4 +1,4 @@
-"""What changes about a model while it is trained: layers that take turns (LISA, BAdam), ranks (AdaLoRA)."""
+"""Changes of a model during training: layers in turns (LISA, BAdam), ranks of adapters (AdaLoRA)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npukit.train.blocks import blocks
 
 
 def follow(trainer: Trainer, config: Config) -> None:
-    """Let the trainer do between its steps what the way of tuning asks for."""
+    """Make the trainer apply the changes that the tuning method needs between steps."""
     if config.tuning.turns:
         trainer.around_step = Turns(trainer, config)
     if config.tuning.method == "adalora":
@@ -22,10 +22,10 @@ def follow(trainer: Trainer, config: Config) -> None:
 
 
 class Turns:
-    """Some layers of a model are trained for a number of steps, then others.
+    """Trains some layers of a model for a number of steps, then others.
 
-    LISA draws them, and goes on training what is outside the layers. BAdam takes them one by one, with Adam's memory
-    for the one alone. Which layers it is follows from the step, so that a run can resume.
+    LISA draws them at random and always trains everything outside the layers. BAdam takes them one by one, with Adam's
+    state for one only. The step alone decides which layers are trained, so that a run can resume.
     """
 
     def __init__(self, trainer: Trainer, config: Config) -> None:
@@ -36,7 +36,7 @@ class Turns:
 
     @contextmanager
     def __call__(self, step: int) -> Iterator[None]:
-        """Train the layers of this step alone; outside of it all are, as a checkpoint should have them."""
+        """Train only the layers of this step. Outside the context all are trainable, as a checkpoint needs them."""
         chosen = self.chosen(step)
         for number, layer in enumerate(self._layers):
             layer.requires_grad_(number in chosen)
@@ -50,7 +50,7 @@ class Turns:
                 layer.requires_grad_(True)
 
     def chosen(self, step: int) -> list[int]:
-        """The numbers of the layers that are trained in a step."""
+        """The indices of the layers that are trained in a step."""
         options, count = self._options, len(self._layers)
         if options.turns == "lisa":
             return random.Random(f"{self._seed} {step // options.turn_steps}").sample(range(count), options.turn_layers)
@@ -64,7 +64,7 @@ class Turns:
 
 
 def _allocate_ranks(trainer: Trainer) -> None:
-    """AdaLoRA looks at the gradients after every step, and takes ranks away where they matter least."""
+    """AdaLoRA: after every step, remove ranks where the gradients show that they matter least."""
     adapted: Any = trainer.parallel.module
     wanted, steps = adapted.peft_config["default"], trainer.total_steps
     if wanted.tinit >= steps - wanted.tfinal:

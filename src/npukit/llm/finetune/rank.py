@@ -1,7 +1,7 @@
 """One process of a training: `python -m npukit.llm.finetune.rank`, with the configuration in its environment.
 
-The environment reaches every rank on the machine, outlives nothing, and is closed to other users, which no file in a
-shared folder is.
+The environment reaches every rank on the machine, ends with it, and cannot be read by other users, unlike a file in a
+shared folder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAMES = "NPUKIT_OPTION_NAMES"
 
 
 def handed_over(config: Config, names: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables that tell a rank its configuration, and what its author calls the options.
+    """The variables that pass a rank its configuration and the option names of the user's tool.
 
     The configuration is packed, because Linux limits a variable to 128 KiB.
     """
@@ -37,8 +37,8 @@ def taken_over() -> Config:
 
 
 def run_rank(train: Callable[[Config], Any]) -> None:
-    """Train as the environment says, and end with the exit code of that."""
-    # Errors that the user can fix, and Ctrl-C, are reported by npukit.launch.script, once for all ranks.
+    """Train with the configuration in the environment, and exit with its exit code."""
+    # npukit.launch.script reports NpukitErrors and Ctrl-C, once for all ranks.
     config = taken_over()
     try:
         sys.exit(train(config).exit_code)

@@ -1,4 +1,4 @@
-"""Write what was trained in the formats that others read, and what is needed to train it again."""
+"""Saves trained models in the usual formats, with what is needed to repeat the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from npukit.llm.finetune.convert import make_plain
 from npukit.report.writing import write_json, write_text
 
 RUN = "npukit.yaml"
-# What a model that sees has beside its tokenizer.
+# The files of a vision model beside its tokenizer's.
 PROCESSORS = ("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json")
 _LIBRARIES = ("npukit", "torch", "torch_npu", "transformers", "peft", "accelerate", "deepspeed")
 
@@ -23,15 +23,16 @@ _LIBRARIES = ("npukit", "torch", "torch_npu", "transformers", "peft", "accelerat
 def save_model(
     model: nn.Module, state: dict[str, Tensor], folder: Path, tokenizer: Any, base: Path, initial: Path | None = None
 ) -> None:
-    """A PEFT adapter, or the whole model as transformers writes it, with its tokenizer and its image processor.
+    """Write a PEFT adapter, or a model in transformers' format, with its tokenizer and image processor.
 
-    `base` is the folder of the model that it began with. With `initial`, an adapter as its difference from that one.
+    `base` is the folder of the base model. With `initial`, an adapter is written as its difference from the initial
+    one.
     """
     saved: Any = model
     saved.save_pretrained(folder, state_dict=state)
     if initial:
         make_plain(folder, initial)
-    (folder / "README.md").unlink(missing_ok=True)  # PEFT's has nothing but headings; a finished run gets a card
+    (folder / "README.md").unlink(missing_ok=True)  # PEFT's has only headings; a finished run gets a model card
     tokenizer.save_pretrained(folder)
     for name in PROCESSORS:
         if (base / name).is_file():
@@ -39,7 +40,7 @@ def save_model(
 
 
 def save_run(config: Config, folder: Path) -> None:
-    """The resolved configuration, which `npukit train` takes as it is, and the versions that it was made with."""
+    """Write the complete configuration, with which `npukit train` repeats the run, and the versions of packages."""
     import yaml
 
     plain = json.loads(config.model_dump_json())
@@ -48,7 +49,7 @@ def save_run(config: Config, folder: Path) -> None:
 
 
 def save_trainer_state(folder: Path, total_steps: int) -> None:
-    """The log in the form of transformers' Trainer, for programs that draw and compare such logs."""
+    """Write the log in the format of transformers' Trainer, for programs that read it."""
     names = ("step", "epoch", "loss", "grad_norm", "learning_rate")
     history = []
     for line in (folder / "log.jsonl").read_text().splitlines():

@@ -1,4 +1,4 @@
-"""Train a language model as a configuration says."""
+"""Trains a language model as its configuration says."""
 
 from __future__ import annotations
 
@@ -48,13 +48,14 @@ from npukit.train.precision import choose_precision
 from npukit.train.rollouts import Rollouts
 from npukit.train.watch import Summary
 
-# Makes the rollouts of a task that learns from what the model does: of a configuration, what is learnt, the collator of
-# rows, the tokenizer, the tokens that end an answer, and what tells a person something.
+# Makes the rollouts of reinforcement learning from the configuration, the Learning, the collator, the tokenizer, the
+# end
+# tokens of answers, and a function that logs a message.
 MakeRollouts = Callable[[Config, Learning, Collator, Any, frozenset[int], Log], Rollouts]
 
 
 def train(config: Config, make_rollouts: MakeRollouts | None = None) -> Summary:
-    """Train to the end; what came of it is in training.output.
+    """Train to the end; the results are in training.output.
 
     >>> train(Config(model={"path": "Qwen/Qwen2-0.5B"}, data={"train": ["alpaca.jsonl"]}))
     """
@@ -81,7 +82,7 @@ def _train(config: Config, log: Log, is_main: bool, make_rollouts: MakeRollouts 
     if is_main:
         _begin_run(config, prepared, log)
     if task.uses_template(config.data) and not writes_alike(tokenizer, prepared.template_used):
-        # Whoever talks to the model later must talk as it was taught.
+        # The model must be used with the chat template that it was trained with.
         tokenizer.chat_template = prepared.template_used.text
     collate = _collator(config, task, shape, pad_id(tokenizer), images)
     learning = task.learning(config, prepared.train, prepared.validation, collate)
@@ -101,7 +102,7 @@ def _train(config: Config, log: Log, is_main: bool, make_rollouts: MakeRollouts 
 
 
 def _print(text: str) -> None:
-    """A line is npukit's own; several lines show answers of the model, which nobody may translate."""
+    """Print a message. One line is npukit's and is translated; several lines show answers of the model."""
     print(text if "\n" in text else translated(text), flush=True)
 
 
@@ -111,7 +112,7 @@ def _begin_run(config: Config, prepared: Prepared, log: Log) -> None:
     for sentence in prepared.problems.sentences(longest):
         log(sentence if sentence.startswith(" ") else f"Warning: {sentence}")
     if config.training.resume == "never" or not (config.training.output / RUN).exists():
-        save_run(config, config.training.output)  # a run that cannot go on leaves that of the one before
+        save_run(config, config.training.output)  # a run that cannot resume keeps the previous one's
 
 
 def _end_run(config: Config, trainer: Trainer, summary: Summary) -> None:
@@ -132,7 +133,7 @@ def _collator(config: Config, task: Task, shape: Any, padding: int, images: Imag
 
 
 def _end_tokens(model: Any, tokenizer: Any, prepared: Prepared) -> frozenset[int]:
-    """The tokens that end an answer of this model, as it is trained."""
+    """The tokens that end an answer of this model."""
     ends = model.generation_config.eos_token_id
     several = [ends] if isinstance(ends, int) else list(ends or [])
     return Chat(tokenizer, prepared.template_used, eos_ids=several).stop_ids
@@ -156,7 +157,7 @@ def _trainer(
         metrics=rollouts.metrics if rollouts else learning.metrics,
         parameter_groups=rate_groups(model, tuning, options.learning_rate, options.weight_decay),
         save_model=partial(save_model, tokenizer=tokenizer, base=base, initial=initial),
-        save_frozen=not tuning.is_adapter,  # an adapter goes without the weights below it
+        save_frozen=not tuning.is_adapter,  # an adapter is saved without the base model's weights
         flops_per_item=task.flops_per_token(model),
         item="tokens",
         must_stay={f"tuning.{name}": value for name, value in tuning if name != "dropout"},
@@ -170,7 +171,7 @@ def _trainer(
 
 
 def _noted(config: Config) -> dict[str, Any]:
-    """What a person is told of when a run resumes with another value."""
+    """Values that are logged when a run resumes with other ones."""
     data = config.data
     sources = {"train": data.train, "validation": data.validation}
     names = {name: ", ".join(source.path for source in of) for name, of in sources.items() if isinstance(of, tuple)}
@@ -183,7 +184,7 @@ def _noted(config: Config) -> dict[str, Any]:
 
 
 def _gradients(model: Any, learning: Learning, config: Config) -> None:
-    """Those of the first rows, which are the same on every rank."""
+    """The gradients of the first rows, which are the same on every rank."""
     size, device = config.training.batch_size, next(model.parameters()).device
     examples = learning.train
     for first in range(0, min(config.tuning.init_rows, len(examples)), size):
@@ -198,15 +199,15 @@ def make_model(
     tokenizer: Any = None,
     gradients: Callable[[Any], None] | None = None,
 ) -> Any:
-    """The model as it is trained: loaded, its loss and attention replaced by faster ones, tuned, compiled by layers."""
+    """Load the model for training: with faster loss and attention, adapters, and compiled layers."""
     register()
     register_tower()
-    torch.manual_seed(config.training.seed)  # the same new weights on every rank
+    torch.manual_seed(config.training.seed)  # new weights are the same on every rank
     task, can_pack = tasks.of(config), families.of(load_config(config.model, place)).can_pack
     joined = task.joins(config, can_pack) or config.training.sequence_parallel > 1
     attention = PACKED_ATTENTION if joined else None
     if not joined:
-        torch.backends.cuda.enable_cudnn_sdp(False)  # plans anew for every width of padded rows, 0.14 s each
+        torch.backends.cuda.enable_cudnn_sdp(False)  # it would plan for every width of padded rows, 0.14 s each
     loaded = load_model(config.model, place, weights_dtype(config, device), attention, task.new_layer(config))
     if config.model.new_tokens:
         make_room(loaded, len(tokenizer))
@@ -224,7 +225,7 @@ def adapt(
     tokenizer: Any = None,
     gradients: Callable[[Any], None] | None = None,
 ) -> Any:
-    """A model as transformers makes it, turned into the one that is trained."""
+    """Turn a model of transformers' into the one that is trained."""
     compiles = config.training.compile
     if compiles is None:
         compiles = abilities(device).compiles and config.training.sequence_parallel == 1
@@ -243,12 +244,12 @@ def adapt(
     task.after_tuning(model, tuned, config, device)
     if compiles:
         for layer in layers_of(model):
-            layer.compile(dynamic=task.samples or None)  # answers of other lengths in every batch
+            layer.compile(dynamic=task.samples or None)  # the lengths of answers differ in every batch
     return tuned
 
 
 def _packed_if_possible(config: Config, task: Task, shape: Any, log: Log) -> Config:
-    """Only now is it known of which kind the model is."""
+    """Pack rows if the model, now that it is loaded, can attend to packed rows."""
     can_pack = families.of(shape).can_pack
     if not config.data.packing or (can_pack and task.can_join(config)):
         return config
@@ -275,7 +276,7 @@ def _check_sharing(config: Config, shape: Any) -> None:
 
 
 def _check_vocabulary(config: Config, prepared: Prepared, tokenizer: Any, words: int) -> None:
-    """A tokenizer may have more tokens than the model has embeddings, as long as none of them is used."""
+    """Refuse tokens without embeddings. A tokenizer may have more tokens than the model if they are not used."""
     if config.model.new_tokens or len(tokenizer) <= words or isinstance(prepared.train, Stream):
         return
     used = max(prepared.train.highest_token(), pad_id(tokenizer))
@@ -287,7 +288,9 @@ def _check_vocabulary(config: Config, prepared: Prepared, tokenizer: Any, words:
 
 
 def weights_dtype(config: Config, device: torch.device) -> torch.dtype:
-    """Frozen weights are kept in the format they are computed in; trained ones in fp32, or small steps are lost."""
+    """The dtype of weights: frozen ones have the one they compute in; trained ones fp32, so that no small update
+    is lost.
+    """
     if config.model.dtype != "auto":
         return getattr(torch, config.model.dtype)  # type: ignore[no-any-return]
     return choose_precision(config.training, device).dtype if config.tuning.is_adapter else torch.float32

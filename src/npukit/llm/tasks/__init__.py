@@ -1,6 +1,6 @@
-"""What a model is trained for: one class for each task, and nothing about a task anywhere else.
+"""Training tasks. Everything about a task is in its class.
 
-To add one, write a file with a subclass of `Task`, and list it in TASKS; its `name` is what `task:` says in a
+To add one, write a file with a subclass of `Task` and list it in TASKS. Its `name` is the value of `task:` in a
 configuration.
 """
 

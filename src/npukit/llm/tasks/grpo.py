@@ -1,4 +1,4 @@
-"""Reinforcement learning: the model answers prompts, rewards say how good its answers are, and it learns from that."""
+"""Reinforcement learning: the model answers prompts and learns from the rewards of its answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npukit.llm.data.prompts import PromptRow
 from npukit.llm.data.row import BadRow, Layout, Row
 from npukit.llm.tasks.task import Learning, Task
 
-# Reward functions are told the messages besides; nor are they given the contents of images, only names of files.
+# Columns that reward functions do not get: they have the messages anyway, and of images only the names of files.
 NOT_COLUMNS = ("messages", "conversations", "conversation")
 
 
@@ -23,7 +23,7 @@ class GRPO(Task):
     name = "grpo"
     summary = "answers of the model's own, by their rewards (grpo)"
     verb = "rlhf"
-    program = "npukit.rl.rank"  # which has the inference engine
+    program = "npukit.rl.rank"  # it includes the inference engine
     uses: ClassVar[frozenset[str]] = frozenset({"chat", "grpo"})
     columns_tell = True
     counts_tokens = False
@@ -83,7 +83,7 @@ class GRPO(Task):
     def row(self, row: dict[str, Any], layout: Layout) -> Row:
         row, media = with_tags(row)
         question = question_of(row, layout)
-        while question and question[-1]["role"] == "assistant":  # the model gives its own
+        while question and question[-1]["role"] == "assistant":  # the model writes its own answer
             question = question[:-1]
         if not question:
             raise BadRow("has no question")
@@ -101,7 +101,7 @@ class GRPO(Task):
         return_loss(model, config.model.balance_experts, None)
 
     def after_tuning(self, model: Any, tuned: Any, config: Config, device: Any) -> None:
-        """Without dropout: the learner computes what the sampler computed."""
+        """Turn dropout off, so that the trainer computes the same as the sampler."""
         from torch import nn
 
         for module in tuned.modules():
@@ -113,7 +113,7 @@ class GRPO(Task):
         from npukit.llm.tasks.losses.grpo import grpo_loss
 
         prompts, held_out = (rows if rows is None else RolloutPrompts(rows) for rows in (train, validation))
-        as_they_are: Any = list  # a batch is made of them once the model has answered
+        as_they_are: Any = list  # rows stay as they are until the model has answered
         return Learning(prompts, held_out, as_they_are, partial(grpo_loss, options=config.grpo), len, len)
 
 

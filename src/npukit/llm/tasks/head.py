@@ -16,11 +16,11 @@ from npukit.llm.tasks.task import Learning, Task
 
 
 class Head(Task):
-    """What the three have in common: rows are texts with labels."""
+    """The common part of the three: rows are texts with labels."""
 
     verb = "sft"
     columns_tell = True
-    shares_media: ClassVar[bool] = False  # those of a question belong to each text of its row
+    shares_media: ClassVar[bool] = False  # the images of a question belong to every text of its row
 
     def problems(self, config: Config) -> Iterator[tuple[str, str]]:
         yield from super().problems(config)
@@ -49,7 +49,7 @@ class Head(Task):
         raise NotImplementedError
 
     def tokenised(self, row: dict[str, Any]) -> Texts:
-        """The same of a row that ms-swift tokenised."""
+        """The texts and labels of a row that ms-swift tokenised."""
         return tokenised_texts([row["input_ids"]], row)
 
     def learning(self, config: Config, train: Any, validation: Any, collate: Any) -> Learning:
@@ -62,11 +62,11 @@ class Head(Task):
         return Learning(train, validation, texts, self.loss(config), texts_in, tokens_of_texts)
 
     def draw(self, config: Config) -> Any:
-        """Chooses some of the texts of a row for a step; None takes all."""
+        """A function that chooses some texts of a row for a step; None if all are used."""
         return None
 
     def targets(self, config: Config) -> Any:
-        """Makes the targets of a batch from the labels of its rows."""
+        """A function that makes a batch's targets from the labels of its rows."""
         from npukit.llm.tasks.losses.head import all_labels
 
         return all_labels

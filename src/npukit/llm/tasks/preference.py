@@ -1,4 +1,4 @@
-"""Preferences: pairs of answers (DPO and its kin, reward models), or answers marked good or bad (KTO)."""
+"""Preferences: pairs of answers (DPO and its variants, reward models), or answers labelled good or bad (KTO)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from npukit.llm.tasks.task import Learning, Log, Task
 
 
 class Preference(Task):
-    """What the three have in common: two answers to a question make one item, and only answers count."""
+    """The common part of the three: two answers to a question make one item, and the loss is of answers only."""
 
     verb = "rlhf"
-    adds_mismatched: ClassVar[bool] = False  # every question also with the next row's answer
+    adds_mismatched: ClassVar[bool] = False  # every question is also used with the next row's answer
     uses: ClassVar[frozenset[str]] = frozenset({"chat", "preference"})
 
     def data_options(self, data: DataOptions) -> DataOptions:
@@ -43,7 +43,7 @@ class Preference(Task):
         raise NotImplementedError
 
     def needs_reference(self, config: Config) -> bool:
-        """Whether the loss compares with what the model thought before training."""
+        """Whether the loss needs the reference model's log-probabilities."""
         return False
 
     def before_training(self, learning: Learning, trainer: Any, config: Config, log: Log) -> None:
@@ -54,7 +54,7 @@ class Preference(Task):
 
 
 class DPO(Preference):
-    """The better answer becomes likelier than the worse one."""
+    """The chosen answer becomes likelier than the rejected one."""
 
     name = "dpo"
     summary = "preference pairs (dpo and its kin)"
@@ -77,7 +77,7 @@ class DPO(Preference):
 
 
 class KTO(Preference):
-    """Good answers become likelier than the reference has them, bad ones less likely."""
+    """Good answers become likelier than under the reference model, bad ones less likely."""
 
     name = "kto"
     summary = "answers marked good or bad (kto)"
@@ -99,7 +99,7 @@ class KTO(Preference):
 
 
 class RewardModel(Preference):
-    """The better answer gets the higher score."""
+    """The chosen answer gets the higher score."""
 
     name = "rm"
     summary = "a reward model from pairs (rm)"
@@ -113,7 +113,7 @@ class RewardModel(Preference):
         return 1
 
     def set_output(self, model: Any, config: Config, tokenizer: Any) -> None:
-        """The new layer is what it returns."""
+        """The model returns the new layer's scores."""
 
     def loss(self, config: Config) -> Any:
         from npukit.llm.tasks.losses.preference import reward_loss

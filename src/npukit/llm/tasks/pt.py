@@ -1,4 +1,4 @@
-"""Pre-training: plain text, of which every token counts."""
+"""Pre-training: the loss of every token of plain text."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class PT(SFT):
         return [data.packing, data.template] if data.tokens == "llama_factory" else None
 
     def check_layout(self, layout: Layout, table: str) -> None:
-        """Any layout is text."""
+        """Any layout can be read as text."""
 
     def row(self, row: dict[str, Any], layout: Layout) -> Row:
-        """As any row; but an alpaca row without an output is its instruction, as c4 has them in dataset_info.json."""
+        """Like other rows, but an alpaca row without an output is its instruction, as c4 in dataset_info.json."""
         if layout.format == "alpaca" and "instruction" in row and not row.get("output"):
             return TextRow(string(row, "instruction"))
         return lay_out(row, layout, answer_is_text=True)

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: conversations, of which the answers count."""
+"""Supervised fine-tuning: the loss of the answers in conversations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SFT(Task):
     streams = packs = models_tokens = True
 
     def joins(self, config: Config, can_pack: bool) -> bool:
-        """Also rows that were not packed beforehand, but for NEFTune's noise, whose size depends on a row's length."""
+        """Also rows that are not packed before, except with NEFTune, whose noise depends on the length of a row."""
         return config.data.packing or (can_pack and not config.tuning.noise)
 
     def check_layout(self, layout: Layout, table: str) -> None:

@@ -1,4 +1,4 @@
-"""What a task decides: its rows, its batches, its loss, its metrics, and what it needs and keeps."""
+"""The interface of a task: its rows, batches, loss and metrics, and its demands on the configuration."""
 
 from __future__ import annotations
 
@@ -16,49 +16,49 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Learning:
-    """What a trainer needs of a task: examples, how they become batches, and what is computed of a batch."""
+    """What a Trainer needs from a task: examples, their collation, and the functions of a batch."""
 
     train: Any
     validation: Any
     collate: Callable[[Any], Batch]
     loss: Callable[[Any, Batch], Any]  # the mean over the items of a batch
-    weight: Callable[[Batch], int]  # how many items that mean is over
-    size: Callable[[Batch], int]  # tokens, by which speed is counted
-    metrics: Callable[[Any, Batch], dict[str, Any]] | None = None  # what evaluation reports, if not the loss alone
+    weight: Callable[[Batch], int]  # the number of items in that mean
+    size: Callable[[Batch], int]  # tokens, for the speed
+    metrics: Callable[[Any, Batch], dict[str, Any]] | None = None  # of evaluation, if it is more than the loss
 
 
 class Task:
-    """A way to train a language model. What a subclass leaves out is as in plain fine-tuning with padded rows.
+    """A way to train a language model. The defaults are those of plain fine-tuning with padded rows.
 
-    The class is read without torch, to check a configuration; methods that compute import what they need.
+    Configurations are checked without torch, so methods that compute import it themselves.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]  # one line of `npukit train --explain task`
     verb: ClassVar[str]  # the npukit verb that trains it, besides `npukit train`
     program: ClassVar[str] = "npukit.llm.finetune.rank"  # the module that each process of a training runs
-    uses: ClassVar[frozenset[str]] = frozenset()  # groups of options that have an effect: see `llm/config/options.py`
+    uses: ClassVar[frozenset[str]] = frozenset()  # groups of options with an effect, see `llm/config/options.py`
 
-    streams: ClassVar[bool] = False  # rows may be read while the model trains
+    streams: ClassVar[bool] = False  # rows may be read during training
     packs: ClassVar[bool] = False  # rows are packed before the first step
-    models_tokens: ClassVar[bool] = False  # the loss is that of every next token, nothing else
-    counts_tokens: ClassVar[bool] = True  # the tokens of rows are what is trained on
-    rows_per_item: ClassVar[int] = 1  # of the model for each row of the data
-    columns_tell: ClassVar[bool] = False  # a row is understood by its own columns, whatever the layout of the others
-    samples: ClassVar[bool] = False  # the model writes the answers that it learns from
-    counts_everything: ClassVar[bool] = False  # questions count in the loss as answers do
+    models_tokens: ClassVar[bool] = False  # the loss is only the next-token loss
+    counts_tokens: ClassVar[bool] = True  # rows are trained on token by token
+    rows_per_item: ClassVar[int] = 1  # rows of the model for each row of the data
+    columns_tell: ClassVar[bool] = False  # each row is read by its own columns, whatever the data set's layout
+    samples: ClassVar[bool] = False  # the model generates the answers that it learns from
+    counts_everything: ClassVar[bool] = False  # the loss includes questions
 
     def problems(self, config: Config) -> Iterator[tuple[str, str]]:
-        """What it needs of a configuration: options, with a sentence about each that does not suit."""
+        """The options that do not suit this task, with a sentence about each."""
         if config.data.streaming and not self.streams:
             yield "data.streaming", f"task {self.name} reads its rows before it begins: set data.streaming=false."
 
     def can_join(self, config: Config) -> bool:
-        """Whether rows of a batch may lie one behind the other, instead of being padded."""
+        """Whether rows of a batch may be concatenated instead of padded."""
         return True
 
     def joins(self, config: Config, can_pack: bool) -> bool:
-        """Whether they do, for a model that can attend to packed rows or not."""
+        """Whether they are, for a model that can or cannot attend to packed rows."""
         return config.data.packing
 
     def uses_template(self, data: DataOptions) -> bool:
@@ -70,36 +70,36 @@ class Task:
         return data if self.packs else data.model_copy(update={"packing": False})
 
     def tokens_depend_on(self, data: DataOptions) -> Any:
-        """What the tokens of a row depend on besides the options that they always depend on."""
+        """Further values that the tokens of a row depend on."""
         return None
 
     def check_layout(self, layout: Layout, table: str) -> None:
         """Raise NpukitError for a table whose rows are for another task."""
 
     def row(self, row: dict[str, Any], layout: Layout) -> Row:
-        """What a row (with our names of the columns) means; raises BadRow, or LeftOut."""
+        """Parse a row, whose columns have npukit's names; raises BadRow or LeftOut."""
         raise NotImplementedError
 
     def new_layer(self, config: Config) -> int:
-        """How many numbers a new layer in place of the output layer gives a text; 0 keeps the output layer."""
+        """The outputs of a new layer that replaces the output layer; 0 keeps the output layer."""
         return 0
 
     def set_output(self, model: Any, config: Config, tokenizer: Any) -> None:
-        """Make the model return what the loss is computed of, before adapters are added."""
+        """Change the model's output for the loss, before adapters are added."""
 
     def after_tuning(self, model: Any, tuned: Any, config: Config, device: Any) -> None:
-        """The same, once it is known what of the model is trained."""
+        """Change the model after adapters have been added."""
 
     def learning(self, config: Config, train: Any, validation: Any, collate: Any) -> Learning:
         """Examples, batches, loss and metrics; `collate` makes batches of rows of tokens."""
         raise NotImplementedError
 
     def flops_per_token(self, model: Any) -> float | None:
-        """Floating-point operations of a training step for each token, where they are known."""
+        """Floating-point operations of a training step per token, if known."""
         return None
 
     def before_training(self, learning: Learning, trainer: Any, config: Config, log: Log) -> None:
-        """What is computed before the first step, with the model on its devices."""
+        """Called before the first step, with the model on its devices."""
 
 
 def of(config: Config) -> Task:

@@ -1,4 +1,4 @@
-"""The tables of other tools' keys: what each is here."""
+"""The tables of other tools' keys."""
 
 from __future__ import annotations
 
@@ -46,31 +46,31 @@ class DialectRow(BaseModel):
         return (value,) if isinstance(value, str) else value
 
     def value_now(self, value: Any) -> Any:
-        """What a value is called here, or in the release that renamed its key; None if it asks for nothing."""
+        """npukit's name of a value, or that of the release that renamed its key; None if it has no effect."""
         known: Mapping[Any, Any] = named_values(self.values_in) if self.values_in else self.values
         now = known[value] if isinstance(value, str | int) and value in known else value
         return now[0] if isinstance(now, tuple) else now
 
     def asks_nothing(self, value: Any) -> bool:
-        """Whether the value asks for nothing."""
+        """Whether the value has no effect."""
         return value in (None, False, "") or value in self.harmless
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """Another tool's way to write a configuration."""
+    """Another tool's configuration format."""
 
     name: str
     rows: Mapping[str, DialectRow]
     functions: Mapping[str, Function]
 
     def row(self, key: str) -> DialectRow | None:
-        """The row of a key, which may be one that ends in *."""
+        """The row of a key; it may be one that ends in *."""
         return row_of(key, self.rows)
 
     @functools.cached_property
     def groups(self) -> frozenset[str]:
-        """The keys that have others below them."""
+        """The keys that are groups."""
         return frozenset(key.partition(".")[0] for key in self.rows if "." in key)
 
     def knows(self, key: str) -> bool:
@@ -78,12 +78,12 @@ class Dialect:
         return key in self.groups or self.row(key) is not None
 
     def defaults(self) -> dict[str, Any]:
-        """Their values where they are not ours."""
+        """The tool's defaults that differ from npukit's."""
         return {key: row.default for key, row in self.rows.items() if "default" in row.model_fields_set}
 
     @functools.cached_property
     def names(self) -> dict[str, str]:
-        """What they call our options."""
+        """The tool's names of npukit's options."""
         return {ours: key for key, row in reversed(list(self.rows.items())) for ours in row.to[:1]}
 
     @property
@@ -102,7 +102,7 @@ def row_of(key: str, rows: Mapping[str, DialectRow]) -> DialectRow | None:
 
 @functools.cache
 def named_values(section: str) -> dict[str, str | tuple[str, ...] | None]:
-    """A section of a table of names that an earlier release had for something; a tuple is one name for each hub.
+    """A section of a table of names in earlier releases; a tuple has one name for each hub.
 
     >>> named_values("training/swift_2:models")["qwen2-7b-instruct"]
     ('qwen/Qwen2-7B-Instruct', 'Qwen/Qwen2-7B-Instruct')
@@ -114,7 +114,7 @@ def named_values(section: str) -> dict[str, str | tuple[str, ...] | None]:
 
 @functools.cache
 def load(*names: str) -> dict[str, DialectRow]:
-    """The rows of these tables, the later ones over the earlier.
+    """The rows of these tables; later tables override earlier ones.
 
     >>> load("training/transformers", "training/swift")["lora_rank"].to
     ('tuning.rank',)
@@ -127,7 +127,7 @@ def load(*names: str) -> dict[str, DialectRow]:
 
 
 def _declared(table: str) -> dict[str, DialectRow]:
-    """The keys that are nothing but another name of an option, which its declaration says."""
+    """The keys that are only another name of an option, from the options' declarations."""
     purpose, tool = table.split("/")
     rows: dict[str, DialectRow] = {}
     if tool not in Called.__dataclass_fields__:

@@ -1,4 +1,4 @@
-"""Configurations in another tool's words: recognised, and translated into ours."""
+"""Recognises other tools' configurations and translates them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npukit.llm.config.schema import shown
 
 
 def recognise(keys: Collection[str], dialects: Sequence[Dialect]) -> Dialect | None:
-    """The dialect that knows most of these keys, between equals the first; None if none knows half of them.
+    """The dialect that knows most of these keys (the first of several); None if none knows half of them.
 
     >>> recognise({"model_name_or_path": "Qwen/Qwen2-7B", "stage": "sft"}, DIALECTS).name
     'LLaMA-Factory'
@@ -29,16 +29,16 @@ def _several(value: Any) -> list[Any]:
 
 
 class Translator:
-    """Turns what is given in a dialect into our own configuration, with notes and mistakes."""
+    """Translates a dialect's keys into npukit's configuration, with notes and mistakes."""
 
     def __init__(self, dialect: Dialect, raw: RawConfig, values: Values, names: OptionNames) -> None:
         self.dialect, self.raw, self.values, self.names = dialect, raw, values, names
         self.ours = RawConfig(source=raw.source, theirs=dialect.names)
         self.mistakes: list[Mistake] = []
-        self._ignored: dict[str, list[str]] = {}  # keys without effect, by the reason
+        self._ignored: dict[str, list[str]] = {}  # keys without effect, by reason
 
     def translate(self) -> None:
-        """Every key is translated, named as changing nothing, or refused; none is dropped silently."""
+        """Translate every key, note it as having no effect, or refuse it; none is dropped silently."""
         self._flatten()
         self._rename()
         for key, value in list(self.raw.values.items()):
@@ -52,11 +52,11 @@ class Translator:
                     self._set(ours, value, keys)
             except RefusedValue as refused:
                 self._mistake(refused.key, refused.text)
-                if name == "datasets":  # they are given, if wrongly
+                if name == "datasets":  # they are there, even if they are wrong
                     self._set("data.train", MISSING, keys)
 
     def _flatten(self) -> None:
-        """Take the keys of a group for keys of their own, with the group's name and a dot before theirs."""
+        """Flatten groups: their keys become "group.key"."""
         for group in self.dialect.groups & set(self.raw.values):
             below = self.raw.values.pop(group)
             if not isinstance(below, dict | None):
@@ -66,7 +66,7 @@ class Translator:
                 self.raw.set((f"{group}.{key}",), value, self.raw.place((group, key)))
 
     def _rename(self) -> None:
-        """Take the keys of earlier releases for those that they became."""
+        """Rename the keys of earlier releases."""
         renamed: list[str] = []
         keys = [key for key in self.raw.values if (row := self.dialect.row(key)) and row.renamed]
         for key in sorted(keys, key=lambda key: bool(self.dialect.rows[key].ignored)):
@@ -76,7 +76,7 @@ class Translator:
             if row.ignored and (before is not None or value == self.raw.values[key]):
                 if before is None:
                     self._no_value(key, row)
-                continue  # it has no effect beside the other key
+                continue  # the other key wins
             if row.adds and before is not None and value is not None:
                 value = [*_several(before), *_several(value)]
             elif before is not None and before != value:
@@ -96,7 +96,7 @@ class Translator:
         self._set(self.dialect.rows[row.renamed].to[0], MISSING, [key])
 
     def _copy(self) -> None:
-        """The keys whose values can be taken as they are; a default gives way to what is written."""
+        """Copy the keys whose values need no translation; a written value wins over a default."""
         copied: dict[str, str] = {}
         for key, row in self.dialect.rows.items():
             is_given = key in self.raw.values
@@ -113,7 +113,7 @@ class Translator:
                 copied[row.to[0]] = key
 
     def _value(self, key: str, row: DialectRow) -> Any:
-        """The value of a key that is copied, in our words."""
+        """The translated value of a copied key."""
         try:
             if row.takes == "words":
                 return self.values.words(key)
@@ -136,14 +136,14 @@ class Translator:
             self._ignored.setdefault(row.ignored, []).append(key)
 
     def _take_for(self, meant: str | None, key: str) -> None:
-        """Go on as if the key had been written right, so that its absence is no mistake besides."""
+        """Continue as if the key had been correct, so that it is not reported as missing too."""
         if meant and meant not in self.raw.values:
             self.raw.set((meant,), self.raw.values[key], self.raw.place((key,)), self._written(key))
 
     def _set(self, ours: str, value: Any, keys: Collection[str]) -> None:
         written = [key for key in keys if key in self.raw.values]
         if written:
-            # Of several keys that make one option, the one that says it, or else most, is named.
+            # If several keys make one option, name the one that decides.
             own = {key: self.raw.values[key] for key in written}
             key = max(written, key=lambda name: (own[name] == value, bool(own[name]), own[name] is not True))
             place, name = self.raw.place((key,)), self._written(key)

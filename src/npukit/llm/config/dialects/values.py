@@ -1,4 +1,4 @@
-"""The values that another tool's keys have, as the functions that translate them see them."""
+"""The values of another tool's keys, for the functions that translate them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npukit.llm.config.schema import shown
 
 
 class RefusedValue(Exception):
-    """A value that cannot be taken: whose, and why."""
+    """A value that cannot be translated, with its key and the reason."""
 
     def __init__(self, key: str, text: str) -> None:
         self.key, self.text = key, text
@@ -19,7 +19,7 @@ class RefusedValue(Exception):
 
 @dataclass
 class Values:
-    """What was written, else the tool's default, else None; and notes for the user."""
+    """The written values, otherwise the tool's defaults, otherwise None; and notes for the user."""
 
     explicit: Mapping[str, Any]
     defaults: Mapping[str, Any]
@@ -29,13 +29,13 @@ class Values:
     notes: list[str] = field(default_factory=list)
 
     def get(self, key: str, otherwise: Any = None) -> Any:
-        """Its value, from wherever it comes."""
+        """The value of a key."""
         value = self.explicit.get(key)
         value = self.defaults.get(key) if value is None else value
         return otherwise if value is None else value
 
     def flag(self, key: str, otherwise: bool = False) -> bool:
-        """Its value as true or false."""
+        """The value as a boolean."""
         value = self.get(key, otherwise)
         if isinstance(value, str) and value.lower() in ("true", "false"):
             return value.lower() == "true"
@@ -44,14 +44,14 @@ class Values:
         return value
 
     def number(self, key: str, otherwise: float) -> float:
-        """Its value as a number."""
+        """The value as a number."""
         value = self.get(key, otherwise)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise RefusedValue(key, f"{key} must be a number, not {shown(value)}.")
         return value
 
     def words(self, key: str) -> list[str]:
-        """Its value as names: a list, or text with commas."""
+        """The value as names: a list, or text with commas."""
         value = self.get(key, [])
         several = value.split(",") if isinstance(value, str) else value
         if not isinstance(several, list) or not all(isinstance(word, str | int | float) for word in several):
@@ -59,10 +59,10 @@ class Values:
         return [str(word).strip() for word in several if str(word).strip()]
 
     def choice(self, key: str, choices: Mapping[str, Any] | Sequence[str], otherwise: str | bool) -> Any:
-        """What one of a few words stands for; in a sequence, each stands for itself."""
+        """The meaning of one of a few words; in a sequence, each word means itself."""
         choices = choices if isinstance(choices, Mapping) else {word: word for word in choices}
         value = self.get(key, otherwise)
-        word = "no" if value is False else str(value)  # YAML takes no for false
+        word = "no" if value is False else str(value)  # YAML reads `no` as false
         if word in choices:
             return choices[word]
         near = nearest(word, choices)

@@ -23,8 +23,8 @@ MARGIN = 0.5  # how far apart unlike texts should be, in cosine distance
 
 
 class TextRows:
-    """Rows of texts with what is known of them; `draw` chooses some of the texts of a row, if there is one. Its images
-    belong to the first text, or to each where they are shared.
+    """Rows of texts with their labels. `draw` chooses some of a row's texts. Its images belong to the first text, or to
+    each text if they are shared.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class TextRows:
 
 
 def draw_documents(labels: Any, options: HeadOptions) -> list[int]:
-    """Each fitting document with some that do not fit; the trainer seeds numpy by the step, so a run can resume."""
+    """Draw negatives for each positive document; the trainer seeds numpy with the step, so that a run can resume."""
     chosen: list[int] = []
     fitting, others = np.flatnonzero(labels), np.flatnonzero(labels == 0)
     for one in np.random.choice(fitting, min(len(fitting), options.positives), replace=False):
@@ -64,7 +64,7 @@ def draw_documents(labels: Any, options: HeadOptions) -> list[int]:
 
 @dataclass(frozen=True)
 class TextCollator:
-    """All texts of the rows, one after another, and the targets that the labels of the rows become."""
+    """Collates the texts of all rows, one after another, and makes targets from the labels."""
 
     collate: Collator
     targets: Callable[[Sequence[Any]], Tensor]
@@ -83,7 +83,7 @@ def all_labels(labels: Sequence[Any]) -> Tensor:
 
 
 def classes(labels: Sequence[Any], options: HeadOptions) -> Tensor:
-    """One class for each row, several as ones among zeros, or numbers."""
+    """The targets: one class for each row, a vector of zeros and ones, or numbers."""
     if options.problem == "number":
         return torch.from_numpy(np.stack(labels))
     if options.problem == "one":
@@ -101,7 +101,7 @@ def _class(label: float, options: HeadOptions) -> int:
 
 
 def texts_in(batch: Batch) -> int:
-    """How many items the mean of a batch is over."""
+    """The number of items in the mean of a batch."""
     return len(batch["texts"])
 
 
@@ -112,7 +112,7 @@ def _of_model(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def classified(model: nn.Module, batch: Batch, options: HeadOptions) -> Tensor:
-    """The mean loss of a batch of texts that have classes or numbers."""
+    """The mean loss of a batch of texts with classes or numbers."""
     logits, targets = _of_model(model, batch), batch["targets"]
     if options.problem == "one":
         return F.cross_entropy(logits, targets)
@@ -124,7 +124,7 @@ def _binary(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def ranked(model: nn.Module, batch: Batch, options: HeadOptions) -> Tensor:
-    """The mean loss of a batch of documents: each by itself, or the fitting one among those of its question."""
+    """The mean loss of a batch of documents: pointwise, or listwise for each question."""
     scores, targets = _of_model(model, batch).squeeze(1), batch["targets"]
     if options.ranking == "pointwise":
         return _binary(scores, targets)
@@ -178,17 +178,17 @@ def _contrast(embeddings: Tensor, counts: list[int], options: HeadOptions, shari
 
 
 def _below(similar: Tensor, limit: Tensor) -> Tensor:
-    """What is more alike than the limit does not count: it probably fits, too."""
+    """Mask negatives that are more similar than the limit, because they are probably positives."""
     return similar.masked_fill(similar > limit, -torch.inf)
 
 
 def _without(similar: Tensor, number: int) -> Tensor:
-    """A text is not held against itself."""
+    """Mask a text's similarity to itself."""
     return similar.masked_fill(torch.arange(len(similar), device=similar.device) == number, -torch.inf)
 
 
 def _everywhere(embeddings: Tensor, counts: list[int], sharing: int) -> tuple[Tensor, list[int]]:
-    """The embeddings of all ranks, of which so many share the same rows; gradients go to this rank's own, as in
+    """The embeddings of all ranks, `sharing` of which have the same rows. Only this rank's own have gradients, as in
     ms-swift."""
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return embeddings, counts
@@ -205,7 +205,7 @@ def _everywhere(embeddings: Tensor, counts: list[int], sharing: int) -> tuple[Te
 
 
 def token_of(tokenizer: Any, word: str) -> int:
-    """The token that a word is."""
+    """The token of a word."""
     token = tokenizer.convert_tokens_to_ids(word)
     if token is None or token == tokenizer.unk_token_id:
         raise NpukitError(f"head.yes, head.no: the tokenizer has no single token {word!r}.")

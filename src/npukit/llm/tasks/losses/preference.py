@@ -1,4 +1,4 @@
-"""Losses of preferences: of pairs of answers (DPO and its kin, reward models), and of marked answers (KTO)."""
+"""Preference losses: for pairs of answers (DPO and its variants, reward models) and for labelled answers (KTO)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ Row = dict[str, Any]
 
 
 class Pairs:
-    """Rows with two answers, or with one and none; `reference` is what the first model thinks of them.
+    """Rows with a chosen and a rejected answer, or with only one of them; `reference` is the reference model's
+    log-probabilities.
 
-    With `mismatched` every row also has its question with the answer of the next row, as KTO needs it.
+    With `mismatched`, every row also has its question with the answer of the next row, as KTO needs it.
     """
 
     def __init__(self, rows: Chosen, mismatched: bool = False) -> None:
@@ -56,7 +57,7 @@ class Pairs:
         return [{"input_ids": ids, "labels": labels, "images": images} for ids, labels in made]
 
     def _mismatched(self, row: Row, number: int) -> Row:
-        """The question with the next row's answer: on such, KTO measures how far the model moved from the reference."""
+        """The question with the next row's answer, on which KTO estimates the KL divergence from the reference."""
         other = max(self._halves((number + 1) % len(self)), key=lambda half: len(half["input_ids"]))
         begin, after = _answer_begins(row), _answer_begins(other)
         ids = np.concatenate([row["input_ids"][:begin], other["input_ids"][after:]])
@@ -73,7 +74,7 @@ def _answer_begins(row: Row) -> int:
 
 @dataclass(frozen=True)
 class PairCollator:
-    """A batch of pairs is one of rows: all first answers, then all second ones."""
+    """Collates pairs into rows: all chosen answers, then all rejected ones."""
 
     collate: Collator
     longest: int  # the most tokens that a row can have
@@ -83,7 +84,7 @@ class PairCollator:
         rows = [item["rows"][at] for at in range(count) for item in items]
         batch = self.collate(rows)
         if self.collate.joined:
-            batch["max_length"] = self.longest  # one for all batches, for which nothing is compiled anew
+            batch["max_length"] = self.longest  # the same for all batches, so that nothing is compiled again
         reference = np.stack([item["reference"] for item in items]).T.reshape(-1)
         batch["reference"] = torch.from_numpy(np.ascontiguousarray(reference, np.float32))
         batch["is_good"] = torch.tensor([item["is_good"] for item in items])
@@ -96,7 +97,7 @@ def pairs_in(batch: dict[str, Any]) -> int:
 
 
 def log_probabilities(model: nn.Module, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    """Of every row the sum over its answer, and how many tokens that has."""
+    """The sum over each row's answer, and the number of its tokens."""
     inputs = {name: value for name, value in batch.items() if name not in ("reference", "is_good")}
     logprobs = model(**for_attention(inputs), per_token=True)
     counts = batch["labels"] != IGNORED
@@ -110,7 +111,7 @@ def log_probabilities(model: nn.Module, batch: dict[str, Any]) -> tuple[Tensor, 
 
 
 def _with_plain_loss(model: nn.Module, batch: dict[str, Any], mean: str) -> tuple[Tensor, Tensor, Tensor]:
-    """The same, and the plain loss of the better answers, or of all tokens of their rows."""
+    """The same, with the cross entropy of the chosen answers, or of all tokens of their rows."""
     if mean == "all":
         whole = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)
         inputs = {name: value for name, value in batch.items() if name not in ("labels", "reference", "is_good")}
@@ -126,13 +127,13 @@ def _with_plain_loss(model: nn.Module, batch: dict[str, Any], mean: str) -> tupl
 
 
 class MovingMean:
-    """The mean over all batches so far; a run that goes on begins anew, as in TRL."""
+    """The mean over all batches so far; a resumed run starts again, as in TRL."""
 
     def __init__(self) -> None:
         self.value, self.batches = 0.0, 0
 
     def add(self, value: float) -> None:
-        """One more batch."""
+        """Add a batch."""
         self.batches += 1
         self.value += (value - self.value) / self.batches
 
@@ -140,8 +141,8 @@ class MovingMean:
 def pair_loss(
     model: nn.Module, batch: dict[str, Any], options: PreferenceOptions, moving: MovingMean | None = None
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The mean loss of a batch of pairs, as DPO, IPO, ORPO, SimPO or CPO define it, and the rewards behind it. `moving`
-    is the mean reward of all batches, for BCO.
+    """The mean loss of a batch of pairs, as DPO, IPO, ORPO, SimPO or CPO define it, and the rewards. `moving` is the
+    mean reward of all batches, for BCO.
     """
     sums, lengths, plain = _with_plain_loss(model, batch, options.sft_mean)
     by_token = sums / lengths.clamp(min=1)
@@ -169,7 +170,7 @@ def pair_loss(
 
 
 def _seen(moving: MovingMean | None, model: nn.Module, figures: dict[str, Tensor]) -> float:
-    """The mean reward of all batches with this one, from which BCO counts."""
+    """BCO's shift: the mean reward of all batches, including this one."""
     if moving is None:
         return 0.0
     if model.training:
@@ -179,7 +180,7 @@ def _seen(moving: MovingMean | None, model: nn.Module, figures: dict[str, Tensor
 
 
 def _mixed(chosen: Tensor, rejected: Tensor, plain: Tensor, options: PreferenceOptions, mean: float) -> Tensor:
-    """Several losses of the same answers, each with its weight; answers are as much likelier than before."""
+    """The weighted sum of several losses of the same answers."""
     beta, smoothing = options.beta, options.label_smoothing
     margin = beta * (chosen - rejected)
     parts = {
@@ -192,9 +193,7 @@ def _mixed(chosen: Tensor, rejected: Tensor, plain: Tensor, options: PreferenceO
 
 
 def rewards(chosen: Tensor, rejected: Tensor) -> dict[str, Tensor]:
-    """What TRL and its users call them: the mean reward of the better and of the worse answers, how far they are
-    apart, and the share of pairs in the right order.
-    """
+    """TRL's figures: the mean reward of the chosen and of the rejected answers, their margin, and the accuracy."""
     chosen, rejected = chosen.detach().float(), rejected.detach().float()
     return {
         "rewards/chosen": chosen.mean(),
@@ -207,7 +206,7 @@ def rewards(chosen: Tensor, rejected: Tensor) -> dict[str, Tensor]:
 def marked_loss(
     model: nn.Module, batch: dict[str, Any], options: PreferenceOptions
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """KTO: good answers should become likelier than the reference has them, bad ones less likely."""
+    """KTO: good answers should become likelier than under the reference model, bad ones less likely."""
     sums, _ = log_probabilities(model, batch)
     ratios, moved = (sums - batch["reference"]).chunk(2)
     drift = _mean_of_ranks(moved.detach().mean()).clamp(min=0)
@@ -226,7 +225,7 @@ def marked_loss(
 
 
 def _mean_where(values: Tensor, which: Tensor) -> Tensor:
-    """The mean of some values; zero where there are none."""
+    """The mean of the values in a mask; zero if there are none."""
     return (values * which).sum() / which.sum().clamp(min=1)
 
 
@@ -238,7 +237,7 @@ def _mean_of_ranks(value: Tensor) -> Tensor:
 
 
 def reward_loss(model: nn.Module, batch: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-    """The better answer should get the higher score."""
+    """The reward model's loss: the chosen answer should get the higher score."""
     inputs = {name: value for name, value in batch.items() if name not in ("reference", "is_good", "labels")}
     scores = model(**inputs).logits.float().squeeze(-1)
     chosen, rejected = scores.chunk(2)
@@ -246,7 +245,7 @@ def reward_loss(model: nn.Module, batch: dict[str, Any]) -> tuple[Tensor, dict[s
 
 
 def add_references(learning: Learning, parallel: Parallel, options: TrainOptions, log: Log) -> None:
-    """Before the first step: what the model thinks of all rows that are trained on or evaluated."""
+    """Compute the reference log-probabilities of all training and evaluation rows before the first step."""
     for name, data in (("train", learning.train), ("validation", learning.validation)):
         file = options.output / f"reference-{name}.npy"
         if options.resume == "never" and parallel.is_main:
@@ -258,7 +257,9 @@ def add_references(learning: Learning, parallel: Parallel, options: TrainOptions
 
 
 def add_reference(data: Pairs, collate: Any, parallel: Parallel, batch_size: int, file: Path, log: Log) -> None:
-    """What the model as it is now, without its adapter, thinks of each row; a resumed run reads it from the file."""
+    """The log-probabilities of each row under the present model without its adapter; a resumed run reads them from
+    a file.
+    """
     if file.is_file() and len(known := np.load(file)) == len(data):
         data.reference = known
         return
