@@ -1,6 +1,6 @@
-"""What torch can do on each kind of device, and what pays off there: the one place that tells kinds apart.
+"""What torch supports on each kind of device, and what is fast there. No other module compares device types.
 
-A row says what is so, with the reason; code asks `abilities(device)` and never for the name of a device.
+Every row is one kind of device. Code asks `abilities(device)` instead of comparing device.type.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Abilities:
-    """The answers for one kind of device."""
+    """The abilities of one kind of device."""
 
-    own_memory: bool = True  # beside the host's: pinned copies, streams, events, random numbers and figures of its own
+    # Separate from the host's: pinned copies, streams, events, own random numbers and statistics
+    own_memory: bool = True
     double: bool = True  # computes in float64
     torch_npu: bool = False  # has torch_npu's fused operators, optimizers and profiler
-    flash_attention: bool = False  # torch's own for packed rows, by cu_seqlens on the device
+    flash_attention: bool = False  # torch's own, for packed rows with cu_seqlens on the device
     fused_optimizers: bool = False  # torch's own, with fused=True
     compiles: bool = False  # torch.compile makes layers faster
-    records_graphs: bool = False  # a step can be recorded once and played again
-    block_size: int = 16  # tokens in a block of a paged cache, as its attention likes them best
+    records_graphs: bool = False  # a step can be recorded as a graph and replayed
+    block_size: int = 16  # tokens in a block of the paged cache; the best for its attention kernel
 
 
 KINDS = {
@@ -32,11 +33,11 @@ KINDS = {
     "npu": Abilities(double=False, torch_npu=True, records_graphs=True, block_size=128),
 }
 ADA, HOPPER = (8, 9), (9, 0)  # generations of GPUs, by their compute capability
-OTHER = Abilities(double=False)  # nothing is assumed
+OTHER = Abilities(double=False)  # an unknown device
 
 
 def abilities(device: torch.device) -> Abilities:
-    """What can be done on a device.
+    """The abilities of a device.
 
     >>> abilities(torch.device("npu:0")).double
     False
@@ -45,14 +46,14 @@ def abilities(device: torch.device) -> Abilities:
 
 
 def has_grouped_product(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether torch's grouped product is one kernel there, which never asks the host for anything."""
+    """Whether torch's grouped matrix product is one kernel there, without a synchronisation with the host."""
     import torch
 
     return dtype is torch.bfloat16 and _is_gpu_since(device, HOPPER)
 
 
 def eight_bits(device: torch.device) -> torch.dtype | None:
-    """The type of 8 bits that its matrix units multiply; None for GPUs that have none that torch uses."""
+    """The 8-bit dtype of its matrix units; None if torch supports none there."""
     import torch
 
     if device.type != "cuda":
@@ -67,7 +68,7 @@ def _is_gpu_since(device: torch.device, generation: tuple[int, int]) -> bool:
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether it has instructions for bf16, which some cards and CPUs of each kind have: so it is asked itself."""
+    """Whether it has bf16 instructions. This differs within a kind of device, so the device itself is asked."""
     import torch
 
     if device.type == "cpu":

@@ -1,7 +1,7 @@
-"""torchrun with an ear: takes torchrun's arguments, and when a rank fails on any node, ends all and explains the first.
+"""torchrun with explanations: when a rank fails on any node, it ends all ranks and explains the first failure.
 
-Run as `python -m npukit.launch.agent TORCHRUN_ARGUMENTS`. With --log-dir every rank writes FOLDER/rankN.log and the
-first rank of the node is shown as well; without it all ranks write to the terminal.
+It is run as `python -m npukit.launch.agent TORCHRUN_ARGUMENTS`. With --log-dir every rank writes FOLDER/rankN.log and
+the first rank of the node is shown as well; without it all ranks write to the terminal.
 """
 
 # ruff: noqa: E402
@@ -45,11 +45,11 @@ def main() -> None:
         logs.remove_marks()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # a thread that waits for another node's store would keep the interpreter from ending
+    os._exit(code)  # a thread waiting for another node's store would keep the interpreter alive
 
 
 def _launch(arguments: Any, logs: RankLogs, spare: str) -> int:
-    """Start the ranks, wait for their end and say why they failed; returns the exit code."""
+    """Start the ranks, wait for them and report why they failed; returns the exit code."""
     if arguments.standalone:
         arguments.rdzv_backend, arguments.rdzv_endpoint, arguments.rdzv_id = "c10d", "localhost:0", str(os.getpid())
         arguments.local_addr = LOOPBACK
@@ -58,8 +58,8 @@ def _launch(arguments: Any, logs: RankLogs, spare: str) -> int:
     if arguments.log_dir:
         os.environ[ONE_LOG] = "1"
         os.environ.setdefault("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "[rank ${rank}] ")
-    logging.disable(logging.ERROR)  # what torchrun says of a failure is said better below
-    arguments.log_dir = os.devnull  # torchrun would make a folder of its own, and leave it there
+    logging.disable(logging.ERROR)  # torchrun's report of a failure is replaced by the one below
+    arguments.log_dir = os.devnull  # otherwise torchrun makes a temporary folder and leaves it there
     config, command, command_arguments = config_from_args(arguments)
     started = use(logs, config, spare)
     nodes = config.max_nodes
@@ -68,7 +68,7 @@ def _launch(arguments: Any, logs: RankLogs, spare: str) -> int:
         try:
             elastic_launch(config, command)(*command_arguments)
         finally:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends by itself from here
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending already
         return 0
     except ChildFailedError as error:
         mine = [
@@ -95,7 +95,7 @@ def _say(failures: list[Failure], nodes: int) -> int:
     if failure.kind == "sentence":
         print(failure.text, file=sys.stderr)
         return failure.exit_code
-    if failure.ended_by_signal:  # it has said so itself
+    if failure.ended_by_signal:  # it has reported that itself
         return failure.exit_code
     print(report(failure, nodes), end="", file=sys.stderr)
     last = failure.text.strip().rpartition("\n")[2]

@@ -1,4 +1,4 @@
-"""What people type to start a program: Python itself, a launcher such as torchrun, or a shell script."""
+"""Commands that start a program: Python itself, a launcher such as torchrun, or a shell script."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 from npukit.errors import NpukitError
 
 _SHELLS = ("bash", "sh", "zsh")
-# Modules that start other processes, which are the ones that compute.
+# Modules that only start other processes.
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed", "npukit")
 _COUNT = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]processes|num[-_]gpus|nproc|devices)(?:=|\s+)(\d+)\b")
 
 
 def python_arguments(command: Sequence[str]) -> list[str] | None:
-    """What Python is given, where a command is Python with a script or module that computes in this very process.
+    """Python's arguments, if a command is Python with a script or module that is not a launcher.
 
     >>> python_arguments(["python", "train.py", "--steps", "5"]), python_arguments(["torchrun", "train.py"])
     (['train.py', '--steps', '5'], None)
@@ -30,7 +30,7 @@ def python_arguments(command: Sequence[str]) -> list[str] | None:
 
 
 def check_command(command: Sequence[str], folder: Path) -> None:
-    """Refuse a command that cannot be run in a project's folder, before anything else is done.
+    """Refuse a command that cannot be run in a project's folder.
 
     >>> check_command(["torchrun", "--nproc_per_node=2", "train.py"], Path("project"))
     """
@@ -49,7 +49,7 @@ def check_command(command: Sequence[str], folder: Path) -> None:
 
 
 def devices_asked(command: Sequence[str], folder: Path) -> int:
-    """How many devices a launcher's options ask for, also those in a shell script; 1 where none do.
+    """The number of devices in a launcher's options, also inside a shell script; 1 if there are none.
 
     >>> devices_asked(["torchrun", "--nproc_per_node=2", "train.py"], Path("project"))
     2
@@ -63,7 +63,7 @@ def devices_asked(command: Sequence[str], folder: Path) -> int:
 
 
 def is_shell_script(path: Path) -> bool:
-    """Whether a file is a program for a shell, by its name or its first line.
+    """Whether a file is a shell script, by its name or first line.
 
     >>> is_shell_script(Path("run.sh"))
     True
@@ -79,7 +79,7 @@ def is_shell_script(path: Path) -> bool:
 
 
 def _script(command: Sequence[str], is_python: bool) -> str:
-    """The file of the project that a command names: a script for Python or for a shell; empty where that is unknown."""
+    """The project's Python or shell script in a command; empty if it is unknown."""
     if is_python:
         return "" if command[0] == "-m" else command[0]
     if Path(command[0]).name in _SHELLS:

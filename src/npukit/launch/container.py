@@ -19,19 +19,19 @@ IMAGE = cann_image()
 SIMULATED_IMAGE = "npukit-sim"  # what the Dockerfile of this project builds
 SHARED_MEMORY_PER_CARD = 16  # GiB: data loader workers and HCCL exchange tensors there
 HOST_PARTS = (
-    "/usr/local/Ascend/driver",  # libraries that must match the kernel's driver
-    "/usr/local/dcmi",  # what npu-smi asks
+    "/usr/local/Ascend/driver",  # libraries that must match the kernel module
+    "/usr/local/dcmi",  # used by npu-smi
     "/usr/local/bin/npu-smi",
     "/usr/local/sbin/npu-smi",
     "/etc/ascend_install.info",  # tells CANN where the driver is
     "/etc/hccn.conf",  # addresses of the cards' own network ports, for HCCL between machines
 )
-NEEDED_PARTS = HOST_PARTS[:3] + HOST_PARTS[4:5]  # named even where this machine has no card to look at
+NEEDED_PARTS = HOST_PARTS[:3] + HOST_PARTS[4:5]  # listed even if this machine has no card
 
 
 @dataclass(frozen=True)
 class Container:
-    """What a container needs to use some of a machine's cards."""
+    """A container that uses some of a machine's cards."""
 
     image: str
     cards: tuple[int, ...]
@@ -39,7 +39,7 @@ class Container:
     mounts: tuple[str, ...]
     workdir: str
     command: tuple[str, ...] = ("bash",)
-    for_another_machine: bool = False  # this one has no card
+    for_another_machine: bool = False  # this machine has no card
     simulated: bool = False
 
     @property
@@ -65,10 +65,7 @@ def parse_numbers(text: str) -> tuple[int, ...]:
 def plan_container(
     image: str = IMAGE, cards: Sequence[int] = (), command: Sequence[str] = (), machine: Machine | None = None
 ) -> Container:
-    """The container for `cards` of a machine, or for all its cards.
-
-    On a machine without cards it is made for another one, and says so.
-    """
+    """The container for `cards` of a machine, or for all its cards; on a machine without cards, for another one."""
     machine = machine or Machine()
     there = card_numbers(machine)
     missing = [card for card in cards if there and card not in there]
@@ -82,7 +79,7 @@ def plan_container(
 
 
 def plan_simulated(image: str = SIMULATED_IMAGE, command: Sequence[str] = ()) -> Container:
-    """A container whose NPUs are simulated: it needs nothing of the machine.
+    """A container with simulated NPUs, which needs nothing of the machine.
 
     >>> plan_simulated(command=["pytest", "--npu-sim"]).devices
     ()
@@ -102,7 +99,7 @@ def docker(container: Container) -> list[str]:
 
 
 def docker_text(container: Container) -> str:
-    """The same for people: an option a line."""
+    """The same with one option per line."""
     words = docker(container)
     lines: list[list[str]] = [words[:4]]
     for word in words[4 : -1 - len(container.command)]:
@@ -114,7 +111,7 @@ def docker_text(container: Container) -> str:
 
 
 def compose(container: Container) -> str:
-    """A compose file with it as its one service."""
+    """A compose file with this container as its only service."""
     service = {
         "image": container.image,
         "command": list(container.command),
@@ -160,7 +157,7 @@ def kubernetes(container: Container) -> str:
         "spec": {
             "schedulerName": "volcano",
             "minAvailable": 1,
-            "plugins": {"svc": [], "env": []},  # set the VC_ variables by which npukit launch finds the other nodes
+            "plugins": {"svc": [], "env": []},  # set the VC_ variables that `npukit launch` reads
             "tasks": [{"name": "worker", "replicas": 1, "template": {"spec": pod}}],
         },
     }

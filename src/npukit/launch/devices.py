@@ -1,7 +1,7 @@
-"""What a wanted device means here, and the environment of a process that gets it. Nothing else decides about devices.
+"""Chooses devices and makes the environment of processes that use them. No other module decides about devices.
 
-A command calls `choose` and starts its processes with `Devices.environment()`; a process calls `torch_device` to learn
-which device it was given.
+A command calls `choose` and starts its processes with `Devices.environment()`. A process calls `torch_device` to get
+its device.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Wanted(str, Enum):
 
 @dataclass(frozen=True)
 class Devices:
-    """The devices that processes get, one each."""
+    """The devices of a command's processes, one each."""
 
     kind: Kind  # torch's name for them
-    count: int = 1  # how many are used; for the CPU, how many processes share it
-    visible: tuple[int, ...] = ()  # the numbers of the cards that every process sees
+    count: int = 1  # how many are used; for the CPU, the number of processes
+    visible: tuple[int, ...] = ()  # the numbers of the visible cards
     simulated: bool = False
-    card: str = ""  # its model, where that is known
-    total: int = 0  # how many cards there are, visible or not
+    card: str = ""  # the model of the card, if known
+    total: int = 0  # the number of cards of the machine
 
     def __str__(self) -> str:
         if self.kind == "cpu":
@@ -61,7 +61,7 @@ class Devices:
 
     @property
     def has_bf16(self) -> bool:
-        """Whether they compute in bf16, as far as that is known without asking them."""
+        """Whether they support bf16, as far as that is known without a process on them."""
         return find_card(self.card).bf16 if self.card else True
 
     def environment(
@@ -72,22 +72,23 @@ class Devices:
         trace: str | os.PathLike[str] | None = None,
         memory_mib: int | None = None,
     ) -> dict[str, str]:
-        """The complete environment of a process that uses these devices, and no others.
+        """The complete environment of a process that uses these devices and no others.
 
-        `compute`, `faults`, `trace` and `memory_mib`, if a card is to have more or less than it has, are for simulated
-        NPUs; what is not given stays as the shell has it.
+        `compute`, `faults`, `trace` and `memory_mib` are settings of simulated NPUs; those that are not given stay as
+        they are in the shell.
 
         >>> subprocess.run([sys.executable, "train.py"], env=choose("cpu").environment())
         """
         variables = {**(os.environ if base is None else base), GIVEN: self.kind}
-        if "," in variables.get("LOCAL_RANK", ""):  # of a pod of an AscendJob, not of a process
+        if "," in variables.get("LOCAL_RANK", ""):  # the list of a pod of an AscendJob, not the rank of a process
             variables = {name: value for name, value in variables.items() if name not in POD_VARIABLES}
         if self.kind != "npu":
             variables |= {AUTOLOAD: "0", VISIBLE: ""}
         if self.kind == "cpu":
             variables["CUDA_VISIBLE_DEVICES"] = ""
         if not self.simulated:
-            if self.kind == "npu" and len(self.visible) < self.total:  # as SLURM gave them: CANN knows nothing of it
+            # Assigned by SLURM, which CANN does not know about
+            if self.kind == "npu" and len(self.visible) < self.total:
                 variables.setdefault(VISIBLE, ",".join(map(str, self.visible)))
             return variables
         from npukit.simulate import environment as simulated
@@ -97,7 +98,7 @@ class Devices:
         return {**made, SIMULATED_MEMORY: str(memory_mib)} if memory_mib else made
 
     def start_again_with(self, torch_npu: str) -> None:
-        """Start this command again where simulated NPUs have this torch_npu; return where they have it already.
+        """Start this command again in an environment where simulated NPUs have this torch_npu; return if this is one.
 
         >>> choose("sim").start_again_with("2.7.1")
         """
@@ -115,11 +116,11 @@ def choose(
     machine: Machine | None = None,
     suppose: bool = False,
 ) -> Devices:
-    """The devices that `wanted` means on this machine, in this shell: `count` of them, or all that are visible.
+    """The devices that `wanted` means on this machine and in this shell: `count` of them, or all visible ones.
 
-    auto is an NPU, else CUDA, else the CPU. In a shell of `npukit sim env` npu and auto are the simulated NPUs that it
-    has; anywhere else nothing is simulated unless sim is asked for, which brings `count` (or one) of `card` along.
-    With `suppose` the device need not be there: a plan is made for it.
+    auto is an NPU, otherwise CUDA, otherwise the CPU. In a shell of `npukit sim env`, npu and auto are its simulated
+    NPUs. Elsewhere NPUs are simulated only with sim, which makes `count` (or one) of `card`. With `suppose` the device
+    need not exist, because only a plan is made for it.
 
     >>> choose("sim", count=2)
     Devices(kind='npu', count=2, visible=(0, 1), simulated=True, card='910B3', total=2)
@@ -140,7 +141,7 @@ def choose(
 
 def _simulated(count: int | None, card: str, machine: Machine) -> Devices:
     chosen = machine.environ.get(VISIBLE)
-    # The numbers that the user's variables name must exist: 4,5 takes six cards, of which two are seen.
+    # The numbers in the user's variables must exist: 4,5 needs six cards, of which two are visible.
     highest = max((int(number) for number in (chosen or "").split(",") if number.isdecimal()), default=-1)
     there = max(count or 1, highest + 1)
     simulated = Devices("npu", 1, visible_among(there, chosen), True, find_card(card).name, there)
@@ -176,7 +177,7 @@ def _hidden(there: Npus, value: str) -> str:
 
 
 def count_gpus(machine: Machine) -> int:
-    """How many CUDA devices torch can use; it is asked in a process of its own, and only where there is a driver."""
+    """How many CUDA devices torch can use. Another process asks torch, and only if there is a driver."""
     if not machine.glob("/dev/nvidia[0-9]*") and not machine.exists("/dev/kfd"):
         return 0
     code = "import torch; print(torch.cuda.device_count())"
@@ -187,7 +188,7 @@ def count_gpus(machine: Machine) -> int:
 
 
 def torch_device() -> torch.device:
-    """The device of this process: the one it was started with, else the accelerator that torch finds, else the CPU.
+    """The device of this process: the one it was started with, otherwise torch's accelerator, otherwise the CPU.
 
     >>> torch.ones(3, device=torch_device())
     """
@@ -204,7 +205,7 @@ def torch_device() -> torch.device:
 
 
 def local_rank() -> int:
-    """Which of the ranks on its machine this process is; in a pod of an AscendJob LOCAL_RANK lists all of them."""
+    """The local rank of this process. In a pod of an AscendJob, LOCAL_RANK lists all local ranks."""
     given = os.environ.get("LOCAL_RANK", "0")
     return int(given) if given.isdecimal() else 0
 

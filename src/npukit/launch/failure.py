@@ -1,4 +1,4 @@
-"""A rank's failure: handed from the rank to its launcher, from node to node, and told with its explanation."""
+"""A rank's failure: passed from the rank to its launcher and between nodes, and reported with its explanation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIGNALS = {
 
 STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # as shells count
 
-# What a rank's text is: a sentence about what the user can correct, its traceback, or the end of its log.
+# The kinds of a failure's text: a message about a mistake of the user, a traceback, or the end of a log.
 Kind = Literal["sentence", "traceback", "log"]
 
 
@@ -44,12 +44,12 @@ class Failure:
 
     @property
     def is_consequence(self) -> bool:
-        """Whether it says no more than that another rank is gone, or that it was told to end."""
+        """Whether it only says that another rank has failed, or that this rank was stopped."""
         return self.may_be_consequence and "cause" not in self._kinds
 
     @property
     def may_be_consequence(self) -> bool:
-        """The same, but it may be a cause as well: a closed connection is either."""
+        """Whether it may be a consequence or a cause, such as a closed connection."""
         return self.was_stopped or "consequence" in self._kinds
 
     @property
@@ -60,17 +60,17 @@ class Failure:
 
     @property
     def was_stopped(self) -> bool:
-        """Whether it ended because it was told to; a rank with an error of its own may be told so while it ends."""
+        """Whether it ended because it was stopped. A rank with its own error may be stopped while it ends."""
         return self.kind == "log" and (self.ended_by_signal or self.exit_code == -signal.SIGTERM)
 
     @property
     def left(self) -> bool:
-        """Whether it ended as if all were done; that may be why others, which waited for it, failed."""
+        """Whether it ended without an error: others that waited for it may have failed because of that."""
         return self.exit_code == 0
 
     @property
     def ended_by_signal(self) -> bool:
-        """Whether it was told to stop, finished what it was doing, and says so by its exit code."""
+        """Whether it ended after a signal, in an orderly way."""
         return self.kind == "log" and self.exit_code in STOPPED
 
     def to_json(self) -> str:
@@ -82,7 +82,7 @@ class Failure:
 
 
 def first(failures: list[Failure]) -> Failure:
-    """The one that brought the others about."""
+    """The failure that caused the others."""
     failed = [failure for failure in failures if not failure.left]
     if len(failed) < len(failures) and all(failure.may_be_consequence for failure in failed):
         return min((failure for failure in failures if failure.left), key=lambda failure: failure.time)
@@ -90,14 +90,14 @@ def first(failures: list[Failure]) -> Failure:
 
 
 def write_error_file(file: str, message: str, text: str, kind: Kind, exit_code: int = 1) -> None:
-    """Leave a rank's error where torchrun looks for it, in torchrun's form."""
+    """Write a rank's error in torchrun's form, to the file where torchrun expects it."""
     now = time.time()
     extra = {"py_callstack": text, "timestamp": str(int(now)), "exact_time": now, "kind": kind, "code": exit_code}
     Path(file).write_text(json.dumps({"message": {"message": message, "extraInfo": extra}}))
 
 
 def read_failure(rank: int, node: int, exit_code: int, error_file: str, log: str) -> Failure:
-    """What is known of a rank that ended with `exit_code`: its error, else the end of its log."""
+    """The failure of a rank that ended with `exit_code`: its error, otherwise the end of its log."""
     try:
         extra = json.loads(Path(error_file).read_text())["message"]["extraInfo"]
         when = float(extra.get("exact_time", extra["timestamp"]))
@@ -109,7 +109,7 @@ def read_failure(rank: int, node: int, exit_code: int, error_file: str, log: str
 
 
 def report(failure: Failure, nodes: int) -> str:
-    """What the user sees in place of every rank's traceback."""
+    """The report that replaces the tracebacks of all ranks."""
     who = f"rank {failure.rank}" if failure.rank >= 0 else "the launcher"
     where = who + (f" on node {failure.node}" if nodes > 1 else "")
     what = "left, with exit code 0, while others still needed it" if failure.left else f"failed first, {_how(failure)}"
@@ -139,7 +139,7 @@ def _shown(text: str) -> str:
 
 
 def explained(text: str) -> str:
-    """What is known about the error in `text`, or nothing."""
+    """The explanation of an error in `text`, if it is known."""
     from npukit.explain import explain
     from npukit.explain.text import as_text
 

@@ -1,7 +1,7 @@
 """Import torch and transformers in less time.
 
-They make more than a million objects on import, none of them garbage, and Python's garbage collector walks over these
-again and again as they come: a fifth to a third of the time that the imports take.
+Their imports make more than a million objects that stay alive. Python's garbage collector scans these again and again,
+which takes a fifth to a third of the time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def quicken_imports() -> None:
 def _execute_module(self: SourceFileLoader, module: ModuleType) -> None:
     thresholds = gc.get_threshold()
     if thresholds[0] and _LIBRARY.search(self.path):
-        gc.set_threshold(0)  # and not gc.disable(), which may be what the library itself does
+        gc.set_threshold(0)  # not gc.disable(), which a library may call itself
         try:
             _execute(self, module)
         finally:
@@ -41,16 +41,16 @@ def _execute_module(self: SourceFileLoader, module: ModuleType) -> None:
 
 
 def _freeze(torch: ModuleType) -> None:
-    """Have the collector pass over what exists: no tensor does yet, so it can keep none of them alive."""
+    """Exclude all existing objects from collection. No tensor exists yet, so none is kept alive by this."""
     gc.freeze()
 
 
 def _scan_once(import_utils: ModuleType) -> None:
-    """Let transformers remember what its files export: its cache is smaller than the number of its folders."""
+    """Enlarge transformers' cache of its files' exports, which is smaller than the number of its folders."""
     if scan := getattr(import_utils, "create_import_structure_from_path", None):
         import_utils.create_import_structure_from_path = cache(scan.__wrapped__)  # type: ignore[attr-defined]
 
 
 _FINISH = {"torch": _freeze, "transformers.utils.import_utils": _scan_once}
-# Python leaves the frames of its import system out of tracebacks, and this one is among them.
+# Python leaves frames with this name of its import system out of tracebacks.
 _execute_module.__code__ = _execute_module.__code__.replace(co_filename="<frozen importlib._bootstrap_external>")

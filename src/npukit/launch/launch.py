@@ -1,4 +1,4 @@
-"""Plan a job of several ranks on one or more machines, and become its launcher on this one."""
+"""Plans a job of several ranks on one or more machines, and becomes its launcher on this one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from npukit.machine import Machine, cpus, network
 from npukit.report.terminal import say
 
 LOGS = Path("npukit-logs")
-NAMES_APPEAR = 300.0  # seconds until a scheduler's names can be resolved
-LOG_FOLDER = "NPUKIT_LOG_DIR"  # where the ranks' logs go instead
+NAMES_APPEAR = 300.0  # seconds to wait until a scheduler's host names can be resolved
+LOG_FOLDER = "NPUKIT_LOG_DIR"  # replaces the folder of the ranks' logs
 
 
 @dataclass(frozen=True)
 class Job:
-    """What this node starts."""
+    """The part of a job that this node starts."""
 
     plan: NodePlan
     devices: Devices  # of this node, one a rank
@@ -45,7 +45,7 @@ class Job:
 
     @property
     def layout(self) -> str:
-        """How many ranks are started where, and by whose word.
+        """How many ranks are started on which nodes, and what decided that.
 
         >>> plan_job(["train.py"], NodePlan(), choose("npu", 8), os.environ).layout
         '8 ranks on 8 NPUs'
@@ -71,7 +71,7 @@ def plan_job(
     >>> print(plan_job(["train.py"], NodePlan(), choose("npu", 8), os.environ))
     """
     count, kind = devices.count, devices.kind
-    of_this_job = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"  # and of no other that starts now
+    of_this_job = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"  # unique to this job
     logs = logs or Path(environ.get(LOG_FOLDER) or LOGS / of_this_job)
     where, known = ["--standalone"], {"threads": str(max(1, (os.cpu_count() or 1) // count))}
     if plan.nodes > 1:
@@ -104,7 +104,7 @@ def _meeting_place(plan: NodePlan, max_restarts: int) -> list[str]:
     place = ["--nnodes", str(plan.nodes), "--node-rank", str(plan.rank)]
     if not max_restarts:
         return [*place, "--master-addr", plan.master, "--master-port", str(plan.port)]
-    # Only a rendezvous of this kind brings all nodes together again after a failure.
+    # Only this kind of rendezvous restarts all nodes after a failure.
     host = f"is_host={int(plan.rank == 0)}"
     endpoint = f"{plan.master}:{plan.port}"
     return [*place, "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--rdzv-id", "npukit", "--rdzv-conf", host]

@@ -1,4 +1,4 @@
-"""Which nodes a job has, and which of them this is: from options, a file of hosts, or a scheduler's variables."""
+"""The nodes of a job and the rank of this one: from options, a hostfile, or a scheduler's variables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NodePlan:
     rank: int = 0
     master: str = "127.0.0.1"
     port: int = DEFAULT_PORT
-    ranks: int | None = None  # on this node, where it is known
+    ranks: int | None = None  # on this node, if known
     source: str = "options"
 
     def __post_init__(self) -> None:
@@ -37,7 +37,7 @@ Environ = Mapping[str, str]
 
 
 def from_slurm(environ: Environ) -> NodePlan | None:
-    """SLURM, one task a node: `srun --ntasks-per-node=1 npukit launch ...`."""
+    """SLURM, with one task per node: `srun --ntasks-per-node=1 npukit launch ...`."""
     if "SLURM_JOB_ID" not in environ or "SLURM_NODEID" not in environ:
         return None
     hosts = expand_hosts(environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST", ""))
@@ -46,7 +46,8 @@ def from_slurm(environ: Environ) -> NodePlan | None:
     if len(hosts) < 2:
         return None
     port = 20000 + (_number(environ, "SLURM_JOB_ID") or 0) % 20000
-    ranks = _number(environ, "SLURM_GPUS_ON_NODE")  # set where NPUs are called gpu; see machine/slurm.py for others
+    # Set if NPUs are configured as gpu; see machine/slurm.py for other names
+    ranks = _number(environ, "SLURM_GPUS_ON_NODE")
     return NodePlan(len(hosts), _number(environ, "SLURM_NODEID") or 0, hosts[0], port, ranks, "SLURM")
 
 
@@ -117,7 +118,7 @@ def is_rank(environ: Environ) -> bool:
 
 def from_kubernetes(environ: Environ) -> NodePlan | None:
     """Kubeflow's PyTorchJob and TrainJob: torchrun's own PET_ variables, or node numbers in RANK and WORLD_SIZE."""
-    if "LOCAL_RANK" in environ or "LOCAL_WORLD_SIZE" in environ:  # not about nodes
+    if "LOCAL_RANK" in environ or "LOCAL_WORLD_SIZE" in environ:  # variables of a process, not of a node
         return None
     nodes = _number(environ, "PET_NNODES", "WORLD_SIZE")
     rank = _number(environ, "PET_NODE_RANK", "RANK")
@@ -130,12 +131,12 @@ def from_kubernetes(environ: Environ) -> NodePlan | None:
     return NodePlan(nodes, rank, master, port, _number(environ, "PET_NPROC_PER_NODE"), source)
 
 
-# Those that can be told by variables of their own; Kubeflow's are also set by hand.
+# Schedulers with unmistakable variables; Kubeflow's are also set by hand.
 SCHEDULERS: tuple[Callable[[Environ], NodePlan | None], ...] = (from_modelarts, from_slurm, from_ascend_job)
 
 
 def from_environment(environ: Environ) -> NodePlan:
-    """What a scheduler says, else one node; schedulers that say different things are refused."""
+    """The nodes of a scheduler, otherwise one node; contradictory variables are refused."""
     if is_rank(environ):
         return NodePlan()
     plans = [plan for scheduler in SCHEDULERS if (plan := scheduler(environ))]
@@ -149,7 +150,7 @@ def from_environment(environ: Environ) -> NodePlan:
 
 
 def from_hostfile(text: str, names_of_this_host: Collection[str]) -> NodePlan:
-    """A file with a host a line, as DeepSpeed and MPI take it: `worker-1 slots=8`. The first host is node 0."""
+    """A file with one host per line, as for DeepSpeed and MPI: `worker-1 slots=8`. The first host is node 0."""
     lines = [line.split("#")[0].split() for line in text.splitlines()]
     hosts = [words for words in lines if words]
     if not hosts:

@@ -1,4 +1,4 @@
-"""Keep what the ranks of one machine tell each other on this machine: torch listens on every interface otherwise."""
+"""Keeps the ranks' communication on this machine: by default, torch listens on every network interface."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def stay_on_this_machine() -> None:
-    """Let the stores that torchrun makes in this process, and gloo in its ranks, use the loopback interface.
+    """Make torchrun's stores in this process, and gloo in its ranks, use the loopback interface.
 
     >>> stay_on_this_machine()
     """

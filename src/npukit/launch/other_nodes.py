@@ -1,7 +1,7 @@
-"""Tell the launchers of other nodes that a rank failed here, and hear it from them.
+"""Exchanges failures of ranks between the launchers of all nodes.
 
-Without this a node whose neighbour lost a rank would wait for HCCL's timeout, half an hour by default. The store that
-torchrun opens on node 0 carries the messages; node 0 keeps it open until all have read them.
+Without this, a node whose neighbour lost a rank would wait for HCCL's timeout, by default half an hour. The messages
+are in torchrun's store on node 0, which stays open until all nodes have read them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from npukit.launch.failure import Failure, first
 
 LOOK_EVERY = 0.5
-FAIL_BY_ITSELF = 3.0  # a rank that failed here as well, perhaps first, is to be found before all are ended
+# Seconds in which a failure of this node's ranks, perhaps the first, is noticed before all are ended
+FAIL_BY_ITSELF = 3.0
 WAIT_FOR_OTHERS = 3.0
 NODE_0_LINGERS = 10.0
 JOB_ENDS_EVERYWHERE = 5.0
 
 
 class OtherNodes:
-    """Watches the other nodes from a thread of its own; when one fails, this process is told to end."""
+    """Watches the other nodes in a thread; when one fails, it sends this process a signal."""
 
     def __init__(self, endpoint: str, node: int, nodes: int) -> None:
         self.have_failed = False
@@ -43,7 +44,7 @@ class OtherNodes:
                 is_master=self._node == 0,
                 timeout=timedelta(minutes=15),
                 wait_for_workers=False,
-                multi_tenant=True,  # one server for torchrun and us
+                multi_tenant=True,  # one server for torchrun and npukit
             )
             self._store = PrefixStore("npukit", store)
             others = [node for node in range(self._nodes) if node != self._node]
@@ -51,16 +52,16 @@ class OtherNodes:
                 time.sleep(LOOK_EVERY)
             time.sleep(FAIL_BY_ITSELF)
         except RuntimeError:
-            # Node 0 ended. If its job ended well, so does ours at this moment.
+            # Node 0 has ended. If its part succeeded, this node is about to end too.
             self._store = None
             time.sleep(JOB_ENDS_EVERYWHERE)
         self.have_failed = True
         os.kill(os.getpid(), signal.SIGTERM)
 
     def exchange(self, mine: list[Failure]) -> list[Failure]:
-        """Everything that failed anywhere, as far as it is known a moment from now; empty when node 0 is gone.
+        """The failures of all nodes that are known within a moment; empty if node 0 is gone.
 
-        In a thread of its own: where the cable was cut, the store neither answers nor gives up.
+        It runs in a thread, because the store blocks when the network is cut.
         """
         failures = {self._node: first(mine)} if mine else {}
         if self._store is None:

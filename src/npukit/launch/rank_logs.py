@@ -1,4 +1,4 @@
-"""Where the ranks that torchrun starts write. torch 2.3 and newer ask for it; older ones are made to."""
+"""The log files of torchrun's ranks. torch 2.3 and later has an interface for them; older versions are patched."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ except ImportError:  # before 2.3
         error_files: dict[int, str]
 
     class LogsSpecs:  # type: ignore[no-redef]
-        """What is asked for the files of each rank."""
+        """torch's interface for the files of each rank."""
 
         def __init__(self, folder: str | None) -> None:
             self._root_log_dir = folder
 
 
 class RankLogs(LogsSpecs):
-    """Where ranks write: rankN.log and rankN.error in one folder; a restart writes to a folder below."""
+    """Ranks write rankN.log and rankN.error in one folder, after a restart in a folder below it."""
 
     def __init__(self, folder: str | None, errors: Path) -> None:
         super().__init__(folder)
         self.logs: dict[int, str] = {}  # by rank
-        self._marks: dict[int, Path] = {}  # of ranks whose script is done, though they may still be ending
+        self._marks: dict[int, Path] = {}  # of ranks whose script has finished, although they may still be running
         self._restarts = 0
         self._errors = errors
 
@@ -49,7 +49,7 @@ class RankLogs(LogsSpecs):
         return str(self._root_log_dir)
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
-        # torchrun does not count a restart that another node asked for: its log would overwrite the first.
+        # torchrun does not count a restart by another node, whose log would overwrite the first.
         folder = self._errors / f"restart{self._restarts}" if self._restarts else self._errors
         self._restarts += 1
         folder.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ class RankLogs(LogsSpecs):
         return LogsDest(logs, terminal, {0: logs[0]}, {}, errors)
 
     def is_done(self, rank: int) -> bool:
-        """Whether the script of a rank has come to its end."""
+        """Whether the script of a rank has finished."""
         return self._marks[rank].exists()
 
     def remove_marks(self) -> None:
@@ -76,7 +76,7 @@ class RankLogs(LogsSpecs):
             mark.unlink(missing_ok=True)
 
     def keep(self, failure: Failure) -> None:
-        """Write the traceback that a rank handed over to the end of its log."""
+        """Append the traceback that a rank passed on to its log."""
         if failure.log and failure.kind == "traceback":
             with Path(failure.log).open("a") as log:
                 log.write(failure.text)
@@ -89,12 +89,14 @@ class Started:
         self._context: Any = None
 
     def keep(self, context: Any) -> Any:
-        """Remember them. When they are ended, those that somebody stopped are woken first, or they would not listen."""
+        """Store the ranks, and make torchrun wake stopped ones before ending them, since they would ignore its
+        signal.
+        """
         close = context._close
 
         def wake_and_close(*args: Any, **kwargs: Any) -> None:
             for handler in context.subprocess_handlers.values():
-                handler.proc.send_signal(signal.SIGCONT)  # nothing where it has ended
+                handler.proc.send_signal(signal.SIGCONT)  # no effect if it has ended
             close(*args, **kwargs)
 
         context._close = wake_and_close
@@ -102,7 +104,7 @@ class Started:
         return context
 
     def left(self, logs: RankLogs) -> list[tuple[int, str]]:
-        """The ranks that had ended, or were ending, with exit code 0 when another failed, and their logs."""
+        """The ranks that had ended with exit code 0, or were about to, when another failed, and their logs."""
         context = self._context
         if context is None:
             return []
@@ -113,7 +115,7 @@ class Started:
 
 
 def use(logs: RankLogs, config: Any, spare: str) -> Started:
-    """Have the ranks of this configuration write there; an older torchrun makes folders of its own in `spare`."""
+    """Make the ranks of this configuration write there; an older torchrun makes its own folders in `spare`."""
     agent: Any = local_elastic_agent
     started, torchs_own = Started(), agent.start_processes
 

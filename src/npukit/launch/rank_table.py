@@ -11,7 +11,7 @@ TABLE = "RANK_TABLE_FILE"
 
 
 def why_unusable(environ: Mapping[str, str]) -> str:
-    """Why HCCL could not use what RANK_TABLE_FILE names; empty where it could, or where there is none.
+    """Why HCCL cannot use the file in RANK_TABLE_FILE; empty if it can, or if the variable is not set.
 
     ModelArts names a folder, and its file and MindCluster's may still be unfinished when a job starts.
 

@@ -1,4 +1,4 @@
-"""Run a script or module: as one process, or as several ranks of this machine."""
+"""Runs a script or module as one process, or as several ranks on this machine."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def run(command: Sequence[str], environment: Mapping[str, str], ranks: int = 1, 
     >>> run(["train.py", "--epochs", "3"], os.environ, ranks=2)
     """
     environment = dict(environment)
-    if is_shell_script(Path(command[0])):  # it starts its ranks itself, on the devices that it is given
+    if is_shell_script(Path(command[0])):  # it starts its ranks itself
         watch(["bash", *command], environment)
     script = script_arguments(command, auto)
-    if "TORCHELASTIC_RUN_ID" in environment:  # a rank already: its launcher watches it
+    if "TORCHELASTIC_RUN_ID" in environment:  # this is a rank, which its launcher watches
         become([sys.executable, *script], environment)
     if ranks == 1:
         watch([sys.executable, *script], environment)
@@ -38,18 +38,18 @@ def run(command: Sequence[str], environment: Mapping[str, str], ranks: int = 1, 
     become([*AGENT, "--standalone", "--nproc-per-node", str(ranks), *script], environment)
 
 
-# The launcher must not take the user's modules for Python's or torch's own.
+# The launcher must not import the user's modules in place of Python's or torch's.
 SAFE_PATH = ["-P"] if sys.version_info >= (3, 11) else []
 AGENT = [sys.executable, *SAFE_PATH, "-m", "npukit.launch.agent"]
 
 
 def script_arguments(command: Sequence[str], auto: bool) -> list[str]:
-    """What Python is given to run `command`."""
+    """Python's arguments for `command`."""
     return ["-m", "npukit.launch.script", *(["--auto"] if auto else []), *command]
 
 
 def tied(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment with which a process of `script_arguments`, or the agent, ends when this process does.
+    """The environment that makes a process of `script_arguments`, or the agent, end with this process.
 
     >>> subprocess.run([sys.executable, *script_arguments(["train.py"], auto=False)], env=tied(os.environ))
     """
@@ -57,7 +57,7 @@ def tied(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def own_first(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which a project imports its own modules, not those of another copy that is installed.
+    """The environment in which a project imports its own modules, not an installed copy's.
 
     >>> subprocess.run(["pytest"], cwd=folder, env=own_first(folder, os.environ))
     """
@@ -66,9 +66,9 @@ def own_first(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def spare_launcher(environment: dict[str, str], ranks: int) -> None:
-    """Share the CPUs out between ranks, leave out a rank table that HCCL would stumble over, and start faster.
+    """The environment of the launcher: CPUs divided among ranks, no unusable rank table, and no device.
 
-    The launcher needs no device, and starts seconds faster without.
+    The launcher needs no device and starts seconds faster without one.
     """
     require("torch", extra="sim")  # torchrun starts the ranks
     if why := why_unusable(environment):
@@ -80,13 +80,13 @@ def spare_launcher(environment: dict[str, str], ranks: int) -> None:
 
 
 def watch(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
-    """Run a process as if it were this one: signals go to it, its exit code comes back, and it dies with us.
+    """Run a process as if it were this one: pass on signals, return its exit code, and end it with this process.
 
-    Python tells its own errors; of a process that is killed, or crashes in native code, nobody else could tell why.
+    Python reports its own errors; a process that is killed or crashes in native code is explained here.
     """
-    signal.signal(signal.SIGINT, lambda *_: None)  # how to end is the process's affair
+    signal.signal(signal.SIGINT, lambda *_: None)  # the process decides how to end
     process = subprocess.Popen(argv, env=tied(environment))
-    if not _in_foreground():  # else the terminal tells the process, too
+    if not _in_foreground():  # otherwise the terminal sends the signal to it too
         signal.signal(signal.SIGINT, lambda number, _: process.send_signal(number))
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, lambda number, _: process.send_signal(number))
@@ -114,7 +114,7 @@ def _in_foreground() -> bool:
 
 
 def become(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
-    """Replace this process; where its end is awaited, stay and watch the other one."""
+    """Replace this process, or stay and watch the new one if its end must be reported."""
     if is_awaited():
         watch(argv, environment)
     sys.stdout.flush()

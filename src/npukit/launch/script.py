@@ -1,16 +1,16 @@
-"""Become a script or module, as `python SCRIPT` would, with what npukit adds to the process.
+"""Runs a script or module as `python SCRIPT` would, with npukit's additions.
 
-Run as `python -m npukit.launch.script [--auto] SCRIPT|-m MODULE [ARGS]`. It adds:
-- an explanation after the traceback of an error that nobody caught; a rank hands its error to the launcher instead,
-  which explains the first one;
-- for a rank: it dies with its launcher, keeps to the CPUs near its card and writes one log;
-- silence about what is of no use to anybody, see npukit/quiet.py;
-- libraries that are imported sooner, see imports.py;
+`python -m npukit.launch.script [--auto] SCRIPT|-m MODULE [ARGS]` adds:
+- an explanation after the traceback of an uncaught error; a rank passes its error to the launcher instead, which
+  explains the first one;
+- for a rank: it ends with its launcher, runs on the CPUs near its card and writes one log;
+- no useless warnings of libraries, see npukit/quiet.py;
+- faster imports, see imports.py;
 - with --auto: CUDA code runs on an NPU, see shim/;
-- on the CPU or on CUDA: torch_npu is not there, even where it is installed;
-- what another part of npukit asked for with NPUKIT_HOOK, such as recording what the script computes.
+- on the CPU or CUDA: torch_npu is hidden, even if it is installed;
+- the function in NPUKIT_HOOK, with which other parts of npukit record what the script computes.
 
-Every start passes here: it imports nothing but what it needs.
+Every start runs this module, so it imports only what it needs.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from npukit.report.terminal import say
 from npukit.shim.children import run_first_in_spawned
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
-GIVEN = "NPUKIT_DEVICE"  # the kind of device that a process was given
-LAUNCHER = "NPUKIT_LAUNCHER"  # process number of the launcher, in its ranks
-AUTOLOAD_LATER = "NPUKIT_AUTOLOAD_LATER"  # the launcher alone goes without a device, its ranks do not
+GIVEN = "NPUKIT_DEVICE"  # the kind of device of a process
+LAUNCHER = "NPUKIT_LAUNCHER"  # the launcher's process id, for its ranks
+AUTOLOAD_LATER = "NPUKIT_AUTOLOAD_LATER"  # the launcher uses no device, but its ranks do
 RANK_CPUS = "NPUKIT_RANK_CPUS"  # "0-7;8-15": the CPUs of each local rank
 ONE_LOG = "NPUKIT_ONE_LOG"  # errors go where output goes
 HOOK = "NPUKIT_HOOK"  # "module:function", to be called before the script runs
-DONE = ".done"  # beside that file, for a rank that came to its end
-ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torchrun looks for the reason of a rank's failure
+DONE = ".done"  # beside that file, when a rank's script has finished
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torchrun reads the reason of a rank's failure
 
 
 def main() -> None:
@@ -71,28 +71,28 @@ def main() -> None:
         sys.exit(_tell_failure(_named_if_ours(error, arguments)))
     except KeyboardInterrupt:
         if not is_ours(arguments):
-            raise  # a script's own traceback shows where it was, as under `python`
+            raise  # the script's traceback shows where it was, as with `python`
         say("interrupted")
         sys.exit(130)
 
 
 def is_ours(arguments: list[str]) -> bool:
-    """Whether npukit itself runs in this process, not a script of the user's."""
+    """Whether this process runs npukit itself, not a script of the user's."""
     return arguments[0] == "-m" and arguments[1].startswith("npukit.")
 
 
 def begin(arguments: list[str]) -> None:
-    """Prepare this process for npukit's own modules, or for a script of the user's, which they may run in turn."""
+    """Prepare this process for npukit's modules or a script of the user's."""
     own = is_ours(arguments)
     quiet.install(own)
-    # Python looks for garbage several times when it ends: among a million objects of torch, a second of work.
+    # At exit Python collects garbage several times: with torch's million objects that takes a second.
     (atexit.register if own else atexit.unregister)(gc.freeze)
 
 
 def run_command(arguments: list[str]) -> None:
     """Run `SCRIPT [ARGS]` or `-m MODULE [ARGS]` as the main module of this process.
 
-    It stays that until Python ends and takes it apart: what a script left open is written then, as under `python`.
+    It stays the main module until Python exits, so that open files of a script are flushed as with `python`.
     """
     import runpy
 
@@ -105,13 +105,13 @@ def run_command(arguments: list[str]) -> None:
     elif Path(arguments[0]).is_dir() or arguments[0].endswith((".zip", ".pyz")):
         runpy.run_path(arguments[0], run_name="__main__")
     else:
-        path = str(Path(arguments[0]).absolute())  # as `python` has it
+        path = str(Path(arguments[0]).absolute())  # as with `python`
         main.__dict__.update(__file__=path, __builtins__=__builtins__, __cached__=None, __doc__=None)
         exec(compile_script(path), main.__dict__)
 
 
 def compile_script(path: str) -> types.CodeType:
-    """The script's code, compiled as --auto wants it where it is in use."""
+    """The script's code, transformed if --auto is used."""
     source = Path(path).read_bytes()
     if own_code := sys.modules.get("npukit.shim.own_code"):
         return own_code.compile_own(source, path)  # type: ignore[no-any-return]
@@ -119,7 +119,7 @@ def compile_script(path: str) -> types.CodeType:
 
 
 def _mark_done() -> None:
-    """Tell the launcher that this rank is done, which may take seconds to end: those that wait for it will fail."""
+    """Tell the launcher that this rank has finished: it may take seconds to end, and ranks that wait for it fail."""
     from contextlib import suppress
 
     if error_file := os.environ.get(ERROR_FILE):
@@ -128,7 +128,7 @@ def _mark_done() -> None:
 
 
 def call_hook() -> None:
-    """Do what another part of npukit asked for."""
+    """Call the function in NPUKIT_HOOK."""
     from importlib import import_module
 
     if hook := os.environ.get(HOOK):
@@ -137,9 +137,9 @@ def call_hook() -> None:
 
 
 def hide_torch_npu() -> None:
-    """Go without it on other devices.
+    """Hide torch_npu on other devices.
 
-    accelerate and transformers import it where they find it, and then torch's optimizers ask it for a card.
+    accelerate and transformers import it if it is installed, and then torch's optimizers ask it for a card.
     """
     if os.environ.get(GIVEN, "npu") == "npu":
         return
@@ -164,7 +164,7 @@ def _become_rank(launcher: int) -> None:
 
 
 def _named_if_ours(error: Exception, arguments: list[str]) -> Exception:
-    """A package that npukit needs, or a full disk where npukit was writing, is one sentence.
+    """Turn a missing package of npukit's, or a full disk that npukit writes to, into one sentence.
 
     A script's own error keeps its traceback.
     """
@@ -175,7 +175,7 @@ def _named_if_ours(error: Exception, arguments: list[str]) -> Exception:
 
 
 def _tell_failure(error: Exception) -> int:
-    """Say what went wrong, or hand it to the launcher; returns the exit code."""
+    """Report an error, or pass it to the launcher; returns the exit code."""
     import traceback
 
     from npukit.errors import NpukitError
@@ -197,7 +197,7 @@ def _tell_failure(error: Exception) -> int:
     error.__traceback__ = _of_script(error.__traceback__)
     text = "".join(traceback.format_exception(error))
     if error_file:
-        # Who watches all ranks at once sees the one traceback that matters, from the launcher.
+        # The launcher shows the one traceback that matters of all ranks.
         write_error_file(error_file, f"{type(error).__name__}: {error}", text, "traceback")
     else:
         sys.excepthook(type(error), error, error.__traceback__)
@@ -208,13 +208,13 @@ def _tell_failure(error: Exception) -> int:
 def _of_script(trace: types.TracebackType | None) -> types.TracebackType | None:
     """A traceback from the script on, without the frames that led to it: up to the last `run_command`, and runpy's.
 
-    None where the script could not even be compiled, as `python` shows it.
+    None if the script could not be compiled, as `python` shows it.
     """
     frames = []
     while trace:
         frames.append(trace)
         trace = trace.tb_next
-    # Compared by value: this module is there twice where a module of npukit, run by it, runs the script.
+    # Compared by value, because this module may be imported twice: as __main__ and by npukit's modules.
     starts = [index for index, frame in enumerate(frames) if frame.tb_frame.f_code == run_command.__code__]
     first = starts[-1] + 1 if starts else 0
     while first < len(frames) - 1 and frames[first].tb_frame.f_code.co_filename.endswith(("runpy>", "runpy.py")):
