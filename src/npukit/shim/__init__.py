@@ -1,4 +1,4 @@
-"""CUDA's names at run time: they mean an NPU (`run --auto`), or the CPU (`verify`'s original). No file is changed.
+"""Maps CUDA at run time to an NPU (`run --auto`) or to the CPU (`verify`'s original). No file is changed.
 
-table.py names each place in torch that is changed, with what it becomes in either case; to_npu and to_cpu apply it.
+table.py lists every place in torch that is patched, with both replacements; to_npu and to_cpu apply it.
 """

@@ -1,4 +1,4 @@
-"""The part of NVIDIA's apex that scripts use most, made of torch: put in its place where apex is not installed.
+"""The most used part of NVIDIA's apex, implemented with torch, for environments without apex.
 
 apex.amp scales the loss and runs the model in half precision (O1, O2 and O3 alike: autocast), apex.parallel,
 apex.optimizers and apex.normalization are torch's own equivalents.
@@ -54,7 +54,7 @@ def initialize(
 
 @contextmanager
 def scale_loss(loss: Any, optimizers: Any, delay_unscale: bool = False, **_: Any) -> Iterator[Any]:
-    """apex.amp.scale_loss: gradients come out unscaled; a step with an overflow is left out."""
+    """apex.amp.scale_loss: gradients come out unscaled; a step with an overflow is skipped."""
     optimizers = optimizers if isinstance(optimizers, (list, tuple)) else [optimizers]
     parameters = [parameter for optimizer in optimizers for parameter in master_params(optimizer)]
     before = [parameter.grad for parameter in parameters]
@@ -84,7 +84,7 @@ def _leave_out_next_step(optimizer: Any) -> None:
 
 
 def master_params(optimizer: Any) -> Iterator[Any]:
-    """apex.amp.master_params: what the optimizer updates."""
+    """apex.amp.master_params: the parameters that the optimizer updates."""
     for group in optimizer.param_groups:
         yield from group["params"]
 
@@ -110,7 +110,7 @@ class _FusedAdam(torch.optim.AdamW):
 
 
 def modules() -> dict[str, types.ModuleType]:
-    """apex and its parts, by the names under which they are imported."""
+    """apex and its submodules, by the names under which they are imported."""
     contents: dict[str, dict[str, Any]] = {
         "apex.amp": {
             function.__name__: function

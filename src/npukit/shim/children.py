@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def run_first_in_spawned(statement: str) -> None:
-    """Let the processes that multiprocessing spawns from this one begin with a statement."""
+    """Make the processes that multiprocessing spawns from this one run a statement first."""
     from multiprocessing import spawn
 
     get_command_line = spawn.get_command_line

@@ -1,4 +1,4 @@
-"""What becomes of a place in torch when CUDA means the CPU: each function makes the new thing of the old one.
+"""Replacements in torch when CUDA means the CPU. Each function makes the new object from the old one.
 
 Functions that torch lets a TorchFunctionMode see are not here: `OnCpu` changes their arguments. Memory figures are 0,
 streams and events do nothing. `tensor.is_cuda` and `tensor.device` keep telling the truth.
@@ -35,7 +35,7 @@ _CONVOLUTIONS = frozenset(getattr(torch, f"conv{kind}{size}d") for kind in ("", 
 
 
 class OnCpu(TorchFunctionMode):
-    """Every torch function takes the CPU for CUDA, and computes in float32 what autocast on CUDA would."""
+    """Makes every torch function use the CPU in place of CUDA, and compute in float32 what autocast on CUDA does."""
 
     in_float32 = frozenset(
         getattr(owner, name)
@@ -51,7 +51,7 @@ class OnCpu(TorchFunctionMode):
         if func is torch.device:
             kind = kwargs.get("type", args[0] if args else "")
             if type(kind) is int or on_cpu(kind) == "cpu":
-                return torch.device("cpu")  # not cpu:0, which no tensor is on
+                return torch.device("cpu")  # not cpu:0, which is no tensor's device
         if func is torch.nn.functional.cross_entropy and _casts_to_float16():
             return _cross_entropy(*args, **kwargs)
         if torch.is_autocast_enabled("cpu") and func in self.in_float32:
@@ -113,7 +113,7 @@ def _cross_entropy(
 
 
 class Nothing(contextlib.nullcontext):  # type: ignore[type-arg]
-    """A stream or an event where there is nothing to wait for."""
+    """A stream or an event that does nothing."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__(self)
@@ -131,12 +131,12 @@ class Nothing(contextlib.nullcontext):  # type: ignore[type-arg]
 
 
 def answer(value: Any) -> Callable[[Any], Function]:
-    """Answer every call so."""
+    """A function that always returns this."""
     return lambda _: lambda *__, **___: value
 
 
 def stand_in(thing: Any) -> Callable[[Any], Any]:
-    """Put something else in the place."""
+    """A replacement that ignores the old object."""
     return lambda _: thing
 
 
@@ -196,7 +196,7 @@ def asks_autocast(old: Function) -> Function:
 
 
 def autocast_dtype(old: Function) -> Function:
-    """The type that autocast computes in now, or CUDA's where it is off: the CPU's own is another one."""
+    """The dtype that autocast uses now, or CUDA's default if it is off, which differs from the CPU's."""
 
     def get(device_type: str = "cuda") -> torch.dtype:
         on_cpu_now = device_type == "cuda" and torch.is_autocast_enabled("cpu")
@@ -206,7 +206,7 @@ def autocast_dtype(old: Function) -> Function:
 
 
 def data_parallel(old: Function) -> Function:
-    """Where there is no device to spread over, it only wraps."""
+    """DataParallel on one device, which only wraps the module."""
     module: Any = sys.modules["torch.nn.parallel.data_parallel"]
     module._get_available_device_type = lambda: None
     return old

@@ -1,4 +1,4 @@
-"""A device by CUDA's name, and the device that is meant."""
+"""Devices that answer to CUDA's name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BACKENDS_ON_CPU = {"nccl": "gloo", "cpu:gloo,cuda:nccl": "gloo", "cuda:nccl,cpu:
 
 
 def on_npu(value: Any) -> Any:
-    """The NPU that a CUDA device stands for; anything else as it is. A file name that contains "cuda" is no device.
+    """The NPU in place of a CUDA device; anything else unchanged, such as a file name that contains "cuda".
 
     >>> on_npu("cuda:1"), on_npu("model_cuda.pt"), on_npu({"cuda:0": "cuda:1"})
     ('npu:1', 'model_cuda.pt', {'cuda:0': 'npu:1', 'npu:0': 'npu:1'})
@@ -26,14 +26,14 @@ def on_npu(value: Any) -> Any:
         REPLACED['"cuda" as a device'] += 1
         return torch.device("npu", value.index) if value.index is not None else torch.device("npu")
     if type(value) is dict and any(isinstance(key, str) and DEVICE.fullmatch(key) for key in value):
-        # A map of devices for torch.load: storages saved from a GPU have CUDA's name, those saved from an NPU not.
+        # A map_location for torch.load: storages saved from a GPU have CUDA's name, those from an NPU do not.
         places = {key: on_npu(place) for key, place in value.items()}
         return places | {on_npu(key): place for key, place in places.items()}
     return value
 
 
 def on_cpu(value: Any) -> Any:
-    """The CPU in place of a CUDA device, its backend in place of CUDA's; anything else as it is.
+    """The CPU in place of a CUDA device, its backend in place of CUDA's; anything else unchanged.
 
     >>> on_cpu("cuda:1"), on_cpu(torch.device("cuda", 1)), on_cpu("cuda.txt")
     ('cpu', device(type='cpu'), 'cuda.txt')
@@ -50,7 +50,7 @@ def on_cpu(value: Any) -> Any:
 
 
 class BothNames(str):
-    """An NPU's name that is equal to CUDA's as well.
+    """The name of an NPU that also equals CUDA's.
 
     >>> BothNames("npu", "cuda") == "cuda", BothNames("npu", "cuda") == "npu"
     (True, True)
@@ -73,7 +73,7 @@ class BothNames(str):
         return not self == other
 
     def __hash__(self) -> int:
-        return hash(self.cuda)  # tables in CUDA code have CUDA's name for a key
+        return hash(self.cuda)  # dicts in CUDA code have CUDA's name as a key
 
     def __contains__(self, part: str) -> bool:  # type: ignore[override]
         return part in str(self) or part in self.cuda
@@ -89,5 +89,5 @@ class BothNames(str):
 
 
 def both_names(kind: Any) -> Any:
-    """A device's type as the user's code may ask for it."""
+    """A device type that equals both names, for the user's code."""
     return BothNames("npu", "cuda") if type(kind) is str and kind in ("npu", "cuda") else kind

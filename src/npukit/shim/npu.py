@@ -1,4 +1,4 @@
-"""What becomes of a place in torch when CUDA means an NPU: each function makes the new thing of the old one."""
+"""Replacements in torch when CUDA means an NPU. Each function makes the new object from the old one."""
 
 from __future__ import annotations
 
@@ -90,7 +90,9 @@ def get_backend(old: Function) -> Function:
 
 
 def capability(old: Function) -> Function:
-    """Asked for in order to know whether there is bf16: answer as a GPU with it or the last one without."""
+    """The compute capability, which code reads to know about bf16: that of the first GPU with it, or the last
+    without.
+    """
     import torch
 
     def get_device_capability(device: Any = None) -> tuple[int, int]:
@@ -112,7 +114,7 @@ def counted(old: Function) -> Function:
 
 
 def one_device(old: Function) -> Function:
-    """DataParallel drives several GPUs from threads, which NPUs do not know: one device computes the whole batch."""
+    """DataParallel uses several GPUs from threads, which NPUs do not support: one device computes the whole batch."""
 
     @functools.wraps(old)
     def __init__(self: Any, module: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
@@ -137,7 +139,7 @@ def _inputs_on_npu(_: Any, arguments: Any, keywords: Any) -> Any:
 
 
 def nvtx(_: Any) -> Any:
-    """Marks for NVIDIA's profiler: nobody reads them here."""
+    """Ignore marks for NVIDIA's profiler."""
     from contextlib import nullcontext
 
     return types.SimpleNamespace(

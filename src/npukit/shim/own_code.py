@@ -1,4 +1,4 @@
-"""Compile the user's own modules so that devices answer to CUDA's name; no file is touched, no library is concerned.
+"""Compiles the user's own modules so that devices answer to CUDA's name. Files and libraries are not changed.
 
 `torch.device` cannot be patched, and libraries must go on to see what is there. So the code beside the script is
 compiled with two small changes:
@@ -28,7 +28,7 @@ class _Rewriter(ast.NodeTransformer):
         return _call(BOTH_NAMES, node) if node.attr == "type" and isinstance(node.ctx, ast.Load) else node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        # x.type(...) is a call on a tensor, not a question about a device.
+        # x.type(...) is a method of a tensor, not a device type.
         if isinstance(node.func, ast.Attribute) and node.func.attr == "type":
             node.func.value = self.visit(node.func.value)
             node.args = [self.visit(argument) for argument in node.args]
@@ -57,13 +57,13 @@ def compile_own(source: bytes, path: str) -> types.CodeType:
 
 class _OwnLoader(SourceFileLoader):
     def get_code(self, fullname: str) -> types.CodeType:
-        # Without Python's cache: what is compiled here must not be found by a later run without --auto.
+        # Without Python's cache, in which a later run without --auto would find this code.
         path = self.get_filename(fullname)
         return compile_own(self.get_data(path), path)
 
 
 def install(folder: str, both_names: Callable[[Any], Any], on_npu: Callable[[Any], Any]) -> None:
-    """Compile in this way what is imported from below `folder`, except for installed packages."""
+    """Compile modules below `folder` in this way when they are imported, except for installed packages."""
     setattr(builtins, BOTH_NAMES, both_names)
     setattr(builtins, ON_NPU, on_npu)
     root = os.path.realpath(folder)

@@ -1,4 +1,4 @@
-"""What was replaced while a program ran, and how often."""
+"""Counts the replacements that a program used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ REPLACED: Counter[str] = Counter()
 
 
 def summary(replaced: Counter[str] | Iterable[tuple[str, int]]) -> str:
-    """What was replaced, as the user reads it."""
+    """The counts, as text for the user."""
     rows = Counter(dict(replaced)).most_common()
     if not rows:
         return "npukit --auto: the script used nothing of CUDA.\n"

@@ -1,4 +1,4 @@
-"""Every place in torch that is changed where CUDA means another device, and what it becomes on an NPU and on the CPU.
+"""Every place in torch that is patched when CUDA means another device, with its replacements for NPU and CPU.
 
 transfer_to_npu, torch_npu's own, has been before: an empty NPU column is its work or needs none. An empty CPU column
 is a function that `cpu.OnCpu` sees, or one that answers without CUDA.
@@ -18,7 +18,7 @@ import torch
 from npukit.shim import cpu, npu
 from npukit.shim.cpu import answer, stand_in
 
-Make = Callable[[Any], Any]  # of the old thing the new one
+Make = Callable[[Any], Any]  # makes the new object from the old one
 PROPERTIES = SimpleNamespace(name="CPU", total_memory=1, major=8, minor=0, multi_processor_count=1)
 
 
@@ -78,7 +78,7 @@ TABLE = (
     ShimRow("torch.cuda.ipc_collect", cpu=answer(None)),
     ShimRow("torch.cuda._lazy_init", cpu=answer(None)),
     ShimRow("torch.cuda._lazy_call", cpu=lambda _: lambda function, **__: function()),
-    # Both runs of verify draw from the CPU's generator, so that the states of a device's change nothing.
+    # Both runs of verify draw from the CPU's generator, so the state of a device's generator has no effect.
     ShimRow("torch.cuda.default_generators", cpu=lambda _: (torch.Generator(),) * torch.cuda.device_count()),
     ShimRow("torch.cuda.get_rng_state", cpu=lambda _: lambda *__, **___: torch.get_rng_state()),
     ShimRow("torch.cuda.random.get_rng_state", cpu=lambda _: lambda *__, **___: torch.get_rng_state()),
@@ -100,7 +100,7 @@ TABLE = (
 
 
 def change(device: Literal["npu", "cpu"]) -> None:
-    """Change torch in this process."""
+    """Patch torch in this process."""
     for row in TABLE:
         if make := getattr(row, device):
             owner, name = _owner(row.place)

@@ -1,16 +1,16 @@
-"""Let code that insists on CUDA run on the CPU: wherever torch is told "cuda", the CPU is meant."""
+"""Runs CUDA code on the CPU: wherever torch gets "cuda", it uses the CPU."""
 
 from __future__ import annotations
 
 import torch
-import torch.distributed.fsdp  # torch does not by itself
+import torch.distributed.fsdp  # torch does not import it by itself
 
 from npukit.shim.cpu import OnCpu
 from npukit.shim.table import change
 
 
 def apply(devices: int) -> None:
-    """Change this process for the rest of its life; it sees so many CUDA devices."""
+    """Patch this process for the rest of its life; it sees `devices` CUDA devices."""
     change("cpu")
     torch.cuda.device_count = lambda: devices
     OnCpu().__enter__()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Run CUDA code on an NPU without editing it: torch_npu's own transfer_to_npu, and what that leaves out or gets wrong.
+"""Runs CUDA code on an NPU without editing it: torch_npu's transfer_to_npu, with additions and corrections.
 
 transfer_to_npu puts torch.npu in the place of torch.cuda and "npu" in the place of "cuda" where torch takes a device.
 On top of it: table.py names each further place in torch that is changed; own_code.py makes devices answer to CUDA's
@@ -28,7 +28,7 @@ VISIBLE, VISIBLE_ON_NPU = "CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"
 
 
 def apply(folder: str, announce: bool = True) -> None:
-    """Change this process, and the processes that it spawns; `folder` holds the user's own modules."""
+    """Patch this process and those that it spawns; `folder` contains the user's own modules."""
     _see_to_environment()
     with warnings.catch_warnings(record=True):
         transfer: Any = importlib.import_module("torch_npu.contrib.transfer_to_npu")
@@ -52,7 +52,7 @@ def apply(folder: str, announce: bool = True) -> None:
 
 
 def _arguments_on_npu(arguments: list[Any], replace_int: bool | None) -> list[Any]:
-    """Stands in for transfer_to_npu's function of the same use, which takes any text with "cuda" in it for a device."""
+    """Replaces transfer_to_npu's function, which treats any text that contains "cuda" as a device."""
     for place, value in enumerate(arguments):
         is_index = replace_int and type(value) is int
         arguments[place] = f"npu:{value}" if is_index else on_npu(value)
@@ -64,7 +64,7 @@ def _keyword_on_npu(keywords: dict[str, Any], name: str, value: Any) -> None:
 
 
 def _load_from_gpu(storage: Any, location: str) -> Any:
-    """A checkpoint that was saved from a GPU and is loaded without saying where to."""
+    """Load a checkpoint from a GPU without map_location to an NPU."""
     if not DEVICE.fullmatch(location):
         return None
     REPLACED["tensors of a checkpoint, saved from a GPU"] += 1
@@ -81,7 +81,7 @@ class _Environment(os._Environ):  # type: ignore[type-arg]
 def _see_to_environment() -> None:
     if VISIBLE in os.environ and VISIBLE_ON_NPU not in os.environ:
         _show_devices(os.environ[VISIBLE])
-    os.environ.__class__ = _Environment  # scripts set the variable themselves, too
+    os.environ.__class__ = _Environment  # scripts may set the variable themselves
 
 
 def _show_devices(wanted: str) -> None:
@@ -92,7 +92,7 @@ def _show_devices(wanted: str) -> None:
 
 
 def apply_in_child(folder: str) -> None:
-    """The same in a process that multiprocessing spawned, which runs the script again under another name."""
+    """The same in a process that multiprocessing spawned, which runs the script under another module name."""
     import runpy
 
     def run_path(path: str, init_globals: Any = None, run_name: str = "<run_path>") -> dict[str, Any]:

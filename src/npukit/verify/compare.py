@@ -1,4 +1,4 @@
-"""Compare what two runs told and computed, figure by figure."""
+"""Compares the figures of two runs one by one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from npukit.verify.result import Compared, FirstDifference, Kind
 
 Figures = Mapping[tuple[Kind, str], Sequence[Figure]]
 _KINDS: tuple[Kind, ...] = ("settings", "loss", "backward", "outputs", "gradients", "weights")
-_SMALL = 1e-3  # of the largest of a series: what is smaller is compared as if it were that large
-_MOST = 0.1  # what gradients may differ by in any precision
-_MOST_LOSS = 2e-3  # what losses may differ by in any precision: the rounding of one bfloat16 number
-_FLOAT32 = 1e-6  # a rounding above it is one of half precision
+_SMALL = 1e-3  # of the largest value of a series: smaller values are compared as if they were that large
+_MOST = 0.1  # the largest tolerance of gradients
+_MOST_LOSS = 2e-3  # the largest tolerance of losses: the rounding of a bfloat16 number
+_FLOAT32 = 1e-6  # larger roundings are those of half precision
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Tolerance:
 
 
 def worth_comparing(figures: Figures) -> dict[tuple[Kind, str], Sequence[Figure]]:
-    """Without the printed figures that are no losses, and without those that are never a number."""
+    """The figures without printed ones that are not losses, and without those that are always NaN."""
     return {
         (kind, name): series
         for (kind, name), series in figures.items()
@@ -53,7 +53,7 @@ def worth_comparing(figures: Figures) -> dict[tuple[Kind, str], Sequence[Figure]
 def compare(
     before: Figures, after: Figures, tolerance: Tolerance
 ) -> tuple[tuple[Compared, ...], FirstDifference | None]:
-    """What was compared, and the first difference. Call it with what is worth comparing.
+    """Compare figures from `worth_comparing`; returns what was compared and the first difference.
 
     >>> compare({("loss", "loss"): [Figure("loss", 1.0)]}, {("loss", "loss"): [Figure("loss", 2.0)]}, Tolerance())
     """
@@ -72,7 +72,7 @@ def _pairs(
         for (_, name), ours in ((key, series) for key, series in before.items() if key[0] == kind):
             theirs = after.get((kind, name), ())
             if kind == "settings" and not theirs:
-                continue  # another class of optimizer may have other settings
+                continue  # another optimizer class may have other settings
             allowed = tolerance.of(kind, rounding)
             least = _SMALL * max(abs(figure.value) for figure in ours)
             differences = [difference(one, other, least) for one, other in zip(ours, theirs, strict=False)]

@@ -1,6 +1,6 @@
-"""Read the scalars of TensorBoard's event files and of wandb's offline files, without either package.
+"""Reads the scalars in TensorBoard's event files and wandb's offline files, without either package.
 
-Both are records of protocol buffers. TensorBoard frames them as TFRecords, wandb as LevelDB does its log.
+Both contain protocol buffers: TensorBoard in TFRecords, wandb in the format of LevelDB's log.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _wandb_records(data: bytes) -> Iterator[bytes]:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The fields of a protocol buffer by number; what was cut short ends it."""
+    """The fields of a protocol buffer by number, up to where it was cut off."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)

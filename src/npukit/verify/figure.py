@@ -1,4 +1,4 @@
-"""A figure that a run told or that was observed in it, and how far two of them are apart."""
+"""A figure that a run printed or that was observed in it, and the difference of two figures."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Figure:
     value: float  # of tensors: their length as one vector
     step: int | None = None
     text: str = ""
-    direction: float | None = None  # of tensors: how far they point in one fixed direction
-    rounding: float = 0.0  # the relative spacing of the coarsest numbers that it was computed with
+    direction: float | None = None  # of tensors: their projection on a fixed direction
+    rounding: float = 0.0  # the relative spacing of the least precise numbers in its computation
 
 
 def by_name(figures: Iterable[Figure]) -> dict[str, list[Figure]]:
@@ -29,7 +29,7 @@ def by_name(figures: Iterable[Figure]) -> dict[str, list[Figure]]:
 
 
 def difference(one: Figure, other: Figure, least: float = 0.0) -> float:
-    """How far apart two figures are, relative to the larger one, or to `least`; two NaNs are the same."""
+    """The difference of two figures relative to the larger one, or to `least`; two NaNs are equal."""
     size = max(abs(one.value), abs(other.value), least)
     apart = _apart(one.value, other.value)
     if one.direction is not None and other.direction is not None:
@@ -49,6 +49,6 @@ def has_numbers(series: Iterable[Figure]) -> bool:
 
 
 def changes(series: Iterable[Figure]) -> bool:
-    """Whether a series may be a loss: what never changes is a setting. A single figure may be one."""
+    """Whether a series may be a loss: one that never changes is a setting. A single figure may be a loss."""
     values = [figure.value for figure in series]
     return len(values) == 1 or len(set(values)) > 1

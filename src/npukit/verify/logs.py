@@ -19,7 +19,7 @@ State = Mapping[Path, tuple[int, int]]
 
 
 def state_of(folder: Path) -> State:
-    """The logs in a folder, with what changes when they are written; clocks are not compared, they can step back."""
+    """The logs in a folder, with what changes when they are written. Clocks can step back and are not compared."""
     losses = {}
     for name, folders, files in os.walk(folder):
         folders[:] = sorted(folder for folder in folders if not folder.startswith(".") and folder != "node_modules")
@@ -30,7 +30,7 @@ def state_of(folder: Path) -> State:
 
 
 def losses_written(folder: Path, before: State) -> Iterator[Figure]:
-    """The losses in the logs of a folder that were written since.
+    """The losses in the logs of a folder that have been written since.
 
     >>> before = state_of(folder); train(); list(losses_written(folder, before))
     """
@@ -47,7 +47,7 @@ def _read(path: Path, reader: Reader) -> Iterable[Figure]:
     try:
         return list(reader(path))
     except (OSError, ValueError, csv.Error):
-        return ()  # a file of that name that is none of the kind
+        return ()  # a file of another kind with such a name
 
 
 def _lines(path: Path) -> Iterator[Figure]:
@@ -95,7 +95,7 @@ _READERS: Mapping[str, Reader] = {
 _READ_BY_KIND: Mapping[Reader, str] = {
     _tensorboard: "TensorBoard",
     _wandb: "wandb",
-}  # their names hold times, hosts and random words
+}  # their names contain times, hosts and random words
 
 
 def _reader(name: str) -> Reader | None:

@@ -1,4 +1,4 @@
-"""Find losses in what a program printed or wrote as JSON."""
+"""Finds losses in the output of a program and in its JSON files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOSS = re.compile(
 _STEP = re.compile(r"(?<![\w/])(?:global_)?(?:step|iter|iteration|batch)\b[\"']?\W{0,4}(\d+)", re.IGNORECASE)
 _STEP_KEYS = ("step", "global_step", "_step", "iter", "iteration")
 _LOSS_WORD = re.compile(r"loss(es)?(?![a-z])", re.IGNORECASE)
-# What settings of a loss are called: "loss_scaling": 1 is not a loss.
+# Names of settings: "loss_scaling": 1 is not a loss.
 _SETTINGS = re.compile(
     r"loss_?(fn|func|function|type|name|kwargs|scal(e|er|ing)|weights?|coefs?|coeff|factor|lambda|reduction|freq|interval)",
     re.IGNORECASE,
@@ -40,7 +40,8 @@ def losses_in(lines: Iterable[str]) -> Iterator[Figure]:
     """
     for line in lines:
         text = line.strip()
-        if "\r" in line.rstrip() or "loss" not in text.lower():  # a progress bar's losses depend on the time
+        # The losses that a progress bar shows depend on its timing
+        if "\r" in line.rstrip() or "loss" not in text.lower():
             continue
         if text.startswith("{") and (record := _json(text)) is not None:
             yield from losses_of(record, text)
@@ -61,7 +62,7 @@ def _json(text: str) -> dict[str, Any] | None:
 
 
 def losses_of(record: Any, text: str = "", path: str = "", step: int | None = None) -> Iterator[Figure]:
-    """The losses of plain data, however deep they lie.
+    """The losses in nested data.
 
     >>> [(loss.name, loss.value) for loss in losses_of({"train": {"loss": [0.5, 0.25], "lr": 0.1}})]
     [('train/loss', 0.5), ('train/loss', 0.25)]

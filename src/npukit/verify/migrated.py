@@ -1,4 +1,4 @@
-"""The migration that lies between two folders."""
+"""The migration between two folders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npukit.migrate.migration import Migration, migrate
 
 
 def migration_between(before: Path, after: Path) -> Migration:
-    """The migration of `before` in the style that comes nearest to `after`, with the files as they are there.
+    """The migration of `before` in the style that is most similar to `after`, with the files of `after`.
 
     >>> write_report(migration_between(Path("project"), Path("migrated")), Path("report.html"))
     """

@@ -1,4 +1,4 @@
-"""Run a script so that it can be compared: the same seeds, the same random numbers, and a record of what it computed.
+"""Runs a script in a comparable way: with fixed seeds and random numbers, recording what it computes.
 
 Run as `python -m npukit.verify.observe OPTIONS_AS_JSON SCRIPT|-m MODULE [ARGS]`, in the project's folder.
 """
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def prepare(options: dict[str, Any]) -> None:
-    """What makes this process, and those that it spawns, comparable."""
+    """Make this process and those that it spawns comparable."""
     import torch
 
     if options["cuda_is_cpu"]:
@@ -53,10 +53,11 @@ def prepare(options: dict[str, Any]) -> None:
 
 
 def meet_at(port: int) -> None:
-    """Let the processes of a group meet at a port that is free, whichever one the script names."""
+    """Make the processes of a group meet at this free port, whatever the script says."""
     import importlib
 
-    rendezvous = importlib.import_module("torch.distributed.rendezvous")  # the package has a function of that name
+    # The package also has a function with this name
+    rendezvous = importlib.import_module("torch.distributed.rendezvous")
     store = rendezvous.TCPStore
 
     @functools.wraps(store)
@@ -69,7 +70,9 @@ def meet_at(port: int) -> None:
 
 
 def draw_on_cpu() -> None:
-    """Take every random number from the CPU's generator, so that weights, noise and dropout agree between devices."""
+    """Draw every random number with the CPU's generator, so that weights, noise and dropout are the same on all
+    devices.
+    """
     import torch
     import torch.nn.functional as F
 
@@ -99,7 +102,7 @@ def _made_on_cpu(function: Any) -> Any:
         if generator is not None and generator.device.type == "cpu":
             kwargs["generator"] = generator
         drawn = function(*args, device="cpu", **kwargs).to(torch.get_default_device() if device is None else device)
-        return drawn.requires_grad_() if requires_grad else drawn  # only now, so that it is a leaf
+        return drawn.requires_grad_() if requires_grad else drawn  # last, so that it is a leaf
 
     return made
 
@@ -109,7 +112,7 @@ def _taken_to_cpu(function: Any) -> Any:
 
     @functools.wraps(function)
     def drawn(*args: Any, device: Any = None, generator: Any = None, requires_grad: bool = False, **kwargs: Any) -> Any:
-        place = device  # 0 is one
+        place = device  # 0 is a device too
         if device is None:
             place = next(value.device for value in args if isinstance(value, torch.Tensor))
         if generator is not None and generator.device.type == "cpu":
@@ -138,7 +141,7 @@ def _filled_on_cpu(function: Any) -> Any:
 
 
 def _attention_with_dropout(attention: Any) -> Any:
-    """Attention as torch defines it where it drops weights, so that they are dropped by the CPU's numbers."""
+    """Attention with dropout as torch defines it, with the CPU's random numbers."""
     import torch
 
     @functools.wraps(attention)
@@ -167,22 +170,22 @@ def _attention_with_dropout(attention: Any) -> Any:
 
 
 def _channel_dropout(dimensions: int, input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """What dropout1d, dropout2d and dropout3d compute: whole channels are kept or not.
+    """dropout1d, dropout2d and dropout3d, which drop whole channels.
 
-    Only the first and the last know of inputs without a batch; dropout2d takes the first dimension for one.
+    Only the first and last support inputs without a batch; dropout2d takes the first dimension as one.
     """
     one_each = 1 if dimensions != 2 and input.dim() == dimensions + 1 else 2
     return _dropout(input, p, training, inplace, (*input.shape[:one_each], *(1 for _ in input.shape[one_each:])))
 
 
 def _dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False, shape: Any = None) -> Any:
-    """What torch.nn.functional.dropout computes, with the mask drawn on the CPU."""
+    """torch.nn.functional.dropout with a mask drawn on the CPU."""
     import torch
     from torch.utils._python_dispatch import _disable_current_modes
 
     if not training or p == 0:
         return input
-    with _disable_current_modes():  # the mask is ours, and no part of the record
+    with _disable_current_modes():  # the mask is not part of the record
         keep = torch.empty(shape or input.shape).bernoulli_(1 - p).to(input.device, input.dtype)
         scaled = keep if p == 1 else keep / (1 - p)
     return input.mul_(scaled) if inplace else input * scaled

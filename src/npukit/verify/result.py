@@ -1,4 +1,4 @@
-"""What a verification found."""
+"""The result of a verification."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Kind = Literal["loss", "backward", "settings", "outputs", "gradients", "weights"
 
 @dataclass(frozen=True)
 class Compared:
-    """Figures of one kind and name that both runs have."""
+    """The comparison of the figures of one kind and name."""
 
     kind: Kind
     name: str  # of a loss or a setting; "" otherwise, unless it is of another process of the run
@@ -38,7 +38,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Losses:
-    """A loss as both runs told it, from the first to the last."""
+    """The values of a loss in both runs, from the first to the last."""
 
     name: str
     before: tuple[float, ...]
@@ -47,7 +47,7 @@ class Losses:
 
 @dataclass(frozen=True)
 class OpUse:
-    """An operator and the line of the migrated project that reached it."""
+    """An operator, and the line of the migrated project that called it."""
 
     op: str
     line: str
@@ -56,13 +56,13 @@ class OpUse:
 
 @dataclass(frozen=True)
 class FirstDifference:
-    """The first figure that is not the same."""
+    """The first figure that differs."""
 
     kind: Kind
     name: str
     number: int  # counted from 1 among the figures of this kind and name
     step: int | None  # as printed on the same line
-    before: float | None  # None: this run does not have it
+    before: float | None  # None if this run does not have it
     after: float | None
     before_text: str
     after_text: str
@@ -75,12 +75,13 @@ class Verification:
 
     same: bool
     tolerance: float
-    compared: tuple[Compared, ...]  # never empty where both runs ended
+    compared: tuple[Compared, ...]  # never empty if both runs ended
     losses: tuple[Losses, ...]
     before: RunResult
     after: RunResult
     divergence: FirstDifference | None
-    npu_ops: int | None  # how many operators ran on the simulated NPU; None where nobody counted
+    npu_ops: int | None  # how many operators ran on the simulated NPU; None if they were not counted
     cpu_fallbacks: tuple[OpUse, ...]  # computed on the CPU by torch_npu
-    not_simulated: tuple[OpUse, ...]  # the simulated NPU raised NotImplementedError, where a card computes
+    # Not in the simulated NPU, which raised NotImplementedError, but supported by a card
+    not_simulated: tuple[OpUse, ...]
     notes: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Run one of the two projects, and collect what it told and what was observed in it."""
+"""Runs one of the two projects and collects the figures that it printed or that were observed."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from npukit.verify.losses import losses_in
 from npukit.verify.result import Kind, RunResult
 from npukit.verify.started import observed
 
-MOST_ROWS = 50_000  # of operators and modules, that are recorded to find a cause
+MOST_ROWS = 50_000  # of operators and modules that are recorded to find the cause
 _TAIL = 30
-_MAIN = "MainProcess"  # as multiprocessing calls it
+_MAIN = "MainProcess"  # multiprocessing's name
 _TELLS: Mapping[Kind, str] = {
     "backward": "backward() is called on {value:.9g}",
     "outputs": "a module returns tensors of norm {value:.9g}",
@@ -41,7 +41,7 @@ _TELLS: Mapping[Kind, str] = {
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two projects, and how it is run."""
+    """One of the two projects and the way to run it."""
 
     folder: Path
     device: str
@@ -55,7 +55,7 @@ class Side:
         if count_gpus(Machine()):
             return cls(folder, "CUDA", choose(Wanted.cuda).environment())
         environment = choose(Wanted.cpu).environment()
-        environment.pop("CUDA_VISIBLE_DEVICES")  # a script that reads it believes that there is CUDA
+        environment.pop("CUDA_VISIBLE_DEVICES")  # a script that finds it assumes CUDA
         return cls(folder, "the CPU in place of CUDA", environment, cuda_is_cpu=True)
 
     @classmethod
@@ -101,7 +101,7 @@ def _observing(
 ) -> tuple[list[str], dict[str, str]]:
     """The command that runs a script or module so that it can be compared, as one process or as ranks."""
     if devices == 1:
-        options = {**options, "port": free_port()}  # ranks that npukit starts have one
+        options = {**options, "port": free_port()}  # npukit's own ranks have a port
     script = ["-m", "npukit.launch.script", "-m", "npukit.verify.observe", json.dumps(options), *arguments]
     if devices == 1:
         return [sys.executable, *script], environment
@@ -111,7 +111,7 @@ def _observing(
 
 
 def _here(command: Sequence[str]) -> list[str]:
-    """A launcher's command, with the Python that npukit runs with."""
+    """A launcher's command with npukit's Python."""
     is_python = Path(command[0]).name.startswith("python")
     beside = Path(sys.executable).with_name(command[0])
     program = sys.executable if is_python else str(beside) if beside.is_file() else command[0]
@@ -119,7 +119,7 @@ def _here(command: Sequence[str]) -> list[str]:
 
 
 def run_tree(argv: Sequence[str], folder: Path, environment: Mapping[str, str]) -> tuple[int, bytes]:
-    """Run a program with all that it starts, and end what is left of it; returns its exit code and its output.
+    """Run a program and end all processes that it leaves behind; returns its exit code and output.
 
     >>> run_tree(["bash", "run.sh"], Path("project"), os.environ)
     (0, b'step 1 loss 2.31\\n')
@@ -138,14 +138,14 @@ def run_tree(argv: Sequence[str], folder: Path, environment: Mapping[str, str]) 
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """A free port of this machine."""
     with socket.socket() as free:
         free.bind(("", 0))
         return int(free.getsockname()[1])
 
 
 def _watched(folder: Path) -> Iterator[tuple[Kind, Figure]]:
-    """What watch.py wrote; a file that was cut short is read as far as it goes."""
+    """The figures that watch.py wrote, up to where the file was cut off."""
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         for line in path.read_text().splitlines():
             try:

@@ -1,7 +1,7 @@
-"""Make the processes comparable that a launcher starts: torchrun, accelerate, deepspeed, a shell script, any other.
+"""Makes the processes of a launcher comparable: torchrun, accelerate, deepspeed, a shell script or another one.
 
-The launcher runs as it is. In each Python process below it `begin` looks whether the process runs a script or module
-of the project, and prepares it as `observe` prepares the one process of `python SCRIPT`.
+The launcher itself is not changed. In every Python process below it, `begin` checks whether the process runs a script
+or module of the project, and prepares it as `observe` prepares the process of `python SCRIPT`.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _WITH_VALUE = ("-W", "-X")
 
 
 def observed(environment: Mapping[str, str], project: Path, options: Mapping[str, Any]) -> dict[str, str]:
-    """The environment of a launcher whose Python processes of `project` are to be compared.
+    """The environment of a launcher that makes its Python processes of `project` comparable.
 
     >>> subprocess.run(["torchrun", "train.py"], cwd=project, env=observed(os.environ, project, options))
     """
     programs = os.pathsep.join(filter(None, [str(Path(sys.executable).parent), environment.get("PATH")]))
     inherited = {**own_first(project, environment), "PATH": programs}
-    # The launcher would write a trace as well, after its ranks.
+    # Otherwise the launcher too would write a trace, after its ranks.
     handed = {**options, "project": str(project), "trace": inherited.pop(SIMULATED_TRACE, "")}
     inherited["PYTHONPATH"] = os.pathsep.join([str(_FIRST), inherited["PYTHONPATH"]])
     return {**inherited, VARIABLE: json.dumps(handed)}
 
 
 def begin() -> None:
-    """In a process of the project: the same seeds and random numbers, and a record of what it computes."""
+    """In a process of the project, fix seeds and random numbers and record what it computes."""
     if not (given := os.environ.get(VARIABLE)):
         return
     options = json.loads(given)
@@ -46,7 +46,7 @@ def begin() -> None:
 
     if os.environ.get("RANK", "0") != "0":
         options["watch"] = ""
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the first rank tells is compared
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # only the output of the first rank is compared
     elif options["trace"]:
         os.environ[SIMULATED_TRACE] = f"{options['trace']}.{os.getpid()}"
     script.hide_torch_npu()
@@ -56,7 +56,7 @@ def begin() -> None:
 
 
 def main_of(arguments: Sequence[str]) -> list[str]:
-    """The script, or -m and the module, that Python is given; empty where it is neither.
+    """The script, or -m and the module, in Python's arguments; empty if there is neither.
 
     >>> main_of(["-u", "-W", "ignore", "train.py", "--steps", "5"]), main_of(["-m", "pkg.train"])
     (['train.py'], ['-m', 'pkg.train'])
@@ -65,7 +65,7 @@ def main_of(arguments: Sequence[str]) -> list[str]:
     while rest and rest[0].startswith("-"):
         option = rest.pop(0)
         if option == "-m":
-            ours = rest[:1] == [script.__name__]  # as `npukit run` starts a script
+            ours = rest[:1] == [script.__name__]  # a script started by `npukit run`
             return main_of([word for word in rest[1:] if word != "--auto"]) if ours else ["-m", *rest[:1]]
         if option == "-c":
             return []
@@ -75,7 +75,7 @@ def main_of(arguments: Sequence[str]) -> list[str]:
 
 
 def is_of_project(main: Sequence[str], project: Path) -> bool:
-    """Whether a script lies in a project, or a module is found there.
+    """Whether a script or module is in a project.
 
     >>> is_of_project(["train.py"], Path.cwd()), is_of_project(["-m", "torch.distributed.run"], Path.cwd())
     (True, False)

@@ -15,12 +15,12 @@ _MOST = 20
 
 
 def as_text(result: Verification) -> str:
-    """What was compared, the first difference and where it comes from, and what to know of the run."""
+    """What was compared, the first difference with its cause, and notes on the run."""
     return "\n".join(_lines(result))
 
 
 def as_page(result: Verification) -> dict[str, Any]:
-    """What the migration's HTML page shows of it."""
+    """The part of it that the migration's HTML page shows."""
     page = dataclasses.asdict(result)
     page["compared"] = list(compared_lines(result.compared))
     if result.divergence and result.divergence.cause:
@@ -50,7 +50,7 @@ def _lines(result: Verification) -> Iterator[str]:
 
 
 def compared_lines(compared: Sequence[Compared]) -> Iterator[str]:
-    """What was compared, one kind of figure a line."""
+    """What was compared, with one kind of figure per line."""
     for figures in compared:
         if figures.kind == "loss":
             end = f", {figures.first:g} to {figures.last:g}" if figures.count > 1 else f", {figures.first:g}"
@@ -98,7 +98,7 @@ def _divergence(divergence: FirstDifference, tolerance: float) -> Iterator[str]:
 
 
 def cause_text(cause: precision.Divergence) -> str:
-    """Where two runs part, in a line."""
+    """Where two runs begin to differ, in a line."""
     place = cause.right_place or cause.place or "an unknown line"
     moved = f" (before: {cause.place})" if cause.place not in ("", place) else ""
     return f"{place}{moved}: {cause.what}"

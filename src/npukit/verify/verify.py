@@ -1,6 +1,6 @@
-"""Run a project before and after its migration with the same seeds, and compare what both told and computed.
+"""Runs a project before and after its migration with the same seeds, and compares their figures.
 
-Only where they part are both run again, with every operator recorded, to find where it began.
+If they differ, both are run again with every operator recorded, to find where the difference begins.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def verify(
 ) -> Verification:
     """Whether `command` computes the same in both folders; `tolerance` is for losses.
 
-    It is `python` with a script or module, which runs as `devices` ranks, or any launcher or shell script, which gets
-    `devices`, by default as many as it asks for.
+    `command` is `python` with a script or module, which runs as `devices` ranks, or a launcher or shell script, which
+    gets `devices`, by default as many as its options ask for.
 
     >>> verify(Path("project"), Path("migrated"), ["python", "train.py", "--steps", "20"]).same
     True
@@ -92,7 +92,7 @@ def verify(
 
 
 def _losses(before: Figures, after: Figures) -> tuple[Losses, ...]:
-    """Both curves of each loss; where none was told, of what backward() was called on."""
+    """Both curves of each loss; if none was printed, of the tensors on which backward() was called."""
     kinds = {kind for kind, _ in before} & {"loss", "backward"}
     wanted = "loss" if "loss" in kinds else "backward"
     return tuple(
@@ -123,9 +123,9 @@ def _find_cause(original: Side, migrated: Side, command: Sequence[str], devices:
 
 
 def _uses(trace: Path, project: Path) -> dict[str, tuple[OpUse, ...]]:
-    """The operators of a trace, by how torch_npu supports them."""
+    """The operators in a trace by their support in torch_npu."""
     counts: Counter[tuple[str, str, str]] = Counter()
-    traces = trace.parent.glob(f"{trace.name}*")  # a launcher's processes write one each
+    traces = trace.parent.glob(f"{trace.name}*")  # every process of a launcher writes one
     for op in (op for path in traces for op in json.loads(path.read_text())["ops"]):
         counts[op["support"], op["op"], op["line"].removeprefix(f"{project.resolve()}/")] += op["count"]
     supports = ("npu", "cpu_fallback", "not_simulated")

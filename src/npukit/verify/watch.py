@@ -1,6 +1,6 @@
-"""Observe what a run computes: values that backward() is called on, outputs of modules, and each optimizer step.
+"""Observes what a run computes: tensors on which backward() is called, outputs of modules, and optimizer steps.
 
-Every process that computes writes a file of its own, named after the process.
+Every process writes its own file, named after it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from typing import Any, TextIO
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-MOST = {"outputs": 100, "gradients": 10, "weights": 10}  # later ones differ by what rounding has become
+MOST = {"outputs": 100, "gradients": 10, "weights": 10}  # rounding errors have grown in later ones
 _MOST_GROUPS = 8
-_HOW = ("fused", "foreach", "capturable", "differentiable", "initial_lr")  # not what an optimizer computes
+# Settings that do not change an optimizer's result
+_HOW = ("fused", "foreach", "capturable", "differentiable", "initial_lr")
 
 
 class ProcessWatch:
@@ -44,7 +45,7 @@ class ProcessWatch:
         register_optimizer_step_post_hook(self._after_step)
 
     def _note(self, kind: str, name: str, value: float, direction: float | None = None, text: str = "") -> None:
-        if os.getpid() != self._process:  # forked: a worker that loads data
+        if os.getpid() != self._process:  # forked: a data loading worker
             return
         if self._file is None:
             self._folder.mkdir(exist_ok=True)
@@ -62,7 +63,7 @@ class ProcessWatch:
 
         @functools.wraps(backward)
         def noted(tensor: Any, *args: Any, **kwargs: Any) -> None:
-            if self._in_backward:  # where CUDA is mapped to the CPU, backward calls itself
+            if self._in_backward:  # when CUDA is mapped to the CPU, backward calls itself
                 backward(tensor, *args, **kwargs)
                 return
             if tensor.numel() == 1:
@@ -77,7 +78,8 @@ class ProcessWatch:
         scaler_class: Any = torch.amp.GradScaler
         for subclass in with_subclasses(scaler_class):
             _remember_unscaled(subclass)
-        scaler_class.__init_subclass__ = classmethod(_remember_unscaled)  # torch_npu may be loaded later, with its own
+        # Torch_npu has its own and may be imported later
+        scaler_class.__init_subclass__ = classmethod(_remember_unscaled)
 
     def _wrap_modules(self) -> None:
         call = torch.nn.Module.__call__
@@ -109,7 +111,7 @@ class ProcessWatch:
             self._note("settings", name, value)
         known = (base.__name__ for base in type(optimizer).__mro__ if base.__module__.startswith("torch.optim."))
         kind = next(known, "Optimizer")
-        if kind != "Optimizer":  # torch_npu's fused ones are classes of their own
+        if kind != "Optimizer":  # torch_npu's fused optimizers are other classes
             self._note("settings", "optimizer", float(sum(kind.encode())), text=kind)
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
@@ -135,7 +137,7 @@ def _settings(optimizer: Any) -> Iterator[tuple[str, float]]:
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    """The floating-point tensors of what a module returned."""
+    """The floating-point tensors in a module's output."""
     if isinstance(value, torch.Tensor):
         if value.is_floating_point():
             yield value
@@ -148,7 +150,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def with_subclasses(kind: Any) -> Iterator[Any]:
-    """A class and every class that is made from it.
+    """A class and all its subclasses.
 
     >>> [each.__name__ for each in with_subclasses(torch.amp.GradScaler)]
     ['GradScaler', 'GradScaler']
@@ -159,7 +161,7 @@ def with_subclasses(kind: Any) -> Iterator[Any]:
 
 
 def _remember_unscaled(scaler_class: Any) -> None:
-    """Let a scaler's `scale` keep with its result what was scaled: that is the loss."""
+    """Make a scaler's `scale` attach the unscaled tensor, which is the loss, to its result."""
     scale = vars(scaler_class).get("scale")
     if scale is None:
         return
@@ -175,14 +177,14 @@ def _remember_unscaled(scaler_class: Any) -> None:
 
 
 def _autocast_rounding() -> float:
-    """The spacing of the numbers that autocast computes with now; 0 where it is off."""
+    """The relative spacing of autocast's present dtype; 0 if it is off."""
     kinds = ("cpu", "cuda", torch._C._get_privateuse1_backend_name())
     types = [torch.get_autocast_dtype(kind) for kind in kinds if torch.is_autocast_enabled(kind)]
     return max((torch.finfo(dtype).eps for dtype in types), default=0.0)
 
 
 def summary(tensors: Iterable[torch.Tensor]) -> tuple[float, float] | None:
-    """The length of tensors as one vector, and how far it points in one fixed direction; None where there are none."""
+    """The length of all tensors as one vector, and its projection on a fixed direction; None without tensors."""
     known = list(filter(None, (figures(_plain(tensor)) for tensor in tensors)))
     return (math.hypot(*(norm for norm, _ in known)), math.fsum(along for _, along in known)) if known else None
 
@@ -191,12 +193,12 @@ def _plain(tensor: Any) -> torch.Tensor:
     tensor = tensor.detach()
     local: torch.Tensor = (
         tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    )  # a part of one that is distributed
+    )  # the local part of a distributed tensor
     return local.to_dense() if local.layout is not torch.strided else local
 
 
 def figures(tensor: torch.Tensor) -> list[float] | None:
-    """A tensor's length as a vector, and how far it points in one fixed direction: other values rarely share both."""
+    """A tensor's length as a vector and its projection on a fixed direction, which other values rarely share."""
     if tensor.is_complex() or tensor.numel() == 0 or tensor.is_meta:
         return None
     values = tensor.detach().cpu().double().flatten()

@@ -1,4 +1,4 @@
-"""Python runs this first in every process below a launcher, where this folder is on PYTHONPATH."""
+"""Runs first in every Python process of a launcher, because this folder is on PYTHONPATH."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import importlib
 import sys
 from pathlib import Path
 
-with contextlib.suppress(ImportError):  # another Python, without npukit, is left alone
+with contextlib.suppress(ImportError):  # another Python without npukit
     from npukit.verify.started import begin
 
     begin()
 
-# The user's own, which this one hides.
+# Run the user's own sitecustomize, which this one hides.
 sys.path[:] = [path for path in sys.path if Path(path or ".").absolute() != Path(__file__).parent]
 this = sys.modules.pop(__name__)
 try:
