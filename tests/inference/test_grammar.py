@@ -88,7 +88,7 @@ def test_calls_keep_the_schemas_of_tools_apart(tiny_tokenizer: Any, grammars: Gr
     ]
     names = set()
     for seed in range(12):
-        for call in json.loads(write(tiny_tokenizer, grammars.calls(tools, most=2), seed)):
+        for call in json.loads(write(tiny_tokenizer, grammars.calls(tools, max_calls=2), seed)):
             names.add(call["name"])
             while "inner" in call["arguments"]:
                 inner = call["arguments"].pop("inner")
@@ -114,4 +114,4 @@ def test_schemas_that_nothing_can_follow_are_refused(grammars: Grammars, schema:
     with pytest.raises(NpukitError):
         grammars.json(schema)
     with pytest.raises(NpukitError):
-        grammars.calls([("f", schema)], most=2)
+        grammars.calls([("f", schema)], max_calls=2)

@@ -30,10 +30,10 @@ FIRST_COLUMN = 30
 
 
 def _set_verbosity(level: str) -> Any:
-    def callback(wanted: bool) -> bool:
-        if wanted:
+    def callback(requested: bool) -> bool:
+        if requested:
             os.environ[VERBOSITY] = level
-        return wanted
+        return requested
 
     return callback
 

@@ -31,12 +31,12 @@ def schema(
     """
     from npukit.report.json import to_json
 
-    made = schema_of(of)
+    schema_json = schema_of(of)
     if output:
-        write_text(output, f"{to_json(made)}\n")
+        write_text(output, f"{to_json(schema_json)}\n")
         show({"output": output}, f"Wrote {output}.", json)
     else:
-        show({"schema": made}, lambda: to_json(made), json)
+        show({"schema": schema_json}, lambda: to_json(schema_json), json)
 
 
 def schema_of(kind: Kind) -> dict[str, Any]:

@@ -91,7 +91,7 @@ class Tools:
             "additionalProperties": False,
         }
 
-    def command(self, name: str, given: Given) -> list[str]:
+    def command(self, name: str, values: Given) -> list[str]:
         """The command line of a call; what is not allowed is refused.
 
         >>> Tools((Path.cwd(),)).command("analyze", {"paths": ["src"]})
@@ -100,14 +100,14 @@ class Tools:
         if name not in self.commands:
             raise NpukitError(f"There is no tool {name}: choose from {', '.join(self.commands)}.")
         params = {str(param.name): param for param in self.params(name)}
-        if wrong := best_match(Draft202012Validator(self.schema(name)).iter_errors(dict(given))):
+        if wrong := best_match(Draft202012Validator(self.schema(name)).iter_errors(dict(values))):
             raise NpukitError(f"{name}: {wrong.message}. It takes {', '.join(params)}.")
-        if not self.allow_run and EXPOSED[name].runs_code(given):
+        if not self.allow_run and EXPOSED[name].runs_code(values):
             raise NpukitError("This runs a script: start the server with --allow-run to allow it.")
         options: list[str] = [name, *(() if self.allow_write else EXPOSED[name].when_reading), "--json"]
         arguments: list[str] = []
         for key, param in params.items():
-            for value in _listed(given.get(key)):
+            for value in _listed(values.get(key)):
                 if param.param_type_name == "argument":
                     arguments.append(self._checked(value, param))
                 elif param.is_flag:

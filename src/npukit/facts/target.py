@@ -67,13 +67,13 @@ class Target:
         """The version of torch_npu whose API table stands for this one: the nearest below, else the oldest."""
         return APIS.nearest(self.torch_npu) or APIS.versions[0]
 
-    def differences(self, there: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    def differences(self, other: Mapping[str, str]) -> dict[str, tuple[str, str]]:
         """What is wanted and what is there, by field, where they differ.
 
         >>> Target.of(torch_npu="2.7").differences({"torch_npu": "2.9.0", "torch": "2.7.1", "card": "910B3"})
         {'torch_npu': ('2.7', '2.9.0')}
         """
-        pairs = {name: (getattr(self, name), there.get(name, "")) for name in _FIELDS}
+        pairs = {name: (getattr(self, name), other.get(name, "")) for name in _FIELDS}
         return {
             name: (own, installed)
             for name, (own, installed) in pairs.items()
@@ -99,9 +99,9 @@ def _release(torch_npu: str, torch: str, cann: str) -> Release | None:
     return None
 
 
-def _is_of(known: str, wanted: str) -> bool:
+def _is_of(known: str, version: str) -> bool:
     """Whether a version is the one that is wanted, or one of its line: 2.7.1 is of 2.7."""
-    return same(".".join(known.split(".")[: wanted.count(".") + 1]), wanted)
+    return same(".".join(known.split(".")[: version.count(".") + 1]), version)
 
 
 def _minor(version: str) -> str:

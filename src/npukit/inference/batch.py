@@ -68,9 +68,11 @@ def infer(use: Use, on_progress: OnProgress = lambda done, total: None) -> Infer
         raise NpukitError(f"{', '.join(paths)}: there are no rows.")
     answers = Answers(output, _settings(use, paths, tables), rank)
     resumed, start, tokens = len(answers.done), time.monotonic(), 0
-    mine = [number for number in range(1, total + 1) if number % ranks == rank % ranks and number not in answers.done]
-    if mine:
-        tokens = _Batch(use, answers, on_progress, total, resumed).run(tables, set(mine))
+    own_rows = [
+        number for number in range(1, total + 1) if number % ranks == rank % ranks and number not in answers.done
+    ]
+    if own_rows:
+        tokens = _Batch(use, answers, on_progress, total, resumed).run(tables, set(own_rows))
     if not answers.finish(total):
         return None
     seconds = time.monotonic() - start
@@ -104,23 +106,23 @@ class _Batch:
         self._running: dict[int, _Running] = {}
         self._tokens = 0
 
-    def run(self, tables: list[Table], wanted: set[int]) -> int:
+    def run(self, tables: list[Table], numbers: set[int]) -> int:
         """Answer these rows; returns the number of generated tokens."""
         self._on_progress(self._done, self._total)
         beside = tuple(dict.fromkeys(file.parent for table in tables for file in table.files))
         self._fetch = from_disk(self._use.data.folder, self._use.data.media_dir, beside)
-        waiting = self._waiting(tables, wanted)
-        more = True
-        while more or self._running:
-            while more and self._has_room:
-                more = self._start(waiting)
+        waiting = self._waiting(tables, numbers)
+        has_rows = True
+        while has_rows or self._running:
+            while has_rows and self._has_room:
+                has_rows = self._start(waiting)
             for output in self._engine.step() if self._running else ():
                 self._take(output)
         return self._tokens
 
-    def _waiting(self, tables: list[Table], wanted: set[int]) -> Iterator[tuple[int, Question]]:
+    def _waiting(self, tables: list[Table], numbers: set[int]) -> Iterator[tuple[int, Question]]:
         for number, table, record in records(tables):
-            if number not in wanted:
+            if number not in numbers:
                 continue
             try:
                 yield number, question_of(record, table.layout)

@@ -106,13 +106,13 @@ class Grammars:
         texts = " | ".join(json.dumps(choice, ensure_ascii=False) for choice in choices)
         return self.lark("start: " + ("CHOICE\nCHOICE: " if all(choices) else "") + texts)
 
-    def calls(self, tools: Sequence[tuple[str, Mapping[str, Any]]], most: int) -> Constraint:
-        """A JSON list of one to `most` calls of these functions: names, and the schemas of their arguments.
+    def calls(self, tools: Sequence[tuple[str, Mapping[str, Any]]], max_calls: int) -> Constraint:
+        """A JSON list of one to `max_calls` calls of these functions: names, and the schemas of their arguments.
 
         Each schema is a document of its own, so that its references mean what they mean in its tool.
         """
-        more = f'("," call){{0,{most - 1}}}' if most > 1 else ""
-        rules = [f'start: "[" call {more} "]"']
+        further = f'("," call){{0,{max_calls - 1}}}' if max_calls > 1 else ""
+        rules = [f'start: "[" call {further} "]"']
         rules.append("call: " + " | ".join(f"call_{number}" for number in range(len(tools))))
         with _errors_named():
             for number, (name, schema) in enumerate(tools):

@@ -90,8 +90,8 @@ class LLM:
             request = self._request(self.tokenizer.encode(prompt), sampling)
             yield from (piece for _, piece, _ in self._run([request], stop))
             return
-        made, request = self._loaded.request(prompt, self._sampling(sampling))
-        parser = self._loaded.chat.parser(made)
+        text, request = self._loaded.request(prompt, self._sampling(sampling))
+        parser = self._loaded.chat.parser(text)
         for _, piece, _ in self._run([request], stop):
             yield from (part.text for part in parser.feed(piece) if isinstance(part, Content))
         yield from (part.text for part in parser.end() if isinstance(part, Content))

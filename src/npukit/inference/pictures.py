@@ -28,7 +28,7 @@ def split_media(messages: Sequence[Message]) -> tuple[list[Message], list[Medium
     ([{'role': 'user', 'content': [{'type': 'image'}]}], [Medium(kind='image', source='cat.png')])
     """
     media: list[Medium] = []
-    made = []
+    converted = []
     for message in messages:
         content = message.get("content") if isinstance(message, dict) else None
         if isinstance(content, list) and any(map(kind_of_part, content)):
@@ -39,8 +39,8 @@ def split_media(messages: Sequence[Message]) -> tuple[list[Message], list[Medium
                     part = {"type": kind}
                 parts.append(part)
             message = {**message, "content": parts}
-        made.append(message)
-    return made, media
+        converted.append(message)
+    return converted, media
 
 
 def from_disk(folder: Path, media_dir: Path | None = None, beside: Sequence[Path] = ()) -> Fetch:

@@ -35,8 +35,8 @@ def handed_over(job: UseJob) -> dict[str, str]:
 
 def taken_over() -> UseJob:
     """The job that this process was started for."""
-    given = json.loads(os.environ.pop(VARIABLE))
-    return UseJob(given["verb"], Use.model_validate(given["use"]), given["json"])
+    job = json.loads(os.environ.pop(VARIABLE))
+    return UseJob(job["verb"], Use.model_validate(job["use"]), job["json"])
 
 
 def start(verb: Verb, use: Use, devices: Devices, data: Sequence[str] = (), json: bool = False) -> NoReturn:

@@ -71,20 +71,22 @@ def _launch(arguments: Any, logs: RankLogs, spare: str) -> int:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending already
         return 0
     except ChildFailedError as error:
-        mine = [
+        own_failures = [
             read_failure(rank, arguments.node_rank, failure.exitcode, failure.error_file, logs.logs.get(rank, ""))
             for rank, failure in error.failures.items()
         ]
-        for failure in mine:
+        for failure in own_failures:
             logs.keep(failure)
-        mine += [Failure(rank, arguments.node_rank, time.time(), 0, "", log) for rank, log in started.left(logs)]
+        own_failures += [
+            Failure(rank, arguments.node_rank, time.time(), 0, "", log) for rank, log in started.left(logs)
+        ]
     except SignalException as stopped:
-        mine = []
+        own_failures = []
         if others is None or not others.have_failed:
             if others:
                 others.exchange([Failure(-1, arguments.node_rank, time.time(), -stopped.sigval, "")])
             return 128 + stopped.sigval
-    return _say(others.exchange(mine) if others else mine, nodes)
+    return _say(others.exchange(own_failures) if others else own_failures, nodes)
 
 
 def _say(failures: list[Failure], nodes: int) -> int:

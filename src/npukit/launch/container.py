@@ -67,15 +67,15 @@ def plan_container(
 ) -> Container:
     """The container for `cards` of a machine, or for all its cards; on a machine without cards, for another one."""
     machine = machine or Machine()
-    there = card_numbers(machine)
-    missing = [card for card in cards if there and card not in there]
+    installed = card_numbers(machine)
+    missing = [card for card in cards if installed and card not in installed]
     if missing:
-        known = ", ".join(map(str, there))
+        known = ", ".join(map(str, installed))
         raise NpukitError(f"There is no card {missing[0]} on this machine, which has {known}.")
-    chosen = tuple(cards or there or (0,))
+    chosen = tuple(cards or installed or (0,))
     devices = tuple(f"/dev/{name}" for name in (*(f"davinci{card}" for card in chosen), *MANAGEMENT_FILES))
-    mounts = tuple(part for part in HOST_PARTS if machine.exists(part)) if there else NEEDED_PARTS
-    return Container(image, chosen, devices, mounts, str(Path.cwd()), tuple(command) or ("bash",), not there)
+    mounts = tuple(part for part in HOST_PARTS if machine.exists(part)) if installed else NEEDED_PARTS
+    return Container(image, chosen, devices, mounts, str(Path.cwd()), tuple(command) or ("bash",), not installed)
 
 
 def plan_simulated(image: str = SIMULATED_IMAGE, command: Sequence[str] = ()) -> Container:

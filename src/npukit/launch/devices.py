@@ -94,8 +94,8 @@ class Devices:
         from npukit.simulate import environment as simulated
 
         compute = compute or ("shapes" if variables.get("NPUKIT_SIM_COMPUTE") == "shapes" else "full")
-        made = simulated(self.total, self.card, compute, faults, trace, base=variables)
-        return {**made, SIMULATED_MEMORY: str(memory_mib)} if memory_mib else made
+        simulator = simulated(self.total, self.card, compute, faults, trace, base=variables)
+        return {**simulator, SIMULATED_MEMORY: str(memory_mib)} if memory_mib else simulator
 
     def start_again_with(self, torch_npu: str) -> None:
         """Start this command again in an environment where simulated NPUs have this torch_npu; return if this is one.
@@ -164,16 +164,16 @@ def _used(devices: Devices, count: int | None) -> Devices:
 def _absent(wanted: Wanted, machine: Machine) -> str:
     if wanted is Wanted.cuda:
         return "This machine has no CUDA device that torch can use: choose --device cpu or --device auto."
-    there = npus(machine)
-    if there.count:
-        return _hidden(there, machine.environ.get(VISIBLE, ""))
+    found = npus(machine)
+    if found.count:
+        return _hidden(found, machine.environ.get(VISIBLE, ""))
     return (
         "This machine has no NPU: use --device sim for a simulated one, or run `npukit doctor` if it should have one."
     )
 
 
-def _hidden(there: Npus, value: str) -> str:
-    return f"{VISIBLE}={value!r} hides all {there.count} NPUs: unset it, or list their numbers in ascending order."
+def _hidden(found: Npus, value: str) -> str:
+    return f"{VISIBLE}={value!r} hides all {found.count} NPUs: unset it, or list their numbers in ascending order."
 
 
 def count_gpus(machine: Machine) -> int:
@@ -206,8 +206,8 @@ def torch_device() -> torch.device:
 
 def local_rank() -> int:
     """The local rank of this process. In a pod of an AscendJob, LOCAL_RANK lists all local ranks."""
-    given = os.environ.get("LOCAL_RANK", "0")
-    return int(given) if given.isdecimal() else 0
+    rank = os.environ.get("LOCAL_RANK", "0")
+    return int(rank) if rank.isdecimal() else 0
 
 
 def is_simulated() -> bool:

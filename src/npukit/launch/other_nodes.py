@@ -58,14 +58,14 @@ class OtherNodes:
         self.have_failed = True
         os.kill(os.getpid(), signal.SIGTERM)
 
-    def exchange(self, mine: list[Failure]) -> list[Failure]:
+    def exchange(self, own_failures: list[Failure]) -> list[Failure]:
         """The failures of all nodes that are known within a moment; empty if node 0 is gone.
 
         It runs in a thread, because the store blocks when the network is cut.
         """
-        failures = {self._node: first(mine)} if mine else {}
+        failures = {self._node: first(own_failures)} if own_failures else {}
         if self._store is None:
-            return mine
+            return own_failures
         asking = threading.Thread(target=self._exchange, args=(self._store, failures), daemon=True)
         asking.start()
         asking.join(WAIT_FOR_OTHERS + NODE_0_LINGERS + 2)

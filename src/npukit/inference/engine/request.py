@@ -73,9 +73,9 @@ class SamplingParams:
         NpukitError: top_k must be a whole number from 0 to 2147483647.
         """
         for attribute in fields(self):
-            value, most = getattr(self, attribute.name), _LARGEST.get(attribute.name)
-            if most is not None and value is not None and not (isinstance(value, int) and 0 <= value <= most):
-                raise NpukitError(f"{attribute.name} must be a whole number from 0 to {most}.")
+            value, highest = getattr(self, attribute.name), _LARGEST.get(attribute.name)
+            if highest is not None and value is not None and not (isinstance(value, int) and 0 <= value <= highest):
+                raise NpukitError(f"{attribute.name} must be a whole number from 0 to {highest}.")
             if attribute.type == "float" and not math.isfinite(value):
                 raise NpukitError(f"{attribute.name} must be finite.")
         if self.temperature < 0 or self.repetition_penalty <= 0:

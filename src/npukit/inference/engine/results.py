@@ -34,14 +34,14 @@ class PendingStep:
         if self._done is not None:
             self._done.synchronize()
         counts = [1 + len(sequence.draft_tokens) for sequence in self.scheduled.sampled]
-        wanted = [
+        logprob_counts = [
             sequence.request.sampling.logprobs
             for sequence, count in zip(self.scheduled.sampled, counts, strict=True)
             for _ in range(count)
         ]
         tokens: list[Token] = []
         for part in self._parts:
-            tokens += _tokens(part, wanted[len(tokens) : len(tokens) + len(part.tokens)])
+            tokens += _tokens(part, logprob_counts[len(tokens) : len(tokens) + len(part.tokens)])
         remaining = iter(tokens)
         return (list(islice(remaining, count)) for count in counts)
 
@@ -54,17 +54,17 @@ def score(chunk: Chunk, logits: Callable[[int, int], Tensor]) -> None:
 
 def _score(chunk: Chunk, logits: Callable[[int, int], Tensor]) -> None:
     sequence = chunk.sequence
-    prompt, known, wanted = sequence.request.prompt, sequence.prompt_logprobs, sequence.request.prompt_logprobs
+    prompt, known, top = sequence.request.prompt, sequence.prompt_logprobs, sequence.request.prompt_logprobs
     if not known:
         known.append(Token(prompt[0]))  # nothing comes before it
     for start in range(len(known), min(chunk.stop + 1, len(prompt)), _ROWS):
         stop = min(start + _ROWS, chunk.stop + 1, len(prompt))
         logprobs = logits(start - 1 - chunk.start, stop - 1 - chunk.start).float().log_softmax(-1)
         ids = torch.tensor(prompt[start:stop], device=logprobs.device)
-        known += _tokens(_to_host(chosen_of(ids, logprobs, wanted or 0), wait=True), [wanted] * len(ids))
+        known += _tokens(_to_host(chosen_of(ids, logprobs, top or 0), wait=True), [top] * len(ids))
 
 
-def _tokens(part: ChosenTokens, wanted: list[int | None]) -> list[Token]:
+def _tokens(part: ChosenTokens, logprob_counts: list[int | None]) -> list[Token]:
     ids = part.tokens.tolist()
     if part.logprobs is None:
         return [Token(token) for token in ids]
@@ -74,7 +74,7 @@ def _tokens(part: ChosenTokens, wanted: list[int | None]) -> list[Token]:
         Token(ids[row])
         if count is None
         else Token(ids[row], logprobs[row], tuple(zip(top[row][:count], values[row][:count], strict=True)))
-        for row, count in enumerate(wanted)
+        for row, count in enumerate(logprob_counts)
     ]
 
 

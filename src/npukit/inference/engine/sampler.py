@@ -36,12 +36,12 @@ def choose(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) -> C
     each sequence has by now.
     """
     settings = [sequence.request.sampling for sequence in sequences]
-    wanted = max((sampling.logprobs for sampling in settings if sampling.logprobs is not None), default=None)
-    raw = (logits.float() / _temperatures(settings, logits.device)).log_softmax(-1) if wanted is not None else None
+    top = max((sampling.logprobs for sampling in settings if sampling.logprobs is not None), default=None)
+    raw = (logits.float() / _temperatures(settings, logits.device)).log_softmax(-1) if top is not None else None
     tokens = draw(_changed(logits, sequences, positions), settings, positions)
     if raw is None:
         return ChosenTokens(tokens)
-    return chosen_of(tokens, raw, wanted or 0)
+    return chosen_of(tokens, raw, top or 0)
 
 
 def _temperatures(settings: Many[SamplingParams], device: torch.device) -> Tensor | float:

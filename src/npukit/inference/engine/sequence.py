@@ -89,11 +89,11 @@ class Sequence:
         """The positions [3, tokens] of the tokens from `start` to `stop`."""
         media = self.request.multimodal
         places = np.arange(start, stop) + self.offset
-        made = np.broadcast_to(places, (3, stop - start))
+        positions = np.broadcast_to(places, (3, stop - start))
         if media is None or media.positions is None:
-            return made
+            return positions
         own = media.positions[:, start:stop]
-        return np.concatenate([own, made[:, own.shape[1] :]], axis=1)
+        return np.concatenate([own, positions[:, own.shape[1] :]], axis=1)
 
     @property
     def needs_own_pass(self) -> bool:

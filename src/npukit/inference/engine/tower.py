@@ -75,11 +75,11 @@ class Tower:
         if media is None:
             return None
         sizes = [ImageSize(picture.tokens, picture.grid) for picture in media.pictures]
-        made = self._vision.cross(self._shape, [np.array(sequence.request.prompt)], [sizes])
-        if made is None:
+        mask = self._vision.cross(self._shape, [np.array(sequence.request.prompt)], [sizes])
+        if mask is None:
             return None
         places = torch.arange(start, stop).clamp(max=len(sequence.request.prompt) - 1)
-        return _moved({**made, "sees": made["sees"][:, places]}, self._device)
+        return _moved({**mask, "sees": mask["sees"][:, places]}, self._device)
 
     def _compute(self, chunks: list[Chunk]) -> None:
         """Compute the missing features, those of one adapter together."""

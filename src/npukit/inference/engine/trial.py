@@ -55,5 +55,5 @@ def _gaps(model: Any, text: tuple[int, ...], answer: RequestOutput) -> list[floa
     ids = torch.tensor([[*text, *answer.ids]], device=model.device)
     logprobs = model(ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
     own = logprobs.gather(1, ids[0, 1:, None])[:, 0].tolist()
-    given = [token.logprob for token in (*answer.prompt_logprobs[1:], *answer.tokens)]
-    return [abs(one - other) if other is not None else 1.0 for one, other in zip(own, given, strict=True)]
+    returned = [token.logprob for token in (*answer.prompt_logprobs[1:], *answer.tokens)]
+    return [abs(one - other) if other is not None else 1.0 for one, other in zip(own, returned, strict=True)]

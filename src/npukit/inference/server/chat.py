@@ -163,13 +163,13 @@ class ChatCompletion:
     async def events(self, generation: Generation) -> AsyncIterator[str]:
         """All of it piece by piece."""
         streams = [ChoiceStream(self, index) for index in range(len(self.choices))]
-        wanted = self.asked.stream_options
+        options = self.asked.stream_options
         for stream in streams:
             yield self._event([stream.start(self._echoed())], 0)
         async for piece in generation:
             for choice in streams[piece.index].read(piece):
                 yield self._event([choice], sum(stream.length for stream in streams))
-        if wanted is not None and wanted.include_usage:
+        if options is not None and options.include_usage:
             yield self._event([], sum(stream.length for stream in streams))
         yield "data: [DONE]\n\n"
 

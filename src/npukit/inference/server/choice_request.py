@@ -61,19 +61,19 @@ def _truncated(prompt: Sequence[int], asked: SamplingFields) -> Sequence[int]:
     return prompt[:longest] if asked.truncation_side == "right" else prompt[max(0, len(prompt) - longest) :]
 
 
-def _check_length(serving: Serving, prompt: Sequence[int], wanted: int | None) -> int:
+def _check_length(serving: Serving, prompt: Sequence[int], max_tokens: int | None) -> int:
     """How many tokens the answer may have; OpenAI's error where prompt and answer do not fit the model."""
     room = serving.max_model_len - len(prompt)
     if not prompt:
         raise bad_request("The prompt is empty.", "prompt")
-    if room < 1 or (wanted or 0) > room:
-        asked = f" and {wanted} were asked for" if wanted else ""
+    if room < 1 or (max_tokens or 0) > room:
+        asked = f" and {max_tokens} were asked for" if max_tokens else ""
         raise bad_request(
             f"The model's context length is {serving.max_model_len} tokens, but the prompt has {len(prompt)}{asked}.",
             "prompt" if room < 1 else "max_tokens",
             "context_length_exceeded",
         )
-    return room if wanted is None else max(1, wanted)
+    return room if max_tokens is None else max(1, max_tokens)
 
 
 def _sampling(serving: Serving, asked: SamplingFields, longest: int, logprobs: int | None) -> SamplingParams:
@@ -104,10 +104,10 @@ def _sampling(serving: Serving, asked: SamplingFields, longest: int, logprobs: i
 
 def constraint_of(serving: Serving, asked: SamplingFields) -> Constraint | None:
     """The constraint of response_format or structured_outputs; call it in a thread."""
-    wanted, shape = asked.response_format, asked.structured_outputs
-    if wanted is not None and wanted.type == "json_schema" and wanted.json_schema is not None:
-        return serving.grammars().json(wanted.json_schema.schema_)
-    if wanted is not None and wanted.type == "json_object":
+    form, shape = asked.response_format, asked.structured_outputs
+    if form is not None and form.type == "json_schema" and form.json_schema is not None:
+        return serving.grammars().json(form.json_schema.schema_)
+    if form is not None and form.type == "json_object":
         return serving.grammars().json()
     if shape is None:
         return None

@@ -69,12 +69,12 @@ def _choices(serving: Serving, asked: CompletionRequest) -> list[ChoiceRequest]:
 
 def _prompts(asked: CompletionRequest) -> list[str | list[int]]:
     """One or more prompts, all text or all token ids."""
-    given = asked.prompt
-    if isinstance(given, str) or (given and isinstance(given[0], int)):
-        return [given]
-    if not given:
+    prompt = asked.prompt
+    if isinstance(prompt, str) or (prompt and isinstance(prompt[0], int)):
+        return [prompt]
+    if not prompt:
         raise bad_request("There is no prompt.", "prompt")
-    return given  # type: ignore[return-value]
+    return prompt  # type: ignore[return-value]
 
 
 def _ids(serving: Serving, prompt: str | list[int], asked: CompletionRequest) -> list[int]:
@@ -108,8 +108,8 @@ class CompletionResponse:
 
     async def events(self, generation: Generation) -> AsyncIterator[str]:
         """All of it piece by piece."""
-        wanted = self._asked.stream_options
-        continuous = wanted is not None and wanted.include_usage and wanted.continuous_usage_stats
+        options = self._asked.stream_options
+        continuous = options is not None and options.include_usage and options.continuous_usage_stats
         lengths = [0] * len(self._choices)
         offsets = [0] * len(self._choices)
         async for piece in generation:
@@ -118,9 +118,9 @@ class CompletionResponse:
             choice = self._choice(piece, is_first, offsets[piece.index])
             offsets[piece.index] += len(choice["text"])
             if choice["text"] or choice["finish_reason"] or choice["logprobs"]:
-                now = {"usage": usage(self._prompt_tokens, sum(lengths)) if continuous else None} if wanted else {}
+                now = {"usage": usage(self._prompt_tokens, sum(lengths)) if continuous else None} if options else {}
                 yield event({**self._head, "choices": [choice], **now})
-        if wanted is not None and wanted.include_usage:
+        if options is not None and options.include_usage:
             yield event({**self._head, "choices": [], "usage": usage(self._prompt_tokens, sum(lengths))})
         yield "data: [DONE]\n\n"
 

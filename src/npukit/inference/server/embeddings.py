@@ -80,13 +80,13 @@ class Embedding:
         }
 
     def _ids(self, asked: EmbeddingRequest) -> list[list[int]]:
-        given: list[Any] = [asked.input] if isinstance(asked.input, str) else asked.input
-        if isinstance(given[0], int):
-            given = [given]
-        for text in given:
+        inputs: list[Any] = [asked.input] if isinstance(asked.input, str) else asked.input
+        if isinstance(inputs[0], int):
+            inputs = [inputs]
+        for text in inputs:
             if isinstance(text, str) and len(text) > self._max_characters:
                 raise too_long(self.embedder.longest, len(text))
-        texts = [self._tokenizer(text)["input_ids"] if isinstance(text, str) else text for text in given]
+        texts = [self._tokenizer(text)["input_ids"] if isinstance(text, str) else text for text in inputs]
         if any(not 0 < len(text) <= self.embedder.longest for text in texts):
             raise bad_request(f"A text must have 1 to {self.embedder.longest} tokens.", "input")
         words = self.embedder.model.get_input_embeddings().weight.shape[0]

@@ -51,14 +51,14 @@ class ResponseEvents:
         if isinstance(part, ToolCall):
             return [*self.close(), *self._call(part)]
         kind = "message" if isinstance(part, Content) else "reasoning"
-        made = []
+        events = []
         if self._open is None or self._open["type"] != kind:
-            made = [*self.close(), *self._start(part)]
+            events = [*self.close(), *self._start(part)]
         assert self._open is not None
         self._open["content"][0]["text"] += part.text
         name = "response.output_text.delta" if kind == "message" else "response.reasoning_text.delta"
         logprobs: dict[str, Any] = {"logprobs": []} if kind == "message" else {}
-        return [*made, self.make(name, **self._where(), content_index=0, delta=part.text, **logprobs)]
+        return [*events, self.make(name, **self._where(), content_index=0, delta=part.text, **logprobs)]
 
     def close(self) -> list[str]:
         """The end of the item that is open."""
@@ -69,11 +69,11 @@ class ResponseEvents:
         is_message = item["type"] == "message"
         name = "response.output_text.done" if is_message else "response.reasoning_text.done"
         logprobs: dict[str, Any] = {"logprobs": []} if is_message else {}
-        made = [self.make(name, **where, content_index=0, text=part["text"], **logprobs)]
-        made.append(self.make("response.content_part.done", **where, content_index=0, part=part))
-        made.append(self.make("response.output_item.done", output_index=where["output_index"], item=item))
+        events = [self.make(name, **where, content_index=0, text=part["text"], **logprobs)]
+        events.append(self.make("response.content_part.done", **where, content_index=0, part=part))
+        events.append(self.make("response.output_item.done", output_index=where["output_index"], item=item))
         self._open = None
-        return made
+        return events
 
     def _start(self, part: Content | Reasoning) -> list[str]:
         empty = item_of(type(part)(""), "in_progress")

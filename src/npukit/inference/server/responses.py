@@ -186,10 +186,10 @@ class ResponseAnswer:
             length += len(piece.tokens)
             status = "incomplete" if piece.finish_reason == "length" else status
             for part in parser.feed(piece.text) + (parser.end() if piece.finish_reason else []):
-                for made in events.of(part):
-                    yield made
-        for made in events.close():
-            yield made
+                for event in events.of(part):
+                    yield event
+        for event in events.close():
+            yield event
         yield events.make(f"response.{status}", response=self.state(status, events.items, length))
 
     def state(self, status: str, output: list[dict[str, Any]], length: int | None) -> dict[str, Any]:
@@ -237,13 +237,13 @@ def _usage(prompt: int, answer: int) -> dict[str, Any]:
 
 def joined(parts: list[Part]) -> list[Part]:
     """Neighbouring text as one part."""
-    made: list[Part] = []
+    result: list[Part] = []
     for part in parts:
-        last = made[-1] if made else None
+        last = result[-1] if result else None
         if isinstance(part, Content) and isinstance(last, Content):
-            made[-1] = Content(last.text + part.text)
+            result[-1] = Content(last.text + part.text)
         elif isinstance(part, Reasoning) and isinstance(last, Reasoning):
-            made[-1] = Reasoning(last.text + part.text)
+            result[-1] = Reasoning(last.text + part.text)
         else:
-            made.append(part)
-    return made
+            result.append(part)
+    return result

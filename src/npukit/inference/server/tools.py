@@ -22,7 +22,7 @@ def constraint_of_tools(serving: Serving, asked: ChatRequest) -> Constraint:
     tools = [(tool.function.name, tool.function.parameters or ANY_ARGUMENTS) for tool in asked.tools or ()]
     if isinstance(asked.tool_choice, NamedTool):
         return serving.grammars().json(dict(tools)[asked.tool_choice.function.name])
-    return serving.grammars().calls(tools, most=1 if asked.parallel_tool_calls is False else 8)
+    return serving.grammars().calls(tools, max_calls=1 if asked.parallel_tool_calls is False else 8)
 
 
 class DemandedCalls:

@@ -63,12 +63,12 @@ def _with_between(loop: str, lines: set[str]) -> set[str]:
 
 
 def time_by_line(
-    rank: Rank, wanted: Callable[[OperatorAtLine], bool], is_it: Callable[[Kernel | HostCall, set[str]], bool]
+    rank: Rank, selects: Callable[[OperatorAtLine], bool], is_it: Callable[[Kernel | HostCall, set[str]], bool]
 ) -> dict[str, float]:
     """Milliseconds per step by line of the work that the wanted operators of a line are, the most first."""
     operators: dict[str, set[str]] = defaultdict(set)
     for operator in rank.script.operators:
-        if wanted(operator):
+        if selects(operator):
             operators[operator.line].add(operator.op)
     work: Sequence[Kernel | HostCall] = [
         item for item in rank.work if item.stack in operators and is_it(item, operators[item.stack])

@@ -160,12 +160,12 @@ def _memory(rank: Rank | None) -> str:
     if rank is None:
         return ""
     samples = _thinned(rank.trace.memory, WIDTH // 2)
-    most = max(max(sample.reserved, sample.allocated) for sample in samples) or 1
+    highest = max(max(sample.reserved, sample.allocated) for sample in samples) or 1
     start, end = samples[0].time, max(samples[-1].time, samples[0].time + 1)
 
     def line(name: str, values: Iterable[tuple[int, int]]) -> str:
         points = " ".join(
-            f"{WIDTH * (time - start) / (end - start):.1f},{125 - 115 * value / most:.1f}" for time, value in values
+            f"{WIDTH * (time - start) / (end - start):.1f},{125 - 115 * value / highest:.1f}" for time, value in values
         )
         return f'<polyline class="{name}" points="{points}"/>'
 
@@ -174,7 +174,7 @@ def _memory(rank: Rank | None) -> str:
     held = f", the whole process {rank.trace.process_memory / 2**30:.2f} GiB" if rank.trace.process_memory else ""
     return (
         f"<h2>Memory of rank {rank.trace.rank}</h2><p class='dim'>allocated (green) and reserved (orange), at most "
-        f"{most / 2**30:.2f} GiB{held}</p><svg viewBox='0 0 {WIDTH} 130'>{lines}</svg>"
+        f"{highest / 2**30:.2f} GiB{held}</p><svg viewBox='0 0 {WIDTH} 130'>{lines}</svg>"
     )
 
 

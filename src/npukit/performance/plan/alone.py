@@ -29,13 +29,13 @@ def install(on_collective: OnCollective) -> None:
     def create(_store: Any, rank: int, size: int, _timeout: Any) -> Alone:
         return Alone(rank, size, on_collective)
 
-    def init_process_group(*_args: Any, **given: Any) -> None:
+    def init_process_group(*_args: Any, **kwargs: Any) -> None:
         rank, size = (int(os.environ.get(name, value)) for name, value in (("RANK", "0"), ("WORLD_SIZE", "1")))
         make_group(BACKEND, store=torch._C._distributed_c10d.HashStore(), rank=rank, world_size=size)
 
-    def new_group(*args: Any, **given: Any) -> Any:
-        given.pop("device_id", None)
-        return make_another(*args, **{**given, "backend": None, "pg_options": None})
+    def new_group(*args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("device_id", None)
+        return make_another(*args, **{**kwargs, "backend": None, "pg_options": None})
 
     dist.Backend.register_backend(BACKEND, create, devices=["cpu", "npu"])
     for module in (dist, distributed_c10d):
@@ -52,8 +52,8 @@ def _done(result: Any) -> Any:
 
 def _copy(target: Tensor, source: Tensor) -> None:
     """Through the host where it is small: sizes and flags steer programs, and a simulated card moves nothing else."""
-    given = source.detach().reshape(-1)
-    target.detach().view(-1).copy_(given.cpu() if given.nbytes <= STEERING_BYTES else given)
+    values = source.detach().reshape(-1)
+    target.detach().view(-1).copy_(values.cpu() if values.nbytes <= STEERING_BYTES else values)
 
 
 _Group: Any = dist.ProcessGroup  # its methods have names and arguments that differ between versions of torch

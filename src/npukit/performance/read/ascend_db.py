@@ -39,9 +39,9 @@ class _Tables:
     def rows(self, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
         if table not in self.names:
             return
-        there = {row[1] for row in self._connection.execute(f"PRAGMA table_info({table})")}
-        wanted = ", ".join(column if column in there else "NULL" for column in columns)
-        yield from self._connection.execute(f"SELECT {wanted} FROM {table}")
+        existing = {row[1] for row in self._connection.execute(f"PRAGMA table_info({table})")}
+        selected = ", ".join(column if column in existing else "NULL" for column in columns)
+        yield from self._connection.execute(f"SELECT {selected} FROM {table}")
 
     def named(self, table: str) -> dict[Any, str]:
         return {identity: str(name) for identity, name in self.rows(table, "id", "name")}

@@ -51,19 +51,21 @@ class StepExaminer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._wide: dict[str, int] = defaultdict(int)  # float64: numbers made, by the line where they come from
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
+        results = func(*args, **(kwargs or {}))
         if not self._done and torch._C._current_graph_task_id() == -1:  # not in a backward pass
             frame = sys._getframe(1)
             if func.namespace != "profiler" and (
                 lines := [(outer.f_code.co_filename, outer.f_lineno) for outer in users_frames(frame)]
             ):
-                self._take(func, tree_leaves((args, kwargs)), tree_leaves(made), lines, frame)
-        return made
+                self._take(func, tree_leaves((args, kwargs)), tree_leaves(results), lines, frame)
+        return results
 
-    def _take(self, func: Any, given: list[Any], made: list[Any], lines: list[tuple[str, int]], at: FrameType) -> None:
+    def _take(
+        self, func: Any, arguments: list[Any], results: list[Any], lines: list[tuple[str, int]], at: FrameType
+    ) -> None:
         here = line_name(*lines[0])
         site = (here, f"{func.namespace}::{func._schema.name.partition('::')[2]}")
-        inputs = [leaf for leaf in given if isinstance(leaf, torch.Tensor)]
+        inputs = [leaf for leaf in arguments if isinstance(leaf, torch.Tensor)]
         known = [self._fact(tensor) for tensor in inputs]
         constant = RANDOM not in func.tags and all(fact and fact.constant for fact in known)
         depth = {key: most for fact in known if fact for key, most in fact.depth.items()}
@@ -71,7 +73,7 @@ class StepExaminer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for key, most in fact.depth.items() if fact else ():
                 depth[key] = max(depth[key], most)
         depth[site] = depth.get(site, 0) + 1
-        if not func._schema.is_mutable and _is_view(made, inputs):
+        if not func._schema.is_mutable and _is_view(results, inputs):
             return
         self._calls[site] += 1
         self._constant[site] += constant
@@ -79,7 +81,7 @@ class StepExaminer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._loops[site] |= set(_loops(lines))
         if _calls_directly(at):
             self._direct.add(site)
-        for tensor in made:
+        for tensor in results:
             if isinstance(tensor, torch.Tensor):
                 origin = self._origin(tensor, inputs, known, here)
                 reference = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
@@ -89,14 +91,14 @@ class StepExaminer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         entry = self._facts.get(tensor.untyped_storage()._cdata)
         return entry[1] if entry else None
 
-    def _origin(self, made: torch.Tensor, inputs: list[torch.Tensor], known: list[_Fact | None], here: str) -> str:
+    def _origin(self, result: torch.Tensor, inputs: list[torch.Tensor], known: list[_Fact | None], here: str) -> str:
         """The line from which float64 came into this tensor; empty where it is of another type."""
-        if made.dtype not in WIDE:
+        if result.dtype not in WIDE:
             return ""
         wide = (fact.origin for tensor, fact in zip(inputs, known, strict=True) if tensor.dtype in WIDE and fact)
         origin = next(filter(None, wide), here)
-        if made.numel() >= FEW:
-            self._wide[origin] += made.numel()
+        if result.numel() >= FEW:
+            self._wide[origin] += result.numel()
         return origin
 
     def leave(self) -> None:
@@ -131,10 +133,10 @@ class _Fact:
         self.constant, self.depth, self.origin = constant, depth, origin
 
 
-def _is_view(made: list[Any], inputs: list[torch.Tensor]) -> bool:
+def _is_view(results: list[Any], inputs: list[torch.Tensor]) -> bool:
     """Whether nothing was computed: what came out is what went in, seen otherwise."""
-    given = {tensor.untyped_storage()._cdata for tensor in inputs}
-    return all(isinstance(result, torch.Tensor) and result.untyped_storage()._cdata in given for result in made)
+    storages = {tensor.untyped_storage()._cdata for tensor in inputs}
+    return all(isinstance(result, torch.Tensor) and result.untyped_storage()._cdata in storages for result in results)
 
 
 def _calls_directly(frame: FrameType | None) -> bool:

@@ -141,9 +141,9 @@ class ProfileRecorder:
         if self.settings.stop and self.done > self.settings.last:
             sys.exit(0)
 
-    def _say(self, what: str) -> None:
+    def _say(self, message: str) -> None:
         if os.environ.get("RANK", "0") == "0":
-            say(what)
+            say(message)
 
 
 def _subclasses(kind: Any) -> Iterator[Any]:
@@ -197,9 +197,9 @@ def _npu_profiler(settings: Settings, active: int, options: dict[str, Any]) -> A
 def _without_chatter(write: Callable[[Any], None]) -> Callable[[Any], None]:
     """The same, of which only errors are heard: torch_npu prints each stage of its work, and a wheel that turns."""
 
-    def write_quietly(made: Any) -> None:
+    def write_quietly(profiler: Any) -> None:
         with contextlib.redirect_stdout(io.StringIO()) as heard:
-            write(made)
+            write(profiler)
         for line in heard.getvalue().splitlines():
             if "[ERROR]" in line:
                 print(line, file=sys.stderr)
