@@ -1,4 +1,4 @@
-"""The `npukit` command: one module a verb. Verbs import what they need when they are called, so that help is quick."""
+"""The `npukit` command: one module per verb. Verbs import what they need when they are called, so that help is fast."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAYS_OUT = {
     "darwin": "macOS: use a Linux container (`docker run -it -v $PWD:/code -w /code python:3.11 bash`)",
 }
 READING = ("analyze", "migrate", "explain")  # verbs that only read and write text
-INTERRUPTED = 130  # 128 + SIGINT, as shells count
+INTERRUPTED = 130  # 128 + SIGINT, the shell's convention
 _UsageError: Any = typer.BadParameter.__mro__[1]  # click's, or the one of typer's own copy of click
 
 
@@ -64,7 +64,7 @@ def main() -> None:
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal that is not UTF-8
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # not under nohup
-            signal.signal(number, lambda number, _: sys.exit(128 + number))  # what is half done is tidied up
+            signal.signal(number, lambda number, _: sys.exit(128 + number))  # so that unfinished work is cleaned up
     forget()
     quicken_imports()
     try:
@@ -99,7 +99,7 @@ def main() -> None:
 
 
 def check_system(arguments: list[str]) -> None:
-    """Refuse in one sentence what only Linux has; reading and rewriting code is tried on macOS."""
+    """Refuse verbs that need Linux; those that read and rewrite code also run on macOS."""
     verb = next((word for word in arguments if not word.startswith("-")), None)
     way_out = WAYS_OUT.get(sys.platform)
     if verb is None or way_out is None or (sys.platform == "darwin" and verb in READING):
@@ -108,7 +108,7 @@ def check_system(arguments: list[str]) -> None:
 
 
 def _fail(error: dict[str, Any], code: int, printed: bool = False) -> int:
-    """Tell of an error: as a sentence unless its traceback tells, and with --json as JSON too."""
+    """Report an error as a sentence, unless its traceback is shown, and with --json as JSON too."""
     print_error(error, code, sys.argv[1:])
     if not printed:
         say(error["message"])

@@ -58,7 +58,7 @@ def docs(
 
 
 def _pages() -> dict[str, Path]:
-    """By name, guides first. A wheel carries the pages; a checkout has them beside its sources."""
+    """The pages by name, guides first. A wheel contains them; a checkout has them beside its sources."""
     package = Path(npukit.__file__).parent
     inside = package / "docs"
     folder = inside if inside.is_dir() else package.parents[1] / "docs"
@@ -70,7 +70,7 @@ def _pages() -> dict[str, Path]:
 
 
 def _search(search: str, pages: dict[str, Path]) -> list[dict[str, str]]:
-    """The pages that have all these words, those with most of them first, each with the line that has most."""
+    """The pages that contain all these words, those with most occurrences first, each with its best line."""
     words = search.lower().split()
     hits: list[tuple[int, dict[str, str]]] = []
     for name, file in pages.items() if words else ():
@@ -84,7 +84,7 @@ def _search(search: str, pages: dict[str, Path]) -> list[dict[str, str]]:
 
 
 def _translated(file: Path) -> Path:
-    """The Chinese page where the language is Chinese and there is one."""
+    """The Chinese page, if the language is Chinese and there is one."""
     chinese = file.with_suffix(".zh.md")
     return chinese if language() == "zh" and chinese.is_file() else file
 

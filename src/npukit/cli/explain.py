@@ -20,7 +20,7 @@ from npukit.report.terminal import printable
 if TYPE_CHECKING:
     from npukit.explain import Search
 
-LARGE = 50 * 2**20  # bytes that take more than a moment to read
+LARGE = 50 * 2**20  # bytes that take a while to read
 FINDING = re.compile(r"NPK\d+", re.IGNORECASE)
 LOG_SUFFIXES = ("", ".log", ".txt", ".out", ".err")  # beside logs, a folder may hold checkpoints
 
@@ -61,7 +61,7 @@ def explain(
 
 
 def _unknown(line: str | None) -> str:
-    """What can be said of an error that npukit does not know."""
+    """The answer for an unknown error."""
     from npukit.explain.nearest import nearest
 
     text = "npukit knows none of the errors here."
@@ -75,7 +75,7 @@ def _unknown(line: str | None) -> str:
 
 
 def _explain_findings(codes: list[str], json: bool) -> bool:
-    """Print the pages of findings, where all that is named are codes of rules or of `doctor`."""
+    """Print the pages of findings, if all arguments are codes of rules or of `doctor`."""
     if not all(FINDING.fullmatch(code) for code in codes):
         return False
     from npukit.doctor.problems import problem_page
@@ -93,7 +93,7 @@ def _explain_findings(codes: list[str], json: bool) -> bool:
 
 
 def _read(what: list[str], search: Search) -> bool:
-    """Search what is named; whether it was a log, and no code or message."""
+    """Search the arguments; returns whether they were logs rather than codes or messages."""
     if what == ["-"]:
         if sys.stdin.isatty():
             raise NpukitError("Name a code, a message or a log file, or pipe a log in: see `npukit explain --help`.")
@@ -111,7 +111,7 @@ def _read(what: list[str], search: Search) -> bool:
 
 
 def _exists(name: str) -> bool:
-    """A pasted message is no file, and may be longer than a file's name can be."""
+    """Whether a file exists; a pasted message may be too long for a file name."""
     try:
         return Path(name).exists()
     except OSError:

@@ -1,4 +1,4 @@
-"""The help of a verb: its usage, its examples, and its options by subject, without the names of Python's types.
+"""The help of a verb: its usage, its examples, and its options by group, without names of Python types.
 
 Examples stand at the end of a verb's docstring, below a line `Examples:`. An option's first long name is shown; the
 names after it are those of other tools, which work and are not shown.
@@ -22,7 +22,7 @@ from npukit.quiet import VERBOSITY
 from npukit.report.language import language, translated
 from npukit.report.wrapping import columns, padded, wrap
 
-OUTPUT, SIMULATED, DEVICES = "Output", "Simulated NPU", "Devices"  # titles of groups that several verbs have
+OUTPUT, SIMULATED, DEVICES = "Output", "Simulated NPU", "Devices"  # titles of groups in several verbs
 COMMON = "Common options"
 EXAMPLES = "\n\nExamples:\n"
 METAVARS: dict[Any, str] = {int: "N", float: "X", Path: "PATH"}
@@ -75,7 +75,7 @@ class Command(TyperCommand):
         rest: list[str] = super().parse_args(ctx, args)
         script = (ctx.params.get("command") or [""])[0]
         if script.startswith("-") and script != "-m" and not ctx.allow_interspersed_args:
-            # A script follows the options, and this would be one of them.
+            # A script follows, and this would be one of its options.
             ctx.fail(f"There is no option {script}{did_you_mean(script, long_names(self))}")
         return rest
 
@@ -99,7 +99,7 @@ class Command(TyperCommand):
 
 
 def indented(lines: Iterable[str]) -> list[str]:
-    """Lines as they stand below a title."""
+    """Lines indented below a title."""
     return [f"  {line}" for line in lines]
 
 
@@ -116,7 +116,7 @@ def write_text(formatter: Any, text: str) -> None:
 
 
 def write_rows(formatter: Any, title: str, rows: Sequence[tuple[str, str]], first: int = 0) -> None:
-    """Write a section: names in a first column of this width, or of the widest name, and what they mean."""
+    """Write a section: a column of names, of this width or that of the widest, and their meanings."""
     first = first or min(max(columns(name) for name, _ in rows), FIRST_COLUMN)
     lines = ["", heading(title)]
     for name, text in rows:
@@ -129,7 +129,7 @@ def write_rows(formatter: Any, title: str, rows: Sequence[tuple[str, str]], firs
 
 
 def parted(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """The help of a verb without its examples, and the examples, each with its comment.
+    """The help of a verb without its examples, and the examples with their comments.
 
     >>> parted("Say hello.\\n\\nExamples:\\n    npukit hello   # to all\\n")
     ('Say hello.', [('npukit hello', 'to all')])
@@ -140,19 +140,19 @@ def parted(text: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 def aligned(examples: Sequence[tuple[str, str]]) -> list[str]:
-    """Lines of examples, with their comments below each other."""
+    """Lines of examples with aligned comments."""
     width = max((len(command) for command, comment in examples if comment), default=0)
     return [f"{command:<{width}}  # {comment}" if comment else command for command, comment in examples]
 
 
 def usage(command: Any) -> str:
-    """What follows the name of a command: `[OPTIONS] PATH...`."""
+    """The usage after the name of a command: `[OPTIONS] PATH...`."""
     arguments = [param for param in command.params if param.param_type_name == "argument"]
     return " ".join(["[OPTIONS]", *map(argument_name, arguments)])
 
 
 def argument_name(param: Any) -> str:
-    """An argument in a usage line; one that has a metavar is written as that says."""
+    """An argument in a usage line, by its metavar if it has one."""
     if param.metavar:
         return str(param.metavar)
     name = param.name.upper() + "..." * (param.nargs == -1)
@@ -160,7 +160,7 @@ def argument_name(param: Any) -> str:
 
 
 def sections(command: Any, ctx: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """The arguments and the options of a command by subject, as rows of a name and its meaning."""
+    """The arguments and options of a command by group, as rows of name and meaning."""
     params = command.get_params(ctx)
     arguments = [param for param in params if param.param_type_name == "argument" and param.help]
     if arguments:
@@ -175,12 +175,12 @@ def sections(command: Any, ctx: Any) -> Iterator[tuple[str, list[tuple[str, str]
 
 
 def panel(param: Any) -> str:
-    """The title of the group that an option belongs to."""
+    """The title of an option's group."""
     return COMMON if "--help" in param.opts else getattr(param, "rich_help_panel", None) or "Options"
 
 
 def shown_names(param: Any) -> list[str]:
-    """The short and the first long name of an option, and the name that switches it off."""
+    """The short and the first long name of an option, and its negation."""
     short = [name for name in param.opts if not name.startswith("--")]
     long = [name for name in param.opts if name.startswith("--")]
     return [*short, *long[:1], *param.secondary_opts[:1]]
@@ -192,18 +192,18 @@ def long_name(param: Any) -> str:
 
 
 def long_names(command: Any) -> list[str]:
-    """The options of a command as help shows them."""
+    """The long names of a command's options."""
     return [name for param in command.params for name in shown_names(param) if name.startswith("--")]
 
 
 def option_name(param: Any) -> str:
-    """An option as a person writes it: `-o, --output FILE`."""
+    """An option as it is written: `-o, --output FILE`."""
     names = ", ".join(shown_names(param))
     return names if param.is_flag else f"{names} {metavar(param)}"
 
 
 def metavar(param: Any) -> str:
-    """What stands for the value of an option."""
+    """The placeholder for the value of an option."""
     if param.metavar:
         return str(param.metavar)
     if known := choices(param):
@@ -218,7 +218,7 @@ def inner_type(param: Any) -> Any:
 
 
 def choices(param: Any) -> list[str]:
-    """The values that an option of an enumeration or a Literal takes."""
+    """The values of an option whose type is an enumeration or a Literal."""
     annotation = param.type_descriptor.annotation
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return [str(member.value) for member in annotation]
@@ -226,7 +226,7 @@ def choices(param: Any) -> list[str]:
 
 
 def meaning(param: Any) -> str:
-    """What an option or argument is for, with its default."""
+    """The meaning of an option or argument, with its default."""
     notes = []
     if isinstance(getattr(param, "envvar", None), str):
         notes.append(translated(f"variable: {param.envvar}"))
@@ -238,7 +238,7 @@ def meaning(param: Any) -> str:
 
 
 def default(param: Any) -> str:
-    """The default of an option in words; empty where there is none to show."""
+    """The default of an option in words; empty if there is none."""
     if isinstance(param.show_default, str) or not param.show_default:
         return param.show_default or ""
     value = getattr(param.default, "value", param.default)
@@ -248,7 +248,7 @@ def default(param: Any) -> str:
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """`: did you mean --json?` for a word that nearly is one of these; nothing where none is near.
+    """`: did you mean --json?` for a misspelt word; empty if none is similar.
 
     >>> did_you_mean("analyse", ["analyze", "advise"])
     ': did you mean analyze?'
@@ -260,10 +260,10 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
 
 
 def usage_sentence(error: Any) -> tuple[str, str]:
-    """What is wrong with a command line and what was probably meant; and the command that says more."""
+    """A usage error, with what was probably meant and the command for help."""
     where = error.ctx.command_path if error.ctx is not None else "npukit"
     sentence = error.format_message().rstrip(".") + "."
-    sentence = re.sub(r"('-[^']+')( / '-[^']+')+", r"\1", sentence)  # our own name of an option is the first
+    sentence = re.sub(r"('-[^']+')( / '-[^']+')+", r"\1", sentence)  # npukit's own name of an option is the first
     if hasattr(error, "possibilities") and error.ctx is not None:  # click's NoSuchOption
         known = long_names(error.ctx.command)
         sentence = f"There is no option {error.option_name}{did_you_mean(error.option_name, known)}"

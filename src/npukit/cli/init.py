@@ -52,7 +52,7 @@ def init(
     if devices is None:
         devices = int(_ask("Devices", "--devices", str(available))) if sys.stdin.isatty() else available
     first = initial(model, data, devices, str(file))
-    if known_model(model) is None:  # which may be planned with where it cannot be downloaded
+    if known_model(model) is None:  # a known model can be planned with, even if it cannot be downloaded
         check_hubs(first.config)
     schema = file.with_name(SCHEMA)
     _write_schema(schema)
@@ -65,7 +65,7 @@ def init(
 
 
 def _write_schema(file: Path) -> None:
-    """Write the schema of this version, over one of another version and over nothing else."""
+    """Write the schema of this version; it replaces only the schema of another version."""
     from npukit.cli.schema import schema_of
     from npukit.report.json import to_json
     from npukit.report.writing import write_text

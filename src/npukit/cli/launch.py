@@ -37,7 +37,7 @@ Master = Annotated[
         help="Address and port of node 0.",
     ),
 ]
-# torchrun's way of saying --master.
+# torchrun's options for --master.
 MasterAddr = Annotated[str, typer.Option("--master-addr", "--master_addr", hidden=True)]
 MasterPort = Annotated[int, typer.Option("--master-port", "--master_port", hidden=True)]
 Hostfile = Annotated[
@@ -111,7 +111,7 @@ def launch(
         raise NpukitError(f"There is no hostfile {hostfile}: write one host per line, such as `worker-1 slots=8`.")
     if hostfile:
         plan = from_hostfile(hostfile.read_text(), names_of_this_host())
-    elif nnodes and node_rank is not None and master:  # what a scheduler says does not matter
+    elif nnodes and node_rank is not None and master:  # a scheduler's variables are not needed
         plan = NodePlan(nnodes, node_rank)
     else:
         plan = from_environment(os.environ)

@@ -97,7 +97,7 @@ def server_of(tools: Tools) -> Server[Any]:
 
 
 async def _called(tools: Tools, name: str, arguments: dict[str, Any]) -> CallToolResult:
-    """Run a tool to its end; what it prints with --json is the result, also where it failed."""
+    """Run a tool; its --json output is the result, even if it failed."""
     import os
 
     import anyio

@@ -93,12 +93,12 @@ def migrate(
         return
     if not in_place and output is None:
         text = "".join(change.diff(result.root) for change in result.changes)
-        print(printable(text) if sys.stdout.isatty() else text, end="")  # a program gets it as it is, to apply it
+        print(printable(text) if sys.stdout.isatty() else text, end="")  # unchanged for programs, which may apply it
     print(show.as_text(result), file=sys.stderr if diff else sys.stdout)
 
 
 def _write_report(migration: Migration, file: Path) -> None:
-    """Write the page, the JSON or the Markdown that the name of the file asks for."""
+    """Write the report in the format of the file's suffix."""
     from npukit.migrate import show
     from npukit.report.json import to_json
     from npukit.report.migration_html import write_report
@@ -113,7 +113,7 @@ def _write_report(migration: Migration, file: Path) -> None:
 
 
 def _checked(migration: Migration, path: Path, command: str) -> Migration:
-    """The migration without the files that no longer import; the end, where the command passes no more."""
+    """The migration without files that no longer import; exits if the command fails after it."""
     from npukit.port.check import as_lines
     from npukit.port.check import check as run_checks
 

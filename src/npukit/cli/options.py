@@ -1,4 +1,4 @@
-"""The options that several verbs share: one meaning and one help text each, whichever verb they belong to."""
+"""Options that several verbs share, each with one meaning and one help text."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from npukit.report.writing import check_file, check_parent
 
 
 def place(path: Path | None) -> Path | None:
-    """A callback that refuses a file or folder that cannot be written at once, and not after the work."""
+    """A callback that refuses a file or folder that cannot be written, before the work begins."""
     if path:
         check_parent(path)
     return path
 
 
 def file_place(path: Path | None) -> Path | None:
-    """The same for what can only be a file."""
+    """The same for a file."""
     if path:
         check_file(path)
     return path
@@ -32,7 +32,7 @@ def file_place(path: Path | None) -> Path | None:
 def output_option(
     help: str, metavar: str, default: str = "", check: Callable[[Path | None], Path | None] | None = place
 ) -> Any:
-    """The option --output: what it names, and the place that it has without it."""
+    """The option --output: its meaning and its default."""
     return typer.Option(
         "--output",
         "-o",
@@ -45,7 +45,7 @@ def output_option(
 
 
 def report_option(*suffixes: str) -> Any:
-    """The option --report: a file beside the result, whose format is that of its name."""
+    """The option --report: a file whose suffix is its format."""
     *first, last = suffixes
     listed = f"{', '.join(first)} or {last}" if first else last
 

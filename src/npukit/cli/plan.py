@@ -102,5 +102,5 @@ def _tell_walk(card: str) -> None:
 
 
 def names_script(words: Sequence[str]) -> bool:
-    """Whether these are the words of a script or module, not those of a configuration."""
+    """Whether these words are a script or module rather than a configuration."""
     return bool(words) and (words[0] == "-m" or words[0].endswith(".py") or starts_python(words[0]))

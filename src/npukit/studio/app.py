@@ -1,4 +1,4 @@
-"""The studio as one Starlette app: static pages, and the routes that they ask."""
+"""The studio as one Starlette app: static pages and their routes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from npukit.web.assets import HEADERS, POLICY, SHARED, asset
 
 STATIC = Path(__file__).parent / "static"
 PAGE = HEADERS | {"Content-Security-Policy": f"{POLICY}frame-src 'self'; frame-ancestors 'none'"}
-SECONDS_BETWEEN = 1.0  # looks at the queue
+SECONDS_BETWEEN = 1.0  # between two checks of the queue
 _log = logging.getLogger(__name__)
 
 
 def make_app(options: StudioOptions) -> Guard:
-    """The app; it writes below the workspace's .npukit only, and what somebody asks for.
+    """The app. It writes only below the workspace's .npukit, and what the user requests.
 
     >>> uvicorn.run(make_app(StudioOptions(Folders.of([Path("work")]), token="secret")))
     """
@@ -73,7 +73,7 @@ async def _tick(studio: Studio) -> None:
     while True:
         try:
             await run_in_threadpool(studio.queue.tick)
-        except Exception:  # one run that cannot be started must not keep the others from it
+        except Exception:  # a run that cannot be started must not block the others
             _log.exception("the queue")
         await asyncio.sleep(SECONDS_BETWEEN)
 

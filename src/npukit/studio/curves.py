@@ -1,4 +1,4 @@
-"""The figures of a run, from log.jsonl: read once, thinned so that a spike stays to be seen, and read on from there."""
+"""The figures of a run's log.jsonl, read incrementally and thinned in a way that keeps spikes visible."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any, BinaryIO
 
 POINTS = 600  # of a curve; each is the lowest and the highest value of some steps
 PIECE = 1 << 18  # bytes that are parsed at a time
-REST = 0.02  # seconds between two of them in the background, for whoever asks meanwhile
+REST = 0.02  # seconds between two of them in the background, so that requests are answered meanwhile
 KEPT = 64  # runs whose curves stay in memory
-LONG = 4 << 20  # bytes of a log that takes more than a moment to read
-TAIL = 4096  # bytes in which the last step and the last evaluation are looked for
-LATER = 0.3  # seconds until it is read, so that the first answer need not share the processor
+LONG = 4 << 20  # bytes of a log that takes a while to read
+TAIL = 4096  # bytes that are searched for the last step and evaluation
+LATER = 0.3  # seconds until it is read, so that the first answer comes sooner
 SAMPLES, SAMPLE = 250, 1500  # pieces of it, and their bytes
 NOT_CURVES = ("step", "epoch", "seconds", "seconds_left", "checkpoint", "note")
 Row = dict[str, Any]
@@ -80,7 +80,7 @@ class Figures:
         self.lock = threading.Lock()
 
     def update(self, rest_between: float = 0.0) -> None:
-        """Read what was added; a log that was written anew is read from its beginning."""
+        """Read the lines that were added; a rewritten log is read from its beginning."""
         with self.lock, contextlib.suppress(FileNotFoundError), self._file.open("rb") as log:
             status = os.fstat(log.fileno())
             if (status.st_dev, status.st_ino) != self._identity or status.st_size < self._offset:
@@ -128,7 +128,7 @@ class Figures:
 
 
 class Logs:
-    """The figures of the runs that were looked at last."""
+    """The figures of the most recently viewed runs."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[Path, Figures] = OrderedDict()
@@ -136,7 +136,7 @@ class Logs:
         self._reader = threading.Timer(0, lambda: None)  # reads long logs
 
     def figures(self, file: Path) -> Figures:
-        """Up to date; of a long log that is read for the first time, what some of its lines show meanwhile.
+        """The current figures; those of a sample while a long log is read for the first time.
 
         >>> Logs().figures(Path("run/log.jsonl")).curves["loss"].pairs()
         ([1, 2, 10], [3.2, 3.1, 2.8])
@@ -147,7 +147,7 @@ class Logs:
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
             if not figures.was_read and file.is_file() and file.stat().st_size > LONG:
-                if not self._reader.is_alive():  # one at a time; whoever looks on gets the next turn
+                if not self._reader.is_alive():  # one at a time
                     self._reader = threading.Timer(LATER, figures.update, [REST])
                     self._reader.daemon = True
                     self._reader.start()
@@ -187,7 +187,7 @@ def between(file: Path, first: int, last: int) -> Figures:
 
 
 def _group(size: int) -> int:
-    """Rows that become a point at once, in a log of this many bytes."""
+    """How many rows become a point at once, for a log of this size."""
     return max(1, size // (200 * 2 * POINTS))
 
 
@@ -200,7 +200,7 @@ def _sizes(size: int) -> Iterator[int]:
 def _offset(log: BinaryIO, step: int) -> int:
     """Where the first line of this step or a later one begins; steps ascend in a log."""
     low, high = 0, os.fstat(log.fileno()).st_size
-    while low < high:  # a line that begins before `low` is of an earlier step, one from `high` on is not
+    while low < high:  # lines before `low` are of earlier steps, lines from `high` on are not
         middle = (low + high) // 2
         log.seek(max(0, middle - 1))
         if middle:
@@ -232,7 +232,7 @@ def tail(file: Path) -> Row:
 
 
 def _rows(lines: list[bytes]) -> Iterator[Row]:
-    """The rows of whole lines; a line that is none is left out."""
+    """The rows of complete lines; invalid lines are skipped."""
     try:
         rows = json.loads(b"[" + b",".join(line for line in lines if line) + b"]")
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Runs as a list shows them: those that the studio started, and trainings that lie in the folders from elsewhere."""
+"""The list of runs: those that the studio started, and other trainings in its folders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOTES = "notes.md"
 
 @dataclass(frozen=True)
 class Entry:
-    """One run: its record, where the studio started it, and its folder, where it is a training."""
+    """One run: its record, if the studio started it, and its folder, if it is a training."""
 
     id: str
     run: Run | None
@@ -40,7 +40,7 @@ class Entry:
         return State.finished if code == 0 else State.stopped if code in (130, 143) else State.failed
 
     def row(self, studio: Studio) -> dict[str, Any]:
-        """What a list shows, from the ends of files only."""
+        """Its row in the list, from the ends of its files only."""
         record = self.run.record if self.run else None
         state = self.state
         row: dict[str, Any] = {"id": self.id, "state": state.value, "foreign": record is None}
@@ -115,7 +115,7 @@ def configuration(folder: Path | None, run: Run | None) -> dict[str, Any]:
 
 
 def flat(values: dict[str, Any], above: str = "") -> dict[str, Any]:
-    """What YAML nests by dotted keys; an option that is a mapping itself stays whole.
+    """Nested YAML with dotted keys; an option that is a mapping is kept whole.
 
     >>> flat({"training": {"epochs": 2}, "model": {"rope": {"rope_type": "yarn"}}})
     {'training.epochs': 2, 'model.rope': {'rope_type': 'yarn'}}
@@ -129,7 +129,7 @@ def flat(values: dict[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def notes(folder: Path) -> str:
-    """What somebody wrote about a run."""
+    """The user's notes about a run."""
     try:
         return (folder / NOTES).read_text(encoding="utf-8", errors="replace")[:20_000]
     except OSError:

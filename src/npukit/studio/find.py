@@ -1,4 +1,4 @@
-"""What is in the folders: training runs, models and adapters, projects. A look at names, never into weights."""
+"""Finds training runs, models, adapters and projects in the folders, without reading weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 DEPTH, ENTRIES, FOLDERS = 6, 2000, 20_000
 NOT_LOOKED_INTO = {"node_modules", "__pycache__", "site-packages", "venv"}
-SECONDS = 3.0  # that a look stays true
+SECONDS = 3.0  # that a result is reused
 DATA = (".jsonl", ".parquet", ".csv")
 LOG, CONFIG, SUMMARY, ANSWERS = "log.jsonl", "npukit.yaml", "summary.json", "completions.jsonl"
 
@@ -27,7 +27,7 @@ class Contents:
 
 
 class Finder:
-    """Looks into the folders, and remembers for a moment what it saw."""
+    """Searches the folders, and reuses the result for a moment."""
 
     def __init__(self, roots: tuple[Path, ...]) -> None:
         self._roots = roots

@@ -1,4 +1,4 @@
-"""The folders that the studio may touch: every path that a browser sends is resolved and must lie below one of them."""
+"""The folders that the studio may use: every path from a browser is resolved and must be below one of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONGEST = 4096
 
 
 class Refused(NpukitError):
-    """A path outside the folders that were given at start."""
+    """A path outside the studio's folders."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,14 @@ class Folders:
         return path.relative_to(self.workspace).as_posix() if path.is_relative_to(self.workspace) else str(path)
 
     def check(self, value: Any) -> None:
-        """Refuse values, however deep, that name something outside; names on a hub are no paths."""
+        """Refuse nested values that name a path outside; names on a hub are no paths."""
         for text in _texts(value):
             for part in text.split("="):  # NAME=PATH
                 if _is_path(part):
                     self.inside(part)
 
     def entries(self, folder: Path, most: int = 500) -> list[dict[str, Any]]:
-        """What is in a folder, folders first."""
+        """The content of a folder, folders first."""
         try:
             paths = sorted(folder.iterdir(), key=lambda path: (not path.is_dir(), path.name.lower()))
         except OSError as error:
@@ -88,7 +88,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _is_path(text: str) -> bool:
-    """Whether a program could take the text for a path that leads somewhere else; text of several lines is none."""
+    """Whether a program could use the text as a path to another place; text of several lines is no path."""
     if not text or "\n" in text or len(text) > LONGEST:
         return False
     if text.startswith(("/", "~")) or ".." in Path(text).parts or "\0" in text:

@@ -1,4 +1,4 @@
-"""Forms of verbs: from the options that the command line declares to the words of a command."""
+"""Forms of verbs: turns the values of a form into the words of a command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npukit.studio.studio import BadRequest
 
 
 def words(form: Mapping[str, Any], values: Mapping[str, Any], folders: Folders) -> list[str]:
-    """The words after the verb; values that are empty or as they would be anyway are left out.
+    """The words after the verb, without empty and default values.
 
     >>> words({"options": [{"name": "model", "flag": "", "kind": "path"}]}, {"model": "runs/lora"}, folders)
     ['runs/lora']

@@ -1,4 +1,4 @@
-"""What stands before every route: the name of the host, pages of other sites, the token, the size of bodies."""
+"""Checks before every route: the host name, the origin, the token and the size of bodies."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ SIGN_IN = (
 
 
 class Guard:
-    """Answers what must not reach the routes."""
+    """Answers requests that must not reach the routes."""
 
     def __init__(self, app: ASGIApp, options: StudioOptions) -> None:
         self._app, self._options = app, options
-        self._secret = hashlib.sha256(options.token.encode()).hexdigest()  # the cookie does not hold the token itself
+        # The cookie does not contain the token itself
+        self._secret = hashlib.sha256(options.token.encode()).hexdigest()
 
     @property
     def csrf(self) -> str:
-        """What a page of ours sends with everything that changes something."""
+        """The value that the studio's pages send with every change."""
         return hmac.new(self._options.token.encode(), b"csrf", "sha256").hexdigest()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or answer it."""
+        """Pass a request on, or answer it."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
@@ -81,7 +82,7 @@ class Guard:
         return by_cookie or (scheme.lower() == "bearer" and by_header)
 
     def _with_token(self, scope: Scope) -> Response:
-        """The address of the start line becomes a cookie, and leaves the address bar."""
+        """Move the token from the address to a cookie."""
         query = parse_qsl(scope["query_string"].decode("latin-1"))
         token = dict(query).get("token", "")
         if hmac.compare_digest(token.encode(), self._options.token.encode()) and scope["method"] == "GET":
@@ -99,5 +100,5 @@ def _largest(scope: Scope) -> int:
 
 
 def refusal(status: int, sentence: str) -> JSONResponse:
-    """An error as every page of npukit reads it."""
+    """An error in the form that npukit's pages expect."""
     return JSONResponse({"error": {"message": sentence}}, status, HEADERS)

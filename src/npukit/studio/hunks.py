@@ -1,4 +1,4 @@
-"""Single hunks of a migration, accepted or dropped: a file with some of its changes."""
+"""Accepts or drops single hunks of a migration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ APART = 2  # lines between two hunks
 
 @dataclass(frozen=True)
 class Hunk:
-    """Lines of a file, or of a notebook's code, and what they become."""
+    """Lines of a file, or of a notebook's code, with their replacement."""
 
     start: int
     end: int
@@ -29,7 +29,7 @@ class Hunk:
 
 
 def hunks(change: Change) -> list[Hunk]:
-    """The places that a change touches; those that stand close together are one.
+    """The hunks of a change; changes that are close together are one.
 
     >>> [hunk.lines for hunk in hunks(change)]
     [('device = "npu"\\n',)]
@@ -52,7 +52,7 @@ def hunks(change: Change) -> list[Hunk]:
 
 
 def with_hunks(change: Change, accepted: Collection[int]) -> Change | None:
-    """The change with these hunks only; None without any. What does not parse any more is refused."""
+    """The change with these hunks only; None without any. Code that no longer parses is refused."""
     all_of_them = hunks(change)
     chosen = [hunk for number, hunk in enumerate(all_of_them) if number in accepted]
     if len(chosen) == len(all_of_them):

@@ -35,7 +35,7 @@ class StudioOptions:
         return is_loopback(self.host)
 
     def allows(self, name: str) -> bool:
-        """Whether a browser may call the server by this name; any other could be a page that rebinds its own name."""
+        """Whether a browser may call the server by this name; any other may be a DNS rebinding attack."""
         name = name.lower().strip("[]")
         if name in ("localhost", self.host.lower(), *(other.lower() for other in self.names)):
             return True
@@ -47,7 +47,7 @@ class StudioOptions:
 
 
 def kept_token(folder: Path) -> str:
-    """The token of a folder; it stays the same, so that pages go on when the studio is started again."""
+    """The token of a folder. It stays the same, so that open pages keep working after a restart."""
     file = folder / "token"
     try:
         kept = file.read_text(encoding="ascii").strip()

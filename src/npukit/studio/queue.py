@@ -1,4 +1,4 @@
-"""Start queued runs when the cards that they need are free, the oldest first."""
+"""Starts queued runs, the oldest first, when the cards that they need are free."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from npukit.machine.status import status as machine_status
 from npukit.studio.runs import LIVE, Record, Run, Runs, State
 from npukit.studio.wrapper import LOG
 
-SIMULATED_CARDS = 8  # as many as a server has
+SIMULATED_CARDS = 8  # the usual number in a server
 QUIET_VARIABLES = {"PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
 
 
 class Queue:
-    """The runs of a workspace, and the cards that they share; several servers may watch the same one."""
+    """The queue of a workspace; several servers may use the same one."""
 
     def __init__(self, runs: Runs) -> None:
         self.runs = runs
         self._children: list[subprocess.Popen[bytes]] = []
 
     def tick(self) -> None:
-        """Start what can be started."""
+        """Start the runs that can be started."""
         self._children = [child for child in self._children if child.poll() is None]
         with _locked(self.runs.folder.parent / "lock") as is_mine:
             if not is_mine:
@@ -39,7 +39,7 @@ class Queue:
             if not waiting:
                 return
             live = [run.record for run, state in states if state in LIVE and state is not State.queued]
-            full: set[str] = set()  # kinds of devices for which an older run waits
+            full: set[str] = set()  # kinds of devices that an older run waits for
             for run in waiting:
                 record = run.record
                 numbers = None if record.device in full else free_cards(record, live)
@@ -66,7 +66,7 @@ def free_cards(record: Record, live: list[Record], status: MachineStatus | None 
 
 
 def device_of(device: str) -> str:
-    """What auto means on this machine."""
+    """The device that auto means on this machine."""
     real = {"npu": "npu", "gpu": "cuda", "cpu": "cpu"}
     return real[machine_status().kind] if device == "auto" else device
 
@@ -81,7 +81,7 @@ def with_cards(record: Record, numbers: tuple[int, ...], folder: Path) -> Record
 
 @contextlib.contextmanager
 def _locked(file: Path) -> Iterator[bool]:
-    """Whether nobody else starts runs at this moment."""
+    """Lock the queue; False if another server is starting runs."""
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -24,14 +24,14 @@ from npukit.studio import wrapper
 from npukit.studio.wrapper import EXIT, LOG, PROCESS, RECORD, RESULT, birth, read, write
 
 STARTED, STOPPING, RANKS = "started", "stopping", "ranks"
-PATIENCE = 20.0  # seconds that a process has to write down that it lives
+PATIENCE = 20.0  # seconds until a process must have written that it is alive
 NAME = re.compile(r"\d{8}-\d{6}-\d{6}")
-FOUND = 1  # how a verb ends whose result is a difference or a problem
-BY_SIGNAL = 128  # and more: ended by a signal
+FOUND = 1  # the exit code of a verb that found a difference or a problem
+BY_SIGNAL = 128  # and higher: ended by a signal
 
 
 class State(str, Enum):
-    """Where a run is."""
+    """The state of a run."""
 
     queued = "queued"
     running = "running"
@@ -40,7 +40,7 @@ class State(str, Enum):
     stopped = "stopped"
     failed = "failed"
     killed = "killed"
-    unfinished = "unfinished"  # of a run that was not started here: no end was written down
+    unfinished = "unfinished"  # a run that was started elsewhere and has not written an end
 
 
 LIVE = (State.queued, State.running, State.stopping)
@@ -48,21 +48,21 @@ LIVE = (State.queued, State.running, State.stopping)
 
 @dataclass(frozen=True)
 class Record:
-    """What a run is; written once."""
+    """The description of a run, which is written once."""
 
     id: str
     kind: str  # the verb
     title: str
     argv: tuple[str, ...]
     cwd: str
-    command: str  # as a person would type it in the workspace
+    command: str  # as it would be typed in the workspace
     created: float
     device: str = "cpu"  # npu, cuda, sim or cpu
     cards: int = 0
     has_result: bool = False  # its standard output is the result
-    output: str = ""  # what it writes: a run's folder, a model, a page
+    output: str = ""  # the folder, model or page that it writes
     variables: Mapping[str, str] = field(default_factory=dict)
-    numbers: tuple[int, ...] = ()  # of the cards it was given
+    numbers: tuple[int, ...] = ()  # of its cards
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -83,7 +83,7 @@ class Run:
 
     @property
     def state(self) -> State:
-        """Found out anew each time: a process that is gone without a word was killed."""
+        """Determined each time: a process that has disappeared without an exit code was killed."""
         was_asked = (self.folder / STOPPING).exists()
         if ended := self.exit:
             return self._ended(int(ended["code"]), was_asked)
@@ -94,7 +94,7 @@ class Run:
             fresh = time.time() - (self.folder / STARTED).stat().st_mtime < PATIENCE
             return State.running if fresh else State.killed
         if birth(process["pid"]) != process["birth"]:
-            if ended := self.exit:  # it ended between the two looks
+            if ended := self.exit:  # it ended between the two checks
                 return self._ended(int(ended["code"]), was_asked)
             return State.stopped if was_asked else State.killed
         return State.stopping if was_asked else State.running
@@ -108,13 +108,13 @@ class Run:
         return State.killed if 0 < number < 65 else State.failed
 
     def _has_found(self) -> bool:
-        """Whether it ended with a result and without an error: a check that found something has not failed."""
+        """Whether it ended with a result and no error: a check that finds something has not failed."""
         result = read(self.folder / RESULT) or {}
         return result.get("result") is not None and not result.get("error")
 
     @property
     def seconds(self) -> float | None:
-        """How long it has run, or did."""
+        """The seconds that it has run."""
         process, ended = read(self.folder / PROCESS), self.exit
         if process is None:
             return None
@@ -123,14 +123,14 @@ class Run:
         return time.time() - float(process["began"]) if self.state in LIVE else None
 
     def signal(self, now: bool) -> None:
-        """Ask the run to save and end; or end it at once, with all its processes."""
+        """Ask the run to save and stop, or kill all its processes at once."""
         if self.state is State.queued:
             (self.folder / STARTED).touch()
             (self.folder / STOPPING).touch()
             write(self.folder / EXIT, {"code": -signal.SIGTERM, "ended": time.time()})
             return
         process = read(self.folder / PROCESS)
-        while process is None and self.state is State.running:  # it begins at this moment
+        while process is None and self.state is State.running:  # it is just starting
             time.sleep(0.02)
             process = read(self.folder / PROCESS)
         if process is None or self.exit is not None or birth(process["pid"]) != process["birth"]:
@@ -142,7 +142,7 @@ class Run:
             os.kill(process["pid"], signal.SIGTERM)
 
     def start(self, record: Record) -> subprocess.Popen[bytes]:
-        """Start the process, apart from this one: it has a session of its own, and no pipe to us."""
+        """Start the process independently of this one, in its own session and without pipes."""
         write(self.folder / RECORD, asdict(record))
         (self.folder / STARTED).touch()
         return subprocess.Popen(
@@ -155,7 +155,7 @@ class Run:
         )
 
     def again(self) -> None:
-        """Put it back into the queue; what it wrote stays."""
+        """Queue it again; its files stay."""
         if self.state in LIVE:
             raise NpukitError("This run has not ended yet.")
         for name in (EXIT, PROCESS, STARTED, STOPPING):
@@ -180,7 +180,7 @@ class Runs:
             ignore.write_text("*\n", encoding="ascii")
 
     def __iter__(self) -> Iterator[Run]:
-        """The oldest first."""
+        """All runs, the oldest first."""
         names = sorted(path.name for path in self.folder.iterdir() if NAME.fullmatch(path.name))
         return (Run(self.folder / name) for name in names if (self.folder / name / RECORD).is_file())
 
@@ -203,7 +203,7 @@ class Runs:
         if config is not None:
             (folder / "config.yaml").write_text(config, encoding="utf-8")
             words = [(folder / "config.yaml").relative_to(cwd).as_posix(), *words]
-        if page := more.pop("page", None):  # the option of the verb that writes a page
+        if page := more.pop("page", None):  # the verb's option for a report
             words = [*words, page, (folder / "report.html").relative_to(cwd).as_posix()]
         arguments = [*kind.split(), *words]
         record = Record(

@@ -14,7 +14,7 @@ from npukit.web.server import listen, run_until_signal
 
 
 def start(options: StudioOptions, on_ready: Callable[[str], None]) -> None:
-    """Serve until a signal comes; `on_ready` gets the address once it can be opened. Runs go on without the studio."""
+    """Serve until a signal; `on_ready` gets the address when it can be opened. Runs continue without the studio."""
     require("starlette", "uvicorn", extra="studio")
     import uvicorn
 

@@ -1,4 +1,4 @@
-"""What every route of the studio shares."""
+"""The common part of the studio's routes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from npukit.studio.runs import Runs
 from npukit.studio.work import Workers
 from npukit.web.assets import HEADERS
 
-# Fields of answers that people read, and that are npukit's own words.
+# Fields of answers with text of npukit's, which is translated.
 MESSAGES = frozenset({"check", "what", "why", "says", "remedy", "meaning", "causes", "remedies", "summary"})
 
 
 class Studio:
-    """The state of a server: nothing that another one, started in the same workspace, would not find again."""
+    """The state of a server. Everything that must last is on disk, where another server finds it."""
 
     def __init__(self, options: StudioOptions) -> None:
         self.options = options
@@ -53,7 +53,7 @@ class Studio:
         return Route(path, endpoint, methods=["GET"])
 
     def post(self, path: str, handler: Handler, changes: bool = True) -> Route:
-        """A route that gets a JSON object; one that changes something is refused by a studio for showing."""
+        """A route that gets a JSON object; a read-only studio refuses those that change something."""
 
         async def endpoint(request: Request) -> Response:
             if changes and self.options.read_only:
@@ -87,7 +87,7 @@ class Studio:
         except (NpukitError, BadRequest) as error:
             sentence = str(error)
             return refusal(422, (in_chinese and chinese(sentence)) or sentence)
-        except OSError as error:  # a name that is too long, a file that nobody may read, a full disk
+        except OSError as error:  # a name that is too long, an unreadable file, a full disk
             return refusal(422, f"{error.strerror or error}.")
         if isinstance(answer, Response):
             return answer
@@ -101,7 +101,7 @@ Handler = Callable[[Studio, dict[str, Any]], Any]
 
 
 class BadRequest(Exception):
-    """A request that no page of ours sends."""
+    """A request that the studio's pages never send."""
 
 
 def text(request: dict[str, Any], name: str, default: str | None = None, longest: int = 2**20) -> str:
@@ -137,7 +137,7 @@ def _wants_chinese(request: Request) -> bool:
 
 
 def _in_chinese(value: Any, is_message: bool = False) -> Any:
-    """An answer whose messages are in Chinese, where npukit's catalogue has them."""
+    """An answer with its messages in Chinese, if they are translated."""
     if isinstance(value, dict):
         return {name: _in_chinese(item, name in MESSAGES) for name, item in value.items()}
     if isinstance(value, list):
@@ -146,7 +146,7 @@ def _in_chinese(value: Any, is_message: bool = False) -> Any:
 
 
 def _json(value: Any) -> str:
-    """JSON as browsers read it, which know neither NaN nor Inf."""
+    """JSON for browsers, without NaN and Inf."""
     try:
         return json.dumps(value, default=plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Heavy work is done in a process beside the server, which stays small and goes on answering."""
+"""Runs heavy work in other processes, so that the server stays small and responsive."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ WORKERS = 2
 
 
 class Workers:
-    """Processes that are started when they are first needed."""
+    """Processes that are started when first needed."""
 
     def __init__(self) -> None:
         self._pool: ProcessPoolExecutor | None = None
 
     async def do(self, function: Callable[..., _T], *arguments: Any) -> _T:
-        """The function's result; it must be one of a module, and both must be plain data.
+        """The result of a module's function; arguments and result must be plain data.
 
         >>> await Workers().do(analysis, Path("project"))
         """

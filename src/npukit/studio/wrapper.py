@@ -1,4 +1,4 @@
-"""The process around a run: it outlives the studio, and writes down how the run ended.
+"""The process around a run: it outlives the studio and writes how the run ended.
 
 python -m npukit.studio.wrapper FOLDER runs the command in FOLDER/run.json. Only the standard library is imported.
 """
@@ -20,7 +20,7 @@ PROCESS, EXIT, RECORD, LOG, RESULT = "process.json", "exit.json", "run.json", "o
 
 
 def birth(pid: int) -> str | None:
-    """When a process began, in ticks since the machine did, with the boot: a number that is used again is not alive.
+    """The start of a process in ticks since boot, with the boot's id, to recognise a reused process id.
 
     >>> birth(os.getpid()) is not None
     True
@@ -35,7 +35,7 @@ def birth(pid: int) -> str | None:
 
 
 def read(file: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None where there is none."""
+    """The JSON object in a file; None if there is none."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -51,7 +51,7 @@ def write(file: Path, value: object) -> None:
 
 
 def main(folder: Path) -> None:
-    """Run the command, hand signals on to it, and write its exit code."""
+    """Run the command, pass on signals, and write its exit code."""
     write(folder / PROCESS, {"pid": os.getpid(), "birth": birth(os.getpid()), "began": time.time()})
     record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     with (folder / LOG).open("ab") as log, (folder / RESULT).open("wb") as result:

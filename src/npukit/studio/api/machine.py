@@ -36,14 +36,14 @@ def _show_cards(studio: Studio, _: dict[str, Any]) -> Any:
 
 
 def _user(studio: Studio, record: Record) -> dict[str, Any]:
-    """A run that has cards, with the memory that it takes of each."""
+    """A run that uses cards, with the memory that it uses of each."""
     folder = training_folder(studio, record)
     made = {name: getattr(record, name) for name in ("id", "title", "device", "numbers")}
     return made | {"memory_gib": tail(folder / LOG).get("memory_gib") if folder else None}
 
 
 def choices() -> dict[str, Any]:
-    """What a run can be started on."""
+    """The devices on which a run can be started."""
     kind = status().kind
     real = {"npu": ["npu"], "gpu": ["cuda"], "cpu": []}[kind]
     return {"devices": [*real, "sim", "cpu"], "cards": [card.name for card in cards().values()]}

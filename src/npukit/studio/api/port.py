@@ -1,4 +1,4 @@
-"""Port: analysis, migration hunk by hunk, verification, and what is left to do."""
+"""The page Port: analysis, migration by hunks, verification, and remaining work."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _tick_todo(studio: Studio, request: dict[str, Any]) -> Any:
 
 
 def analysed(path: Path) -> dict[str, Any]:
-    """What `npukit analyze` finds, with the name of each rule and the minutes that a place takes by hand."""
+    """The findings of `npukit analyze`, with the name of each rule and the minutes of manual work for each."""
     analysis = analyze([path])
     rules = {rule.code: rule for rule in all_rules()}
     base = path if path.is_dir() else path.parent
@@ -110,7 +110,7 @@ def analysed(path: Path) -> dict[str, Any]:
 
 
 def migrated(path: Path, style: str) -> dict[str, Any]:
-    """The changes of every file, hunk by hunk, and what is left to do."""
+    """The changes of every file by hunks, and the remaining work."""
     migration = migrate(path, Goal(Style(style)))
     changes = []
     for change in migration.changes:
@@ -122,7 +122,7 @@ def migrated(path: Path, style: str) -> dict[str, Any]:
 
 
 def written(path: Path, style: str, dropped: dict[str, list[int]], output: Path) -> int:
-    """Write a migrated copy without the dropped hunks; the number of files that changed."""
+    """Write a migrated copy without the dropped hunks; returns the number of changed files."""
     migration: Migration = chosen(migrate(path, Goal(Style(style))), dropped)
     journal.write_copy(migration, path, output)
     return len(migration.changes)

@@ -1,4 +1,4 @@
-"""Runs: all of a folder, their curves, logs and configurations; stop, resume, delete."""
+"""The page Runs: all runs of a workspace with their curves, logs and configurations; stop, resume, delete."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from npukit.studio.wrapper import RESULT, read
 from npukit.web.assets import HEADERS
 
 TAIL = 1 << 16  # bytes of a log that are shown
-ANSWERS_TAIL, STEPS = 1 << 19, 6  # bytes of answers that are read, and steps whose answers are shown
-SEARCHED = 4 << 20  # bytes of a log in which errors are looked for
-# A page that npukit wrote has its script inside: it is shown without the studio's origin, and reaches nobody.
+ANSWERS_TAIL, STEPS = 1 << 19, 6  # bytes of answers that are read, and steps that are shown
+SEARCHED = 4 << 20  # bytes of a log that are searched for errors
+# A report of npukit contains scripts: it is shown without the studio's origin and without network access.
 REPORT = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
 )
@@ -72,7 +72,7 @@ def _show_run(studio: Studio, request: dict[str, Any]) -> Any:
 
 def _curves(studio: Studio, request: dict[str, Any]) -> Any:
     listed = entry(studio, text(request, "id"))
-    if listed.folder is None:  # it trains nothing
+    if listed.folder is None:  # it is no training
         return {"curves": {}, "last": {}}
     figures = studio.logs.figures(listed.folder / LOG)
     shown = figures
@@ -162,7 +162,7 @@ def _write_notes(studio: Studio, request: dict[str, Any]) -> Any:
 
 
 def _check_run_folder(studio: Studio, listed: Entry) -> None:
-    """Only what a training wrote is deleted, never a folder that holds the others."""
+    """Only a training's own folder is deleted, never one that contains other runs."""
     folder = listed.folder
     assert folder is not None
     mine = any(root.is_relative_to(folder) for root in studio.folders.roots)
@@ -186,7 +186,7 @@ def _checkpoints(studio: Studio, listed: Entry) -> list[str]:
 
 
 def _last_answers(file: Path) -> list[dict[str, Any]]:
-    """The last answers that were kept; what was cut off at the beginning, or is no answer, is left out."""
+    """The last stored answers, without a first line that was cut off and lines that are no answers."""
     answers = []
     for line in _tail(file, ANSWERS_TAIL).splitlines():
         try:

@@ -1,4 +1,4 @@
-"""Train: every option as data for a form, what is wrong with the values, what the run would take, and its start."""
+"""The page Train: every option as data for a form, mistakes in values, the plan of the run, and its start."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _start(studio: Studio, request: dict[str, Any]) -> Any:
 
 
 def _check(studio: Studio, request: dict[str, Any]) -> dict[str, Any]:
-    """The YAML and the command of a form, what is wrong with it, and what `npukit plan` says."""
+    """The YAML and the command of a form, its mistakes, and the result of `npukit plan`."""
     device, count, card = _devices(request)
     values = nested(request.get("values"))
     command = " ".join(["npukit train config.yaml", *_words(device, count, card)])
@@ -100,7 +100,7 @@ def _check(studio: Studio, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fit(studio: Studio, request: dict[str, Any]) -> dict[str, Any]:
-    """The change of `npukit plan --fit`, with what it needs of a card."""
+    """The changes of `npukit plan --fit`, with the memory that it needs."""
     _, count, card = _devices(request)
     fit = find_fit(_read(nested(request.get("values")), studio.folders, count, card).config, count, card)
     memory = fit.plan.memory.total if fit.plan.memory else None
@@ -131,7 +131,7 @@ def _translate(studio: Studio, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def nested(values: Any) -> dict[str, Any]:
-    """{"training.epochs": 2} as YAML nests it; unknown keys stay, and are refused as they would be in a file."""
+    """{"training.epochs": 2} nested as in YAML; unknown keys are kept, and refused later as in a file."""
     if not isinstance(values, dict) or len(values) > 1000:
         raise BadRequest("values should be an object.")
     tree: dict[str, Any] = {}
@@ -147,7 +147,7 @@ def nested(values: Any) -> dict[str, Any]:
 
 
 def as_yaml(values: dict[str, Any]) -> str:
-    """The file of a form."""
+    """The YAML file of a form."""
     return yaml.safe_dump(values, allow_unicode=True, sort_keys=False, width=120)
 
 

@@ -1,4 +1,4 @@
-"""Export, eval, infer, precision, performance: a verb's form, and a run of it."""
+"""The pages of other verbs (export, eval, infer, precision, performance): a form, and a run of it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _entries(studio: Studio, path: str) -> dict[str, Any]:
 
 
 def _title(form: Mapping[str, Any], values: dict[str, Any]) -> str:
-    """What a run is about: the arguments of its command."""
+    """The title of a run: the arguments of its command."""
     arguments = [values.get(option["name"]) for option in form["options"] if not option["flag"]]
     names = [
         str(name) for argument in arguments for name in (argument if isinstance(argument, list) else [argument]) if name
@@ -70,7 +70,7 @@ def _title(form: Mapping[str, Any], values: dict[str, Any]) -> str:
 
 
 def find_models(studio: Studio) -> dict[str, Any]:
-    """Models, adapters and data in the folders, as a form offers them."""
+    """Models, adapters and data in the folders, to choose from in a form."""
     known = studio.finder.contents()
     kinds = {"models": known.models, "adapters": known.adapters, "data": known.data}
     return {name: [studio.folders.shown(path) for path in paths[:OFFERED]] for name, paths in kinds.items()}
