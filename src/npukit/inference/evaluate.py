@@ -117,9 +117,7 @@ def _find(paths: Sequence[str]) -> list[Path]:
 
 
 def mean_loss(engine: Engine, ids: Sequence[int], name: object = "The text") -> tuple[float, int]:
-    """The mean loss of the tokens and their number. Each is predicted from at least half a window, or from all before
-    it.
-    """
+    """The mean loss of the tokens, and their number. Each is predicted from at least half a window, or all before."""
     window = min(WINDOW, engine.max_model_len - 1)
     if len(ids) < 2:
         raise NpukitError(f"{name} is too short to be predicted.")

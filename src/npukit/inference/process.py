@@ -1,6 +1,4 @@
-"""The process that chats, answers a batch or evaluates. A verb starts it on its device and passes the job in a
-variable.
-"""
+"""The process that chats, answers a batch or evaluates. A verb starts it and passes the job in a variable."""
 
 from __future__ import annotations
 

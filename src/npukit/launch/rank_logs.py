@@ -89,9 +89,7 @@ class Started:
         self._context: Any = None
 
     def keep(self, context: Any) -> Any:
-        """Store the ranks, and make torchrun wake stopped ones before ending them, since they would ignore its
-        signal.
-        """
+        """Store the ranks, and make torchrun wake stopped ones before ending them: they would ignore its signal."""
         close = context._close
 
         def wake_and_close(*args: Any, **kwargs: Any) -> None:

@@ -90,9 +90,7 @@ def get_backend(old: Function) -> Function:
 
 
 def capability(old: Function) -> Function:
-    """The compute capability, which code reads to know about bf16: that of the first GPU with it, or the last
-    without.
-    """
+    """The compute capability, which code reads to know about bf16: of the first GPU with it, or the last without."""
     import torch
 
     def get_device_capability(device: Any = None) -> tuple[int, int]:

@@ -83,9 +83,7 @@ class Checkpoints:
                 folder.rename(before / folder.name)
 
     def newest(self) -> Checkpoint | None:
-        """The checkpoint to resume from, if `resume` allows it. A damaged one is skipped, one that does not fit is
-        refused.
-        """
+        """The checkpoint to resume from, if `resume` allows it. Damaged ones are skipped, unsuitable ones refused."""
         resume = self._options.resume
         if resume == "never":
             return None
@@ -131,9 +129,7 @@ class Checkpoints:
         return [f"{name} {then} → {now}" for name, then, now in differences(checkpoint.options, self._noted)]
 
     def save(self, step: int, fill: Callable[[Path], Callable[[], None]], done: Callable[[Path], None]) -> None:
-        """Write a checkpoint. `fill(folder)` copies the state now and returns a function that writes it, perhaps
-        later.
-        """
+        """Write a checkpoint. `fill(folder)` copies the state and returns a function that writes it, perhaps later."""
         self.finish()
         part = self._options.output / f"checkpoint-{step}.part"
         with disk_errors_named(part.with_suffix(""), part, STILL_THERE):

@@ -77,9 +77,7 @@ class Batch(NamedTuple):
 
 
 def counting(batches: Sequence[Batch]) -> Iterator[Batch]:
-    """The batches of a step. A batch without weight may have nothing to average over, so another one is computed for
-    it.
-    """
+    """The batches of a step. In place of one without weight, which may average over nothing, comes another one."""
     stand_in = next((batch for batch in batches if batch.weight), batches[0])
     return (batch if batch.weight else batch._replace(content=stand_in.content) for batch in batches)
 
@@ -100,9 +98,7 @@ class _Wanted(NamedTuple):
 
 
 class _Maker:
-    """Collates batches. Random numbers depend on the batch's place in the order, not on the process that collates
-    it.
-    """
+    """Collates batches. Random numbers depend on a batch's place in the order, not on the process."""
 
     def __init__(self, collate: Collate, weight: Weight, size: Weight) -> None:
         self._collate = collate
@@ -169,9 +165,7 @@ class _Rows(Dataset[Batch]):
 
 
 class _Stream(IterableDataset[Batch]):
-    """The batches of a data set that can only be read from its beginning. Every rank reads all of it and keeps its
-    share.
-    """
+    """The batches of a data set that is read from its beginning. Every rank reads it all and keeps its share."""
 
     def __init__(self, rows: Iterable[Any], split: Split, maker: _Maker, seed: int, epochs: int | None) -> None:
         self.start = BEGINNING
@@ -268,9 +262,7 @@ class Data:
         )
 
     def end_workers(self) -> None:
-        """Stop the workers when nobody iterates over `steps`: at exit, torch before 2.13 waits five seconds for
-        each.
-        """
+        """Stop the workers when nobody iterates over `steps`: at exit, torch before 2.13 waits 5 seconds for each."""
         self.__dict__.pop("_loader", None)
 
     def steps(self, start: Position = BEGINNING) -> Iterator[list[Batch]]:
@@ -314,9 +306,7 @@ def _pick(rows: Sequence[Any], first: int, numbers: Sequence[int]) -> list[Any]:
 
 
 def _leave_group(worker: int) -> None:
-    """Leave the rank's process group, to which launchers send SIGTERM: the rank needs its workers to finish the
-    step.
-    """
+    """Leave the rank's process group, to which launchers send SIGTERM: the rank needs its workers for the step."""
     os.setpgrp()
 
 

@@ -25,9 +25,7 @@ LOWEST_SCALE = 2.0**-10  # an overflow in fp16 below it has another cause than t
 def refuse_nonfinite_loss(
     parallel: Parallel, step: int, value: float, loss: Callable[[nn.Module, Any], Tensor], batches: Sequence[Batch]
 ) -> None:
-    """Raise on all ranks, which see the same loss. Each looks for the cause in its batches; the first one found is
-    named.
-    """
+    """Raise on all ranks, which see the same loss, and name the first cause that one finds in its batches."""
     if math.isfinite(value):
         return
 

@@ -70,9 +70,7 @@ def meet_at(port: int) -> None:
 
 
 def draw_on_cpu() -> None:
-    """Draw every random number with the CPU's generator, so that weights, noise and dropout are the same on all
-    devices.
-    """
+    """Draw every random number with the CPU's generator: weights, noise and dropout are the same on all devices."""
     import torch
     import torch.nn.functional as F
 

@@ -199,9 +199,7 @@ class AdaptedLinear(nn.Module):
 
 
 def _sees_tokens_alone(module: Any) -> bool:
-    """Whether a module computes each token on its own, as linear layers, embeddings and norms do, but routers do
-    not.
-    """
+    """Whether a module computes each token on its own: linear layers, embeddings and norms do, routers do not."""
     return isinstance(module, nn.Linear | nn.Embedding | Conv1D) or all(
         parameter.dim() == 1 for parameter in module.parameters()
     )

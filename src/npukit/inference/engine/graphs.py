@@ -119,9 +119,7 @@ class Graphs:
 
 
 def can_record(model: Any, dtype: torch.dtype) -> bool:
-    """Whether passes can be recorded as graphs: no operator may need the host, as the experts of some models do and
-    models of unknown families may.
-    """
+    """Whether passes can be graphs: experts of some models need the host in a pass, and unknown models may."""
     is_half, family = dtype in (torch.float16, torch.bfloat16), families.of(model.config)
     is_known = family is not families.UNKNOWN and are_grouped(model, dtype)
     return abilities(model.device).records_graphs and is_half and is_known

@@ -29,9 +29,7 @@ class Picture:
 
 @dataclass(frozen=True, eq=False)
 class Multimodal:
-    """The images of a prompt in their order, and the positions [3, tokens] of its tokens if the model's family has
-    some of its own.
-    """
+    """The images of a prompt in order, and its tokens' positions [3, tokens] if the model's family has its own."""
 
     pictures: tuple[Picture, ...]
     positions: npt.NDArray[np.int64] | None = None

@@ -123,9 +123,7 @@ def check_request(request: Request, max_model_len: int, vocab_size: int, adapter
 
 
 class Token(NamedTuple):  # an engine makes some 100,000 a second, and a dataclass takes four times as long
-    """A token and its log-probability: the model's own, before penalties and, unless the request says otherwise, before
-    temperature.
-    """
+    """A token and its log-probability before penalties and, unless the request says otherwise, temperature."""
 
     id: int
     logprob: float | None = None

@@ -176,9 +176,7 @@ class Runner:
     def _choose(
         self, logits: Tensor, tokens: Tensor, sampled: Many[tuple[Sequence, int]], write: bool = False
     ) -> ChosenTokens:
-        """The next token of each sequence, given with its length. `tokens` are the likeliest ones; they are used unless
-        a request needs the sampler.
-        """
+        """The next token of each sequence, given with its length: the likeliest in `tokens`, or the sampler's."""
         chosen = ChosenTokens(tokens)
         if not all(sequence.is_plain for sequence, _ in sampled):
             chosen = choose(logits, [sequence for sequence, _ in sampled], [length for _, length in sampled])

@@ -146,9 +146,7 @@ class Scheduler:
             budget -= len(sequence.draft_tokens)
 
     def _allocate_next(self, sequence: Sequence, decodes: list[Sequence]) -> bool:
-        """Allocate the block for a sequence's next token, preempting the youngest until one is free. False if that was
-        the sequence itself.
-        """
+        """Allocate a sequence's next block, preempting the youngest for it; False if that was the sequence itself."""
         while sequence.num_computed_tokens // self.pool.block_size == len(sequence.blocks):
             if blocks := self.pool.allocate(1):
                 sequence.blocks += blocks

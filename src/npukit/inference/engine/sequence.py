@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npukit.inference.engine.lookup import Lookup
 from npukit.inference.engine.multimodal import Picture
 from npukit.inference.engine.request import FinishReason, Request, Token
 
@@ -40,7 +39,6 @@ class Sequence:
     num_in_flight: int = 0  # launched steps whose results have not arrived
     state: object = None  # of the runner
     draft_tokens: tuple[int, ...] = ()  # computed together with the newest token, in case they come next
-    prompt_lookup: Lookup = field(default_factory=Lookup)
     features: dict[Picture, Any] = field(default_factory=dict)  # of pictures that are partly computed
     groups: npt.NDArray[np.int64] | None = None  # which tokens of the prompt see each other, see `Vision.groups`
 
@@ -97,9 +95,7 @@ class Sequence:
 
     @property
     def needs_own_pass(self) -> bool:
-        """Whether its prompt cannot share a pass with decoding: because all its hidden states are needed, or because
-        images follow.
-        """
+        """Whether its prompt cannot share a pass with decoding: all its hidden states are needed, or images follow."""
         media, groups = self.request.multimodal, self.groups
         has_pictures = media is not None and self.num_computed_tokens < media.stop
         sees_ahead = groups is not None and bool((groups[self.num_computed_tokens :] >= 0).any())

@@ -9,9 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 from npukit.inference.engine.request import Request, RequestOutput, SamplingParams
 from npukit.inference.engine.sequence import Sequence
+
+NGRAM = 3  # tokens that must be the same before those after them are a draft
 
 
 class Proposer(Protocol):
@@ -24,16 +27,41 @@ class Proposer(Protocol):
 
 
 class PromptLookup:
-    """Drafts what followed the same tokens earlier in the prompt or the answer."""
+    """Drafts what followed the same tokens earlier in the prompt or the answer.
+
+    Summaries, edited code and quotations repeat long parts of their prompt.
+    """
 
     def __init__(self, num_speculative_tokens: int) -> None:
         self.num_speculative_tokens = num_speculative_tokens
+        self._indexes: WeakKeyDictionary[Sequence, NgramIndex] = WeakKeyDictionary()
 
     def propose(self, sequences: list[Sequence], limits: list[int]) -> list[tuple[int, ...]]:
+        indexes = (self._indexes.setdefault(sequence, NgramIndex()) for sequence in sequences)
         return [
-            sequence.prompt_lookup.draft(sequence.tokens, limit)
-            for sequence, limit in zip(sequences, limits, strict=True)
+            index.draft(sequence.tokens, limit)
+            for index, sequence, limit in zip(indexes, sequences, limits, strict=True)
         ]
+
+
+class NgramIndex:
+    """Where each run of tokens last occurred in one sequence.
+
+    >>> NgramIndex().draft([7, 1, 2, 3, 4, 5, 1, 2, 3], limit=2)
+    (4, 5)
+    """
+
+    def __init__(self) -> None:
+        self._after: dict[tuple[int, ...], int] = {}  # the index after each run of tokens
+        self._known = NGRAM
+
+    def draft(self, tokens: list[int], limit: int) -> tuple[int, ...]:
+        """Up to `limit` tokens that may follow these, which must continue those of the last call."""
+        for place in range(self._known, len(tokens)):
+            self._after[tuple(tokens[place - NGRAM : place])] = place
+        self._known = max(NGRAM, len(tokens))
+        start = self._after.get(tuple(tokens[-NGRAM:]))
+        return () if start is None else tuple(tokens[start : start + max(0, limit)])
 
 
 class DraftModel:

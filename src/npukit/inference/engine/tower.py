@@ -57,9 +57,7 @@ class Tower:
         return {"image_at": at, "features": (torch.cat([first for first, _ in parts]), deeper)}
 
     def token_types(self, chunk: Chunk) -> Tensor | None:
-        """`token_type_ids` for the model's own code: which tokens see each other, from the first token of the
-        sequence.
-        """
+        """`token_type_ids` for the model's own code: which tokens see each other, from the first of the sequence."""
         groups = chunk.sequence.groups
         if groups is None or chunk.start >= len(groups):
             return None
@@ -68,9 +66,7 @@ class Tower:
         return None if types is None else to_device(torch.from_numpy(types)[None], self._device)
 
     def cross(self, sequence: Sequence, start: int, stop: int) -> dict[str, Any] | None:
-        """Which images tokens attend to, for models with cross-attention; generated tokens attend to those of the last
-        token.
-        """
+        """The images that tokens attend to, in models with cross-attention; generated ones use the last token's."""
         media = sequence.request.multimodal
         if media is None:
             return None

@@ -288,9 +288,7 @@ def _check_vocabulary(config: Config, prepared: Prepared, tokenizer: Any, words:
 
 
 def weights_dtype(config: Config, device: torch.device) -> torch.dtype:
-    """The dtype of weights: frozen ones have the one they compute in; trained ones fp32, so that no small update
-    is lost.
-    """
+    """The dtype of weights: frozen ones have that of the computation; trained ones fp32, to keep small updates."""
     if config.model.dtype != "auto":
         return getattr(torch, config.model.dtype)  # type: ignore[no-any-return]
     return choose_precision(config.training, device).dtype if config.tuning.is_adapter else torch.float32

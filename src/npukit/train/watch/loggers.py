@@ -34,9 +34,7 @@ class _TensorBoard:
 
 
 class _Service:
-    """wandb and swanlab, which share init, log and finish. The project is the output's name; a resumed run keeps its
-    id.
-    """
+    """wandb and swanlab, which share init, log and finish. The output names the project; a resumed run keeps its id."""
 
     def __init__(self, name: str, options: TrainOptions, start_step: int) -> None:
         self._module = _need(name, name)

@@ -141,9 +141,7 @@ class MovingMean:
 def pair_loss(
     model: nn.Module, batch: dict[str, Any], options: PreferenceOptions, moving: MovingMean | None = None
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The mean loss of a batch of pairs, as DPO, IPO, ORPO, SimPO or CPO define it, and the rewards. `moving` is the
-    mean reward of all batches, for BCO.
-    """
+    """The mean loss of a batch of pairs, and the rewards. `moving` is the mean reward of all batches, for BCO."""
     sums, lengths, plain = _with_plain_loss(model, batch, options.sft_mean)
     by_token = sums / lengths.clamp(min=1)
     uses_means = options.loss in ("ipo", "orpo", "simpo")
@@ -257,9 +255,7 @@ def add_references(learning: Learning, parallel: Parallel, options: TrainOptions
 
 
 def add_reference(data: Pairs, collate: Any, parallel: Parallel, batch_size: int, file: Path, log: Log) -> None:
-    """The log-probabilities of each row under the present model without its adapter; a resumed run reads them from
-    a file.
-    """
+    """The log-probabilities of each row without the adapter; a resumed run reads them from a file."""
     if file.is_file() and len(known := np.load(file)) == len(data):
         data.reference = known
         return
