@@ -41,7 +41,7 @@ class Position:
         return Position(self.epoch + 1) if ends_epoch else replace(self, step=self.step + 1)
 
 
-BEGINNING = Position()
+START = Position()
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Split:
     def rows_per_step(self) -> int:
         return self.batch_size * self.accumulation * self.world_size
 
-    def deal(self, numbers: Sequence[int]) -> Iterator[tuple[int, Sequence[int], bool]]:
+    def deal(self, indices: Sequence[int]) -> Iterator[tuple[int, Sequence[int], bool]]:
         """This rank's batches of a step: index in the step, indices of their rows, whether they have weight."""
-        batches = [numbers[start : start + self.batch_size] for start in range(0, len(numbers), self.batch_size)]
+        batches = [indices[start : start + self.batch_size] for start in range(0, len(indices), self.batch_size)]
         for number in range(self.rank, math.ceil(len(batches) / self.world_size) * self.world_size, self.world_size):
             counts = number < len(batches)
             yield number, list(batches[number if counts else 0]), counts
@@ -73,31 +73,31 @@ class Batch(NamedTuple):
     size: int
     ends_step: bool
     ends_epoch: bool
-    numbers: Sequence[int]  # of its rows in the data set
+    rows: Sequence[int]  # their indices in the data set
 
 
-def counting(batches: Sequence[Batch]) -> Iterator[Batch]:
+def with_stand_ins(batches: Sequence[Batch]) -> Iterator[Batch]:
     """The batches of a step. In place of one without weight, which may average over nothing, comes another one."""
     stand_in = next((batch for batch in batches if batch.weight), batches[0])
     return (batch if batch.weight else batch._replace(content=stand_in.content) for batch in batches)
 
 
-def numbers(batches: Sequence[Batch]) -> list[int]:
+def row_indices(batches: Sequence[Batch]) -> list[int]:
     """The indices of all rows of some batches."""
-    return [number for batch in batches for number in batch.numbers]
+    return [index for batch in batches for index in batch.rows]
 
 
-class _Wanted(NamedTuple):
+class _BatchPlan(NamedTuple):
     """A batch that is to be collated."""
 
-    numbers: Sequence[int]
+    rows: Sequence[int]
     seed: int
     counts: bool
     ends_step: bool
     ends_epoch: bool
 
 
-class _Maker:
+class _Collator:
     """Collates batches. Random numbers depend on a batch's place in the order, not on the process."""
 
     def __init__(self, collate: Collate, weight: Weight, size: Weight) -> None:
@@ -105,25 +105,27 @@ class _Maker:
         self._weight = weight
         self._size = size
 
-    def make(self, wanted: _Wanted, get_rows: Callable[[Sequence[int]], list[Any]]) -> Batch:
-        with Randomness(wanted.seed):
-            content = self._collate(get_rows(wanted.numbers))
-        weight, size = (int(count(content)) if wanted.counts else 0 for count in (self._weight, self._size))
-        return Batch(content, weight, size, wanted.ends_step, wanted.ends_epoch, wanted.numbers)
+    def collate_rows(self, plan: _BatchPlan, get_rows: Callable[[Sequence[int]], list[Any]]) -> Batch:
+        with Randomness(plan.seed):
+            content = self._collate(get_rows(plan.rows))
+        weight, size = (int(count(content)) if plan.counts else 0 for count in (self._weight, self._size))
+        return Batch(content, weight, size, plan.ends_step, plan.ends_epoch, plan.rows)
 
 
-def _wanted(numbers: Sequence[int], split: Split, seed: int, position: Position, ends_epoch: bool) -> Iterator[_Wanted]:
-    shares = list(split.deal(numbers))
+def _plan(
+    indices: Sequence[int], split: Split, seed: int, position: Position, ends_epoch: bool
+) -> Iterator[_BatchPlan]:
+    shares = list(split.deal(indices))
     for number, share, counts in shares:
         ends_step = number == shares[-1][0]
-        yield _Wanted(share, seed_of(seed, position.epoch, position.step, number), counts, ends_step, ends_epoch)
+        yield _BatchPlan(share, seed_of(seed, position.epoch, position.step, number), counts, ends_step, ends_epoch)
 
 
-class _Order(Sampler[_Wanted]):
+class _BatchSampler(Sampler[_BatchPlan]):
     """The batches of a data set with a length, starting at `start`, epoch after epoch."""
 
     def __init__(self, rows: int, split: Split, seed: int, shuffle: bool, epochs: int | None, repeats: int = 1) -> None:
-        self.start = BEGINNING
+        self.start = START
         self._rows = rows
         self._split = split
         self._repeats = repeats
@@ -131,47 +133,47 @@ class _Order(Sampler[_Wanted]):
         self._shuffle = shuffle
         self._epochs = epochs
 
-    def __iter__(self) -> Iterator[_Wanted]:
+    def __iter__(self) -> Iterator[_BatchPlan]:
         size = self._split.rows_per_step
         for epoch in itertools.count(self.start.epoch):
             if epoch == self._epochs:
                 return
-            order = self._order(epoch)
+            order = self._row_order(epoch)
             first = self.start.step if epoch == self.start.epoch else 0
             last = math.ceil(self._rows / size) * self._repeats - 1
             for step in range(first, last + 1):
                 at = step // self._repeats * size
                 rows = order[at : at + size].tolist()
-                yield from _wanted(rows, self._split, self._seed, Position(epoch, step), step == last)
+                yield from _plan(rows, self._split, self._seed, Position(epoch, step), step == last)
 
-    def _order(self, epoch: int) -> torch.Tensor:
+    def _row_order(self, epoch: int) -> torch.Tensor:
         if not self._shuffle:
             return torch.arange(self._rows)
         return torch.randperm(self._rows, generator=torch.Generator().manual_seed(seed_of(self._seed, epoch)))
 
 
-class _Rows(Dataset[Batch]):
-    def __init__(self, rows: Any, maker: _Maker) -> None:
+class _MapDataset(Dataset[Batch]):
+    def __init__(self, rows: Any, collator: _Collator) -> None:
         self._rows = rows
-        self._maker = maker
+        self._collator = collator
 
-    def __getitem__(self, wanted: _Wanted) -> Batch:
-        return self._maker.make(wanted, self._get)
+    def __getitem__(self, plan: _BatchPlan) -> Batch:
+        return self._collator.collate_rows(plan, self._get)
 
-    def _get(self, numbers: Sequence[int]) -> list[Any]:
+    def _get(self, indices: Sequence[int]) -> list[Any]:
         if hasattr(self._rows, "__getitems__"):
-            return list(self._rows.__getitems__(list(numbers)))
-        return [self._rows[number] for number in numbers]
+            return list(self._rows.__getitems__(list(indices)))
+        return [self._rows[number] for number in indices]
 
 
-class _Stream(IterableDataset[Batch]):
+class _IterableBatches(IterableDataset[Batch]):
     """The batches of a data set that is read from its beginning. Every rank reads it all and keeps its share."""
 
-    def __init__(self, rows: Iterable[Any], split: Split, maker: _Maker, seed: int, epochs: int | None) -> None:
-        self.start = BEGINNING
+    def __init__(self, rows: Iterable[Any], split: Split, collator: _Collator, seed: int, epochs: int | None) -> None:
+        self.start = START
         self._rows = rows
         self._split = split
-        self._maker = maker
+        self._collator = collator
         self._seed = seed
         self._epochs = epochs
 
@@ -195,9 +197,9 @@ class _Stream(IterableDataset[Batch]):
         for step in itertools.count(first):
             with randomness:
                 following = list(itertools.islice(rows, size))
-            numbers = range(step * size, step * size + len(chunk))
-            for wanted in _wanted(numbers, self._split, self._seed, Position(epoch, step), not following):
-                yield self._maker.make(wanted, functools.partial(_pick, chunk, step * size))
+            indices = range(step * size, step * size + len(chunk))
+            for plan in _plan(indices, self._split, self._seed, Position(epoch, step), not following):
+                yield self._collator.collate_rows(plan, functools.partial(_pick, chunk, step * size))
             if not following:
                 return
             chunk = following
@@ -230,18 +232,18 @@ class Data:
                 "Pass Trainer the data set itself, not a DataLoader: batch_size, shuffle and workers are options, and "
                 "collate_fn is Trainer's collate."
             )
-        maker = _Maker(collate, weight, size or weight)
+        collator = _Collator(collate, weight, size or weight)
         streaming = isinstance(rows, IterableDataset) or not hasattr(rows, "__getitem__")
         if not streaming and len(rows) == 0:
             raise _no_rows(rows)
         self.steps_per_epoch = None if streaming else math.ceil(len(rows) / split.rows_per_step) * repeats
-        self._source: _Stream | _Order
+        self._source: _IterableBatches | _BatchSampler
         if streaming:
-            self._source = _Stream(rows, split, maker, seed, epochs)
+            self._source = _IterableBatches(rows, split, collator, seed, epochs)
             data: dict[str, Any] = {"dataset": self._source}
         else:
-            self._source = _Order(len(rows), split, seed, shuffle, epochs, repeats)
-            data = {"dataset": _Rows(rows, maker), "sampler": self._source}
+            self._source = _BatchSampler(len(rows), split, seed, shuffle, epochs, repeats)
+            data = {"dataset": _MapDataset(rows, collator), "sampler": self._source}
         workers = _workers(device, streaming) if workers is None else min(workers, 1) if streaming else workers
         self._options: dict[str, Any] = {
             **data,
@@ -255,7 +257,7 @@ class Data:
     def _loader(self) -> DataLoader[Any]:
         return DataLoader(
             batch_size=None,
-            collate_fn=_as_it_is,
+            collate_fn=_identity,
             worker_init_fn=_leave_group,
             generator=torch.Generator(),  # of its own, not the one that dropout uses
             **self._options,
@@ -265,10 +267,10 @@ class Data:
         """Stop the workers when nobody iterates over `steps`: at exit, torch before 2.13 waits 5 seconds for each."""
         self.__dict__.pop("_loader", None)
 
-    def steps(self, start: Position = BEGINNING) -> Iterator[list[Batch]]:
+    def steps(self, start: Position = START) -> Iterator[list[Batch]]:
         """The batches of each step, starting at `start`."""
         self._source.start = start
-        gathered: list[Batch] = []
+        step_batches: list[Batch] = []
         threads = torch.get_num_threads()
         try:
             for number, batch in enumerate(self._loader):
@@ -276,10 +278,10 @@ class Data:
                     # The loader's pin_memory thread sets one thread for all that start later: autograd would have one
                     # core, and torch.compile would compile a recomputed layer again for that.
                     torch.set_num_threads(threads)
-                gathered.append(batch)
+                step_batches.append(batch)
                 if batch.ends_step:
-                    yield gathered
-                    gathered = []
+                    yield step_batches
+                    step_batches = []
         except NpukitError as error:  # a worker's error has a traceback before its sentence
             raise NpukitError(str(error).rpartition("NpukitError: ")[2].strip()) from None
 
@@ -301,8 +303,8 @@ def _no_rows(rows: Any) -> NpukitError:
     return NpukitError("The data set has no rows: check what it reads.")
 
 
-def _pick(rows: Sequence[Any], first: int, numbers: Sequence[int]) -> list[Any]:
-    return [rows[number - first] for number in numbers]
+def _pick(rows: Sequence[Any], first: int, indices: Sequence[int]) -> list[Any]:
+    return [rows[number - first] for number in indices]
 
 
 def _leave_group(worker: int) -> None:
@@ -310,5 +312,5 @@ def _leave_group(worker: int) -> None:
     os.setpgrp()
 
 
-def _as_it_is(batch: Any) -> Any:
+def _identity(batch: Any) -> Any:
     return batch

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from npukit.errors import NpukitError
 from npukit.precision.recompute import first_nonfinite
 from npukit.report.report import few
-from npukit.train.data import Batch, counting
+from npukit.train.data import Batch, with_stand_ins
 from npukit.train.parallel import Parallel
 
 NOT_AGAIN = (
@@ -36,9 +36,9 @@ def refuse_nonfinite_loss(
         return value.detach().requires_grad_() if parallel.sharded else value
 
     causes = []
-    for batch in counting(batches):
+    for batch in with_stand_ins(batches):
         cause = first_nonfinite(parallel.module, again, parallel.move(batch.content))
-        sentence = f"Rank {parallel.rank}, rows {few(batch.numbers, most=8)} of the data: {cause or NOT_AGAIN}"
+        sentence = f"Rank {parallel.rank}, rows {few(batch.rows, most=8)} of the data: {cause or NOT_AGAIN}"
         causes.append((cause is None, sentence))
     _, sentence = min(parallel.gather(min(causes)))
     raise NpukitError(f"The loss is {value} at step {step}. {sentence}")

@@ -24,7 +24,7 @@ from npukit.precision.features import FeatureDetector
 from npukit.train.blocks import checkpoint_activations
 from npukit.train.checkpoint import Checkpoint, Checkpoints, refuse_different, written_into
 from npukit.train.claim import claim
-from npukit.train.data import Batch, Collate, Data, Position, Split, Weight, counting, numbers
+from npukit.train.data import Batch, Collate, Data, Position, Split, Weight, row_indices, with_stand_ins
 from npukit.train.defaults import rows, save_weights
 from npukit.train.evaluation import Best, Metrics, check_best, evaluate
 from npukit.train.fetch import fetch
@@ -186,7 +186,7 @@ class Trainer:
         """One step of the optimizer. Returns whether any rank got a signal to stop."""
         parallel = self.parallel
         start = time.perf_counter()
-        previous_rows = numbers(self._batches)
+        previous_rows = row_indices(self._batches)
         self._batches = []  # free them: those of two steps need not fit into memory
         self._batches = next(self._steps)
         data_wait = time.perf_counter() - start
@@ -204,7 +204,7 @@ class Trainer:
         loss = torch.zeros((), device=parallel.device)
         figures: dict[str, Tensor] = {}
         with self.around_step(self.step):
-            for batch in counting(self._batches):
+            for batch in with_stand_ins(self._batches):
                 content = parallel.move(batch.content)
                 with parallel.exchanging(gradients=batch.ends_step):
                     with parallel.autocast():
@@ -317,7 +317,7 @@ class Trainer:
     def _refuse_damaged(self) -> None:
         """Do not save weights that faulty hardware has damaged."""
         self._log_anomalies()
-        refuse_nonfinite_gradient(self.parallel, self.step, float(self._grad_norm), numbers(self._batches))
+        refuse_nonfinite_gradient(self.parallel, self.step, float(self._grad_norm), row_indices(self._batches))
 
     def _save(self) -> None:
         self._refuse_damaged()
