@@ -1,4 +1,4 @@
-"""Record a few steps of any script, without a change to it: the script runs under `recorder`, in each of its ranks."""
+"""Records a few steps of an unchanged script, which runs under `recorder` in each of its ranks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def steps_of(text: str) -> tuple[int, int]:
 
 
 def profile(command: Sequence[str], devices: Devices, settings: Settings) -> NoReturn:
-    """Run `command` (a script, or `python` and a script) on the devices, and record its steps into the folder.
+    """Run `command` (a script, or `python` and a script) on the devices and record its steps into the folder.
 
     >>> profile(["python", "train.py"], choose("cpu"), Settings(first=5, last=7))
     """
@@ -71,12 +71,12 @@ def profile(command: Sequence[str], devices: Devices, settings: Settings) -> NoR
     print(_announced(settings, devices, folder), flush=True)
     environment = devices.environment()
     environment[SETTINGS] = json.dumps(asdict(settings) | {"folder": str(folder.absolute())})
-    environment.setdefault("KINETO_LOG_LEVEL", "99")  # it tells of every start and stop
+    environment.setdefault("KINETO_LOG_LEVEL", "99")  # it logs every start and stop
     run([*RECORDER, *script], environment, ranks=devices.count)
 
 
 def _announced(settings: Settings, devices: Devices, folder: Path) -> str:
-    """What will be recorded, and the disk it will take."""
+    """Announce what will be recorded, and its size on disk."""
     free = shutil.disk_usage(folder).free / 2**30
     takes = f"about {KILOBYTES} KB for each operator and kernel"
     if devices.kind == "npu":

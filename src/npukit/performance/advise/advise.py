@@ -1,4 +1,4 @@
-"""Say where the time of a step goes and what could be won: the step's split, then findings by milliseconds."""
+"""Shows where the time of a step goes and what could be saved: the step's split, then findings by milliseconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npukit.performance.advise.rules import all_rules
 from npukit.performance.read import Trace, read_profiles
 from npukit.report import Severity
 
-LEAST_PERCENT = 0.5  # what could win less is not worth a reader's time
+LEAST_PERCENT = 0.5  # findings that could save less are not shown
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class Advised:
     format: str
     simulated: bool
     ranks: tuple[RankSplit, ...]
-    advice: tuple[Advice, ...]  # what ends the run first, then what could win most
+    advice: tuple[Advice, ...]  # errors first, then by the time that could be saved
     unjudged: tuple[Unjudged, ...]
     notes: tuple[str, ...]  # files that could not be read
 
 
 def advise(paths: Sequence[Path]) -> Advised | ProfileComparison:
-    """Read the profiles of a job and judge them; two that are of the same rank are compared.
+    """Read the profiles of a job and judge them; two of the same rank are compared.
 
     >>> advise([Path("profile")]).advice[0].finding.code
     'NPK831'
@@ -44,7 +44,7 @@ def advise(paths: Sequence[Path]) -> Advised | ProfileComparison:
 
 
 def judge(traces: Sequence[Trace]) -> Advised:
-    """The same for profiles that were read already."""
+    """The same for profiles that have been read."""
     ranks = [Rank(steady(trace)) for trace in traces]
     profiled = [rank for rank in ranks if rank.trace.format != "log"]
     advice: list[Advice] = []
@@ -75,7 +75,7 @@ def judge(traces: Sequence[Trace]) -> Advised:
 
 
 def _merged(advice: list[Advice]) -> list[Advice]:
-    """What several ranks have in common is told once, by the rank that it costs most."""
+    """Findings that several ranks have in common become one, for the rank that it costs most."""
     merged: dict[tuple[str, str], Advice] = {}
     ranks: dict[tuple[str, str], list[int]] = {}
     for piece in advice:

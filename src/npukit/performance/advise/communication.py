@@ -1,4 +1,4 @@
-"""Which part of a collective is waiting for other ranks, and which is moving data."""
+"""Divides collectives into waiting for other ranks and moving data."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from npukit.performance.advise.rank import Rank
 from npukit.performance.read.model import Collective
 from npukit.spans import Spans, length, overlap, union
 
-START_NS = 30_000  # what a collective takes at least
-LARGE = 1_000_000  # bytes from which on a collective shows how fast its group is
+START_NS = 30_000  # the shortest time of a collective
+LARGE = 1_000_000  # bytes; collectives of at least this size show the speed of their group
 
 
 @dataclass(frozen=True)
 class Shared:
-    """One collective of one rank, with the time that moving its data takes."""
+    """One collective of one rank, with the time for moving its data."""
 
     rank: Rank
     collective: Collective
@@ -28,7 +28,7 @@ class Shared:
 
 
 def shared(ranks: Sequence[Rank]) -> list[Shared]:
-    """Every collective, split in moving and waiting.
+    """Every collective, divided into moving and waiting.
 
     Moving takes as long as on the rank that came last, and never longer than its bytes take at the best rate that the
     same kind of collective reached in its group.
@@ -54,7 +54,7 @@ def shared(ranks: Sequence[Rank]) -> list[Shared]:
 
 
 def _keyed(rank: Rank) -> list[tuple[Collective, tuple[str, int]]]:
-    """Each collective with what names it on every rank: its kind and group, and which of them in order it is."""
+    """Each collective with a key that is the same on every rank: kind, group and index."""
     start, end = rank.window if rank.has_timeline else (0, 1 << 63)
     counts: dict[str, int] = defaultdict(int)
     keyed = []
@@ -67,7 +67,7 @@ def _keyed(rank: Rank) -> list[tuple[Collective, tuple[str, int]]]:
 
 
 def exposed_waiting(every: Sequence[Shared]) -> dict[int, float]:
-    """Milliseconds of a step in which each rank waits for others and does nothing else: collectives may overlap."""
+    """Milliseconds of a step in which each rank only waits for others; overlapping collectives count once."""
     spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
     ranks = {share.rank.trace.rank: share.rank for share in every}
     for share in every:
@@ -77,7 +77,7 @@ def exposed_waiting(every: Sequence[Shared]) -> dict[int, float]:
 
 
 def exposed_time(rank: Rank, collectives: Iterable[Collective]) -> float:
-    """Milliseconds of a step that these collectives take and nothing hides."""
+    """Milliseconds of a step in which only these collectives run."""
     return rank.per_step(length(_exposed(rank, [(collective.start, collective.end) for collective in collectives])))
 
 
@@ -86,7 +86,7 @@ def _exposed(rank: Rank, spans: Spans) -> Spans:
 
 
 def late_rank(every: Sequence[Shared]) -> tuple[int, float] | None:
-    """The rank that waits least, which the others wait for, and how much less than they do, in ms per step."""
+    """The rank that waits least, which is the slow one, and how many ms per step less than the others."""
     waits: dict[int, float] = defaultdict(float)
     for share in every:
         waits[share.rank.trace.rank] += share.rank.per_step(share.waiting)

@@ -1,4 +1,4 @@
-"""Two profiles of the same job: two versions, two cards, or a GPU and an NPU. What got slower, and by how much."""
+"""Compares two profiles of a job, from two versions or devices: what became slower, and by how much."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npukit.performance.advise.rank import Rank, RankSplit, split_of
 from npukit.performance.read.model import Kernel, Work
 
 LEAST_PERCENT = 0.5
-# One name for what CUDA and an NPU call differently, by the framework's operator where it is known.
+# Common names for operators of CUDA and NPUs, by the framework's operator if it is known.
 SAME = {
     "matmul": ("matmul", "mm", "addmm", "bmm", "linear", "baddbmm", "gemm"),
     "attention": ("attention", "flash", "sdpa", "fmha"),
@@ -99,7 +99,7 @@ def _summed(rank: Rank, name_of: Callable[[Kernel], str]) -> dict[str, tuple[flo
 
 
 def kind_of(kernel: Kernel) -> str:
-    """What a kernel does, whoever named it.
+    """The kind of work of a kernel, independent of its name.
 
     >>> kind_of(Kernel("aclnnMatmul_MatMulV3", "MatMulV3", Work.compute, 0, 1))
     'matmul'

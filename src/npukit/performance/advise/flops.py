@@ -34,7 +34,7 @@ def matrices(kernel: Kernel) -> tuple[Shape, ...]:
 
 
 def flops_of(kernel: Kernel) -> float:
-    """Operations of a matrix product; 0 where its shapes do not tell.
+    """Operations of a matrix product; 0 if its shapes do not say.
 
     >>> flops_of(Kernel("mm", "mm", Work.compute, 0, 1, shapes=((4, 8), (8, 2))))
     128.0
@@ -43,7 +43,7 @@ def flops_of(kernel: Kernel) -> float:
     if not is_product(kernel) or len(factors) < 2:
         return 0.0
     first, second = factors
-    if kernel.outputs and len(kernel.outputs[0]) >= 2:  # either side may be transposed: the output tells
+    if kernel.outputs and len(kernel.outputs[0]) >= 2:  # either side may be transposed, so the output's shape decides
         rows, columns = kernel.outputs[0][-2:]
         return 2.0 * math.prod(kernel.outputs[0]) * math.prod(first[-2:]) / rows if rows and columns else 0.0
     if first[-1] not in second[-2:]:

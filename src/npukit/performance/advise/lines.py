@@ -1,4 +1,4 @@
-"""What the lines of a script ask for: loops of small work, and the time of certain operators line by line."""
+"""The work of a script's lines: loops of small operators, and the time of operators by line."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from npukit.performance.read.kineto import outermost
 from npukit.performance.read.lines import OperatorAtLine
 from npukit.performance.read.model import HostCall, Kernel
 
-MANY = 8  # times in a step: fewer are not worth a change
-SMALL = 100_000  # ns: what takes longer is work, not overhead
+MANY = 8  # iterations in a step: fewer are not worth a change
+SMALL = 100_000  # ns: longer operators are work, not overhead
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop in Python whose rounds do not need one another."""
+    """A loop in Python whose iterations are independent."""
 
     line: str
     rounds: int
-    lines: frozenset[str]  # of the loop, and of what it calls
+    lines: frozenset[str]  # of the loop, and of functions that it calls
     ms: float
     gaps: float  # the part of `ms` in which the device waited for the host
 
 
 def loops(rank: Rank) -> list[Loop]:
-    """Loops of many independent small operators, the most expensive first; none is reported within another."""
+    """Loops of many independent small operators, the most expensive first, without loops inside them."""
     script = rank.script
     by_loop: dict[str, list[OperatorAtLine]] = defaultdict(list)
     for operator in script.operators:
@@ -55,7 +55,7 @@ def _loop(rank: Rank, line: str, operators: list[OperatorAtLine]) -> Loop | None
 
 
 def _with_between(loop: str, lines: set[str]) -> set[str]:
-    """These lines and those of the loop's file from its first to the last of them."""
+    """These lines, and those between the first and the last of them in the loop's file."""
     file, _, first = loop.rpartition(":")
     own = [int(number) for name, _, number in (line.rpartition(":") for line in lines) if name == file]
     last = max((number for number in own if number >= int(first)), default=int(first))
@@ -82,7 +82,7 @@ def time_by_line(
 
 
 def operator_of(work: Kernel | HostCall) -> str:
-    """The framework's operator: what a kernel was launched by."""
+    """The framework's operator that launched a kernel."""
     return work.op if isinstance(work, Kernel) else work.name
 
 

@@ -1,4 +1,4 @@
-"""The same as one HTML file: no network, no script, and no larger than what can be seen, however long the trace is."""
+"""The report as one HTML file without network or script; its size does not grow with the trace."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHOWN_RANKS, SHOWN_OPERATORS = 16, 25
 
 
 def write_report(paths: Sequence[Path], file: Path) -> Advised:
-    """Judge the profiles of a job, and write the page beside; or SARIF, for the findings that have a source line.
+    """Judge the profiles of a job and write the page, or SARIF for the findings with a source line.
 
     >>> write_report([Path("profile")], Path("report.html")).advice
     """
@@ -103,7 +103,7 @@ def _advice(advice: Advice) -> str:
 
 
 def _timeline(ranks: Sequence[Rank]) -> str:
-    """One step of each rank: the second where there are several, since the first is often inflated."""
+    """A timeline of one step of each rank: the second if there are several, because the first is often slow."""
     if not ranks:
         return ""
     steps = ranks[0].trace.steps
@@ -126,7 +126,7 @@ def _timeline(ranks: Sequence[Rank]) -> str:
 
 
 def _boxes(spans: Spans, start: int, end: int, y: int, name: str) -> Iterator[str]:
-    """Rectangles that can be told apart: what is closer than a pixel is drawn as one."""
+    """Rectangles; those that are closer than a pixel are drawn as one."""
     scale = (WIDTH - 60) / max(1, end - start)
     pixel = round(1 / scale) or 1
     near = union((a // pixel, max(b // pixel, a // pixel + 1)) for a, b in spans if b > start and a < end)
@@ -137,7 +137,7 @@ def _boxes(spans: Spans, start: int, end: int, y: int, name: str) -> Iterator[st
 
 
 def _operators(rank: Rank) -> str:
-    """The operators that take longest, with how near they come to the device's peak."""
+    """The operators that take longest, with their share of the device's peak."""
     groups: dict[str, list[Kernel]] = defaultdict(list)
     for kernel in rank.of(Work.compute, Work.aicpu, Work.communication):
         groups[kernel.op or kernel.type].append(kernel)
@@ -179,7 +179,7 @@ def _memory(rank: Rank | None) -> str:
 
 
 def _thinned(samples: Sequence[Sample], count: int) -> list[Sample]:
-    """No more than can be drawn, the highest of each stretch."""
+    """At most as many samples as can be drawn, the highest of each interval."""
     ordered = sorted(samples)
     size = -(-len(ordered) // count)
     return [max(ordered[at : at + size], key=lambda sample: sample.allocated) for at in range(0, len(ordered), size)]

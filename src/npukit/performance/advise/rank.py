@@ -1,4 +1,4 @@
-"""One rank's profile, worked out once for all rules: its window, the step's split, and why the device had gaps."""
+"""One rank's profile as the rules use it: its window, the step's split, and the causes of the device's gaps."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ COPY = re.compile(r"^(?:cuda|hip|aclrt)Memcpy\w*|^Mem[Cc]opy\w*")
 LOADER = "enumerate(DataLoader)"
 
 
-SOON = 50_000  # ns: what follows so closely belongs together
+SOON = 50_000  # ns: events that follow so closely belong together
 
 
 class Gap(NamedTuple):
-    """A stretch in which the device did nothing, up to when the host had handed over what came next."""
+    """An interval in which the device did nothing, and when the host had launched the next kernel."""
 
     start: int
     end: int
@@ -40,7 +40,7 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True)
 class Rank:
-    """A rank of a job as the rules see it. All `ms` figures are per step."""
+    """A rank of a job. All `ms` figures are per step."""
 
     trace: Trace
 
@@ -66,7 +66,7 @@ class Rank:
 
     @functools.cached_property
     def kernels(self) -> list[Kernel]:
-        """What ran on the device within the window, in order."""
+        """The kernels within the window, in order."""
         start, end = self.window
         loading = self.loading if self.trace.device == "cpu" else []
         kernels = [kernel for kernel in self.trace.kernels if kernel.start < end and kernel.end > start]
@@ -76,7 +76,7 @@ class Rank:
 
     @property
     def has_timeline(self) -> bool:
-        """Whether it is known when each kernel ran, and not only how long they took together."""
+        """Whether the profile has the time of each kernel, not only sums."""
         return "kernels" in self.trace.has and bool(self.trace.kernels)
 
     def of(self, *work: Work) -> list[Kernel]:
@@ -96,7 +96,7 @@ class Rank:
 
     @functools.cached_property
     def exposed(self) -> Spans:
-        """Communication while nothing is computed."""
+        """Intervals of communication in which nothing is computed."""
         return minus(self.communicating, self.computing)
 
     @functools.cached_property
@@ -120,7 +120,7 @@ class Rank:
 
     @functools.cached_property
     def gaps(self) -> list[Gap]:
-        """When the device did nothing."""
+        """The intervals in which the device did nothing."""
         busy = union(self.computing + self.communicating + self.copying)
         starts = [kernel.start for kernel in self.kernels]
         gaps = []
@@ -132,7 +132,7 @@ class Rank:
 
     @functools.cached_property
     def waiting_for_host(self) -> Spans:
-        """The parts of the gaps in which the host had not yet handed over what came next."""
+        """The parts of the gaps in which the host had not launched the next kernel yet."""
         if self.trace.device == "cpu":
             return [(gap.start, gap.end) for gap in self.gaps]
         parts = ((gap.start, min(gap.end, gap.handed_over)) for gap in self.gaps if gap.handed_over)
@@ -140,7 +140,7 @@ class Rank:
 
     @functools.cached_property
     def split(self) -> StepBreakdown:
-        """The step in milliseconds by what the device did."""
+        """The milliseconds of a step by activity of the device."""
         trace = self.trace
         if not self.has_timeline:
             return _mean(trace.given)
@@ -154,7 +154,7 @@ class Rank:
 
     @property
     def script(self) -> Script:
-        """The user's code over time; empty where it was not recorded."""
+        """The user's code over time; empty if it was not recorded."""
         return self.trace.script or Script()
 
     @property
@@ -164,7 +164,7 @@ class Rank:
 
     @functools.cached_property
     def host_waits(self) -> dict[str, Spans]:
-        """When the device waited for the host, by cause; what no other cause explains is `launch`."""
+        """The intervals in which the device waited for the host, by cause; the rest is `launch`."""
         left = self.waiting_for_host
         waits: dict[str, Spans] = {}
         for name, spans in (("loader", self.loading), ("gc", self.collecting), ("write", self.script.writes)):
@@ -184,14 +184,14 @@ class Rank:
 
     @functools.cached_property
     def work(self) -> list[Kernel] | list[HostCall]:
-        """What each line asked for: kernels on a device, all operators on the CPU, one within the other."""
+        """The work of each line: kernels on a device; on the CPU all operators, including nested ones."""
         if self.trace.device != "cpu":
             return self.of(Work.compute, Work.aicpu)
         start, end = self.window
         return [op for op in self.trace.ops if start <= op.start < end]
 
     def _after_sync(self, waits: Spans) -> Spans:
-        """The waits that began while the host itself was waiting for the device: nothing had been queued up."""
+        """The waits that began while the host was waiting for the device, with nothing queued."""
         copies = sorted((call.end, call.start) for call in self.calls(COPY))
         syncs = union((_with_copy(call, copies), call.end + SOON) for call in self.calls(SYNC))
         ends = [end for _, end in syncs]
@@ -207,7 +207,7 @@ class Rank:
         return self.per_step(sum(kernel.duration for kernel in kernels))
 
 
-FIRST_CALL = 3.0  # times as long as the others: a step that pays for what is done once
+FIRST_CALL = 3.0  # times as long as the others: a first step with one-time work
 
 
 def steady(trace: Trace) -> Trace:
@@ -241,12 +241,12 @@ class RankSplit:
 
 
 def split_of(rank: Rank) -> RankSplit:
-    """The step of a rank, as it is shown."""
+    """The step of a rank, to be shown."""
     return RankSplit(rank.trace.rank, rank.trace.device, rank.steps, rank.split.step, rank.split)
 
 
 def _with_copy(sync: HostCall, copies: Sequence[tuple[int, int]]) -> int:
-    """When a wait began: `.item()` copies first, and from pageable memory that waits already."""
+    """The start of a wait: `.item()` copies first, which already waits with pageable memory."""
     index = bisect_left(copies, (sync.start + 1, 0)) - 1
     return copies[index][1] if index >= 0 and copies[index][0] > sync.start - SOON else sync.start
 
@@ -261,7 +261,7 @@ def _step_start(host: int, work: Sequence[Kernel]) -> int:
 
 
 def _mean(splits: Sequence[StepBreakdown]) -> StepBreakdown:
-    """The mean of what the profiler itself summed up."""
+    """The mean of the profiler's own sums."""
     parts = dict.fromkeys(("compute", "communication", "copy", "host"), 0.0)
     for split in splits:
         for name in parts:

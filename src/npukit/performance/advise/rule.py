@@ -1,4 +1,4 @@
-"""A rule of `advise`: what it looks for in a profile, what could be won, and what would have to be recorded for it."""
+"""A rule of `advise`: its check of a profile, the time that could be saved, and the recording that it needs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WARNS_FROM = 3.0  # percent of the step
 
 
 class Confidence(str, Enum):
-    """How sure a finding is."""
+    """The confidence of a finding."""
 
     high = "high"  # measured in this profile
     medium = "medium"  # follows from it, with an assumption that the finding names
@@ -38,7 +38,7 @@ class Confidence(str, Enum):
 
 @dataclass(frozen=True)
 class Advice:
-    """A finding in a profile: the milliseconds of a step that could be won at most, and how sure that is."""
+    """A finding in a profile: the most milliseconds of a step that could be saved, and its confidence."""
 
     finding: Finding
     ms: float
@@ -49,7 +49,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Unjudged:
-    """A rule that could not be applied, and the setting that would show it."""
+    """A rule that could not be applied, and the setting that would allow it."""
 
     code: str
     name: str
@@ -75,18 +75,18 @@ class Rule:
     remedy: str
     needs: tuple[str, ...] = ("kernels",)  # of Trace.has
     devices: tuple[str, ...] = ("npu", "cuda", "cpu")
-    several: bool = False  # whether it is about jobs of several ranks
+    several: bool = False  # whether it needs several ranks
     check: Check | None = None
     job_check: JobCheck | None = None
     doc: str = field(default="", repr=False)
 
     def on_rank(self, check: Check) -> Check:
-        """Ask the function about every rank."""
+        """Call the function for every rank."""
         self.check = check
         return check
 
     def on_job(self, check: JobCheck) -> JobCheck:
-        """Ask the function once, about all ranks together."""
+        """Call the function once with all ranks."""
         self.job_check = check
         return check
 
@@ -104,7 +104,7 @@ class Rule:
         severity: Severity | None = None,
     ) -> Advice:
         """A finding of this rule; `line` is the user's own, as file:line."""
-        whole = max(rank.split.step, ms)  # what precedes a single step is not part of it
+        whole = max(rank.split.step, ms)  # time before a single step is not part of it
         percent = 100 * ms / whole if whole else 0.0
         severity = severity or (Severity.warning if percent >= WARNS_FROM else Severity.note)
         finding = Finding(
@@ -113,7 +113,7 @@ class Rule:
         return Advice(finding, ms, percent, confidence, tuple(ranks) or (rank.trace.rank,))
 
     def missing(self, ranks: Sequence[Rank]) -> str:
-        """What would have to be recorded for this rule; empty where enough is there."""
+        """What must be recorded for this rule; empty if the profile has it."""
         if self.several and not any(rank.trace.collectives or (rank.trace.world or 1) > 1 for rank in ranks):
             return ""
         applicable = [rank for rank in ranks if rank.trace.device in self.devices]

@@ -28,7 +28,7 @@ SIMULATED = "Simulated NPU: the operators are real, but the times are those of t
 
 
 def as_text(advised: Advised, color: bool = False, width: int = 100) -> str:
-    """The step, then what could be won, then what could not be judged.
+    """The step, then the findings, then the rules that could not be applied.
 
     >>> print(as_text(advise([Path("profile")])))
     """
@@ -110,7 +110,7 @@ def _advice(number: int, advice: Advice, color: bool, width: int) -> Iterator[st
 
 
 def _unjudged(advised: Advised, width: int) -> Iterator[str]:
-    """What could not be judged, by the setting that would show it."""
+    """The rules that could not be applied, by the setting that they need."""
     if not advised.unjudged:
         return
     yield translated("Not judged:")

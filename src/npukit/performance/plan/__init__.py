@@ -1,1 +1,1 @@
-"""What a training run needs, before it is started: memory and time of a step, by a formula or by walking through it."""
+"""Predicts the memory and time of a training step, by a formula or by walking through the step."""

@@ -1,4 +1,4 @@
-"""One process as rank 0 of many: every other rank is taken to have what this one has.
+"""One process as rank 0 of many: all other ranks are assumed to have the same values.
 
 What a rank of a data-parallel job allocates and computes does not depend on the others' numbers, so that one process
 can walk through the job of sixteen cards. The collectives are counted: they are work, too.
@@ -22,7 +22,7 @@ OnCollective = Callable[[str, float, list[Tensor]], None]  # name, bytes that on
 
 
 def install(on_collective: OnCollective) -> None:
-    """From now on a process group of any backend and size is made of this process alone."""
+    """Make process groups of any backend and size from this process alone."""
     make_group = dist.init_process_group
     make_another = dist.new_group
 
@@ -60,7 +60,7 @@ _Group: Any = dist.ProcessGroup  # its methods have names and arguments that dif
 
 
 class Alone(_Group):  # type: ignore[misc]
-    """A group whose other members mirror this one."""
+    """A process group whose other members mirror this one."""
 
     def __init__(self, rank: int, size: int, on_collective: OnCollective) -> None:
         super().__init__(rank, size)

@@ -1,4 +1,4 @@
-"""What a step computes, moves and exchanges, from the shapes of the model's weights alone."""
+"""Estimates what a step computes, moves and exchanges, from the shapes of the model's weights alone."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ OPERATORS_OF_A_LAYER = 30  # forward, of those that a card runs; twice as many b
 OPTIMIZER_BYTES = 110  # moved for each trained parameter: a dozen operators, each over all of it
 LOGITS_BYTES = 60  # moved for each element of the logits
 HEAD_BYTES = 14  # moved for each weight of a trained output layer, for each part of the logits
-TRAFFIC, WITH_ADAPTER = 2.4, 3.5  # how often what a layer makes is moved in a pass
+TRAFFIC, WITH_ADAPTER = 2.4, 3.5  # how often the results of a layer are moved in a pass
 
 
 def estimate(config: Config, model: Outline, devices: int) -> list[PlannedWork]:
-    """The work of one optimizer step on one of `devices` devices, every row being of the maximum length."""
+    """The work of one optimizer step on one of `devices` devices, with rows of the maximum length."""
     training, sizes = config.training, model.sizes
     tokens = float(batch_tokens(config))
     trained, low = trained_parameters(config, model), low_bytes(config)

@@ -1,4 +1,4 @@
-"""Find the change to a configuration that costs least and makes it fit."""
+"""Finds the cheapest change to a configuration that makes it fit."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from npukit.performance.plan.job import Plan, plan, walked
 Kind = Literal["same training", "only an adapter", "shorter rows", "more cards"]
 Changes = dict[str, Any]  # new values by key, as in training.batch_size
 MOST_CARDS = 1024
-WALKS = 4  # candidates that are walked through
+WALKS = 4  # candidates to walk through
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A configuration that fits: how it differs, and what it needs."""
+    """A configuration that fits: its changes and its needs."""
 
     kind: Kind
     changes: Changes
@@ -58,13 +58,13 @@ def find_fit(config: Config, devices: int, card: str, nodes: int = 1, walk: bool
 
 
 def _cost(candidate: Plan, changes: Changes) -> tuple[bool, float, int]:
-    """What the host does is slowest; then time decides, then how little changes."""
+    """The cost of a candidate: work on the host first, then time, then the number of changes."""
     time = candidate.time.step[1] / candidate.tokens_per_step if candidate.time else 0.0
     return "training.offload" in changes, time, len(changes)
 
 
 def _same(config: Config, devices: int) -> Iterator[Changes]:
-    """Other ways to do the same training."""
+    """Other settings for the same training."""
     training = config.training
     shared: list[Changes] = [{}]
     if devices > 1:
@@ -84,7 +84,7 @@ def _same(config: Config, devices: int) -> Iterator[Changes]:
 
 
 def _widening(config: Config, devices: int) -> Iterator[tuple[Kind, Config, int]]:
-    """What to start from, the most faithful first."""
+    """The starting points, the most faithful first."""
     yield "same training", config, devices
     if config.tuning.method == "full" and not config.model.from_config:
         yield "only an adapter", changed(config, {"tuning.method": "lora"}), devices

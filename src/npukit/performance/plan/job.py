@@ -1,4 +1,4 @@
-"""What a run would do, before anything is loaded: the memory it needs on each device, its steps and their time."""
+"""Plans a run before anything is loaded: its memory on each device, its steps and their time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from npukit.performance.plan.work import PlannedWork, StepTime, step_time
 
 @dataclass(frozen=True)
 class Walk:
-    """What a walk through a step showed: bytes of one rank, by torch_npu's own allocator on a simulated card."""
+    """The result of walking through a step: bytes of one rank, from torch_npu's allocator on a simulated card."""
 
     peak: int
     reserved: int
@@ -33,7 +33,7 @@ class Walk:
 
     @property
     def total(self) -> int:
-        """What the card must have."""
+        """The memory that the card must have."""
         return self.reserved + self.outside
 
     def as_json(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class Walk:
 
 @dataclass(frozen=True)
 class Plan:
-    """A run on `devices` devices in all; what is not known is None."""
+    """A run on `devices` devices in all; unknown values are None."""
 
     config: dict[str, Any]
     card: str  # "" for a device that is no Ascend card
@@ -65,13 +65,13 @@ class Plan:
 
     @property
     def fits(self) -> bool | None:
-        """Whether a card has the memory; a walk knows better than the formula."""
+        """Whether a card has the memory; a walk is more accurate than the formula."""
         known = self.walk or self.memory
         return None if known is None or self.usable is None else known.total <= self.usable
 
     @property
     def days(self) -> Range | None:
-        """How long all steps take."""
+        """The time of all steps."""
         time = (self.walk and self.walk.time) or self.time
         if time is None or self.steps is None:
             return None
@@ -89,7 +89,7 @@ class Plan:
 
 
 def plan(config: Config, devices: int, card: str = "", nodes: int = 1) -> Plan:
-    """Look at the files that `config` names and work out what training on `devices` devices of all `nodes` takes.
+    """Plan the training of `config` on `devices` devices of all `nodes`, from its files.
 
     >>> plan(config, devices=8, card="910B3").fits
     True
@@ -132,7 +132,7 @@ def plan(config: Config, devices: int, card: str = "", nodes: int = 1) -> Plan:
 
 
 def walked(plan: Plan, config: Config) -> Plan:
-    """The same plan, with what a walk through a step on a simulated card shows."""
+    """The same plan with the result of a walk through a step on a simulated card."""
     seen = walk_config(config, plan.devices, plan.card, plan.devices // plan.nodes)
     walked_batches = min(config.training.accumulation, ACCUMULATION)
     work = seen.of_step(config.training.accumulation / walked_batches, gathers=stage_of(config) == 3)
@@ -140,7 +140,7 @@ def walked(plan: Plan, config: Config) -> Plan:
 
 
 def walk_of_script(command: Sequence[str], devices: int, card: str, nodes: int = 1, auto: bool = False) -> Walk:
-    """What a walk through the first steps of any script shows, as rank 0 of `devices` devices of all `nodes`.
+    """Walk through the first steps of any script, as rank 0 of `devices` devices of all `nodes`.
 
     With `auto` CUDA code runs unchanged.
 
@@ -158,7 +158,7 @@ def _with_time(seen: Walked, work: Sequence[PlannedWork], card: str, nodes: int)
 
 
 def usable_memory(card: str) -> float:
-    """Bytes of a card that are left for programs.
+    """Bytes of a card that programs can use.
 
     >>> usable_memory("910B3") / 2**30
     60.875
@@ -167,7 +167,7 @@ def usable_memory(card: str) -> float:
 
 
 def needed_and_usable(config: Config, devices: int, card: str) -> tuple[float, float] | None:
-    """Bytes that each card must have, and has; None where the model is not known."""
+    """Bytes that each card needs, and has; None if the model is not known."""
     model = look_at(config.model)
     return (memory(config, model, devices).total, usable_memory(card)) if model else None
 

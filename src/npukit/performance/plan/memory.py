@@ -1,6 +1,6 @@
-"""How much memory a run needs on each device, from the shapes of the model's weights alone.
+"""Estimates a run's memory on each device from the shapes of the model's weights alone.
 
-The coefficients are those of npukit's own training on an NPU, read off walks through it (`plan --walk`).
+The coefficients come from walks through npukit's own training on an NPU (`plan --walk`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GIB = 2**30
 LOGITS_AT_ONCE = 2**27  # elements of the logits that npukit's loss computes at a time
 LOGITS_BYTES = 26  # of each: the product, fp32 copies on the way to the loss and to the gradient
 HEAD_BYTES = 16  # of each weight of a trained output layer, while its gradient is summed up
-STATISTICS_BYTES = 64  # that attention keeps for each head of a token
+STATISTICS_BYTES = 64  # kept by attention for each head of a token
 LIVE_PARAMETERS = 1e9  # that ZeRO-3 keeps gathered at most, unless its file says otherwise
 QUANTISED_BYTES = {"nf4": 0.5 + 4 / 64, "hqq": 0.5 + 8 / 64, "int8": 1.0}  # of a weight, with what its block shares
 STAGES = {"zero1": 1, "zero2": 2, "zero3": 3, "fsdp2": 3}
@@ -35,10 +35,10 @@ class MemoryPlan:
     activations: float
     logits: float
     communication: float
-    update: float  # what the optimizer's step needs beyond what activations and logits had
-    loading: float  # what loading the model needs beyond all that
+    update: float  # of the optimizer's step, beyond the memory of activations and logits
+    loading: float  # of loading the model, beyond all that
     outside: float  # of torch's allocator
-    sampling: float = 0.0  # what sampling an answer needs beyond all that
+    sampling: float = 0.0  # of sampling answers, beyond all that
 
     @property
     def total(self) -> float:
@@ -46,18 +46,18 @@ class MemoryPlan:
 
     @property
     def range(self) -> tuple[float, float]:
-        """Where the total lies: other tools and settings keep less or more, and the allocator leaves gaps."""
+        """The range of the total: other tools and settings keep less or more, and the allocator leaves gaps."""
         low, high = planning().memory_error
         return self.total * low, self.total * high
 
     @property
     def allocated(self) -> float:
-        """What torch's allocator hands out."""
+        """The memory from torch's allocator."""
         return self.total - self.outside
 
 
 def row_length(config: Config) -> int:
-    """Tokens in a row of a batch, if it is as long as it may be."""
+    """Tokens in a row of the maximum length."""
     if tasks.of(config).samples:
         return config.data.cutoff + config.grpo.max_completion_length
     return (config.data.pack_length or config.data.cutoff) if config.data.packing else config.data.cutoff
@@ -75,7 +75,7 @@ def batch_tokens(config: Config) -> int:
 
 
 def trained_parameters(config: Config, model: Outline) -> int:
-    """How many parameters change; of adapters other than LoRA as many as a LoRA of that rank has, roughly."""
+    """The number of trainable parameters; other adapters are counted like a LoRA of the same rank."""
     tuning = config.tuning
     if tuning.method == "full":
         return sum(prod(shape) for name, shape in model.shapes.items() if not _is_frozen(config, model, name))
@@ -90,7 +90,7 @@ def trained_parameters(config: Config, model: Outline) -> int:
 
 
 def _targets(config: Config, model: Outline) -> list[tuple[int, ...]]:
-    """The shapes of the matrices that an adapter is put on."""
+    """The shapes of the matrices with adapters."""
     tuning = config.tuning
     return [
         shape
@@ -115,7 +115,7 @@ def batch_patches(config: Config, model: Outline) -> float:
 
 
 def stage_of(config: Config) -> int:
-    """How much the devices share: 1 the optimizer, 2 the gradients too, 3 the weights too.
+    """The ZeRO stage: 1 shards the optimizer, 2 also gradients, 3 also weights.
 
     >>> stage_of(Config(model={"path": "m"}, data={"train": "d"}, training={"parallel": "zero2"}))
     2
@@ -135,7 +135,7 @@ def low_bytes(config: Config) -> int:
 
 
 def memory(config: Config, model: Outline, devices: int) -> MemoryPlan:
-    """An estimate of what training takes on each of `devices` devices, every row being of the maximum length."""
+    """Estimate the memory of training on each of `devices` devices, with rows of the maximum length."""
     training = config.training
     trained, lora = trained_parameters(config, model), config.tuning.is_adapter
     low, stage = low_bytes(config), stage_of(config)
@@ -145,7 +145,7 @@ def memory(config: Config, model: Outline, devices: int) -> MemoryPlan:
     if kind := config.model.quantize:
         whole -= (kept - QUANTISED_BYTES[kind]) * sum(map(prod, model.linear().values()))
     if config.tuning.turns == "badam":
-        trained = ceil(trained / model.sizes.layers)  # one layer at a time
+        trained = ceil(trained / model.sizes.layers)  # the layers take turns
     # Gradients and the optimizer's states have the type of what is trained: an adapter is always kept in fp32.
     held = 4 if lora else kept
     weights, gradients, optimizer = whole, trained * float(held), trained * _state_bytes(config, model) * held / 4
@@ -159,7 +159,7 @@ def memory(config: Config, model: Outline, devices: int) -> MemoryPlan:
         0.0 if training.offload else optimizer / (devices if stage else 1),
     )
     if tasks.of(config).samples and config.grpo.beta:
-        weights += trained * float(held)  # as they were before training
+        weights += trained * float(held)  # a copy from before training
     batch, logits = activations(config, model, low), _logits(config, model)
     batch += _tower_activations(config, model, low, batch + logits)
     if kept > low and not stage:
@@ -170,7 +170,7 @@ def memory(config: Config, model: Outline, devices: int) -> MemoryPlan:
     update += 0.0 if training.offload else _head_gradient(config, model)
     communication = _exchanged(config, model, trained, low) if devices > 1 else 0.0
     steady = weights + gradients + optimizer + max(batch + logits, update) + communication
-    loading = whole if deepspeed and stage == 3 and devices > 1 else 0.0  # DeepSpeed shares it out from there
+    loading = whole if deepspeed and stage == 3 and devices > 1 else 0.0  # DeepSpeed shards it from there
     gathered = model.parameters * low if stage == 3 and devices > 1 else 0
     sampling = gathered + row_length(config) * token_cache(config, model) if tasks.of(config).samples else 0.0
     return MemoryPlan(
@@ -188,7 +188,7 @@ def memory(config: Config, model: Outline, devices: int) -> MemoryPlan:
 
 
 def _state_bytes(config: Config, model: Outline) -> float:
-    """What an optimizer remembers of a parameter, in bytes."""
+    """The bytes of an optimizer's state for one parameter."""
     training = config.training
     if training.optimizer in ("galore", "apollo"):
         rank = float(training.optimizer_options.get("rank", 128))
@@ -198,7 +198,7 @@ def _state_bytes(config: Config, model: Outline) -> float:
 
 
 def _exchanged(config: Config, model: Outline, trained: int, low: int) -> float:
-    """What lies ready for other ranks: copies of gradients, or the weights of layers that were just gathered."""
+    """Buffers for communication: copies of gradients, or gathered weights of layers."""
     parallel = config.training.parallel
     if parallel == "ddp":
         return trained * 4.0
@@ -209,7 +209,7 @@ def _exchanged(config: Config, model: Outline, trained: int, low: int) -> float:
 
 
 def activations(config: Config, model: Outline, low: int) -> float:
-    """What the backward pass needs again: attention keeps no matrix of scores, an adapter keeps its own input."""
+    """The activations for the backward pass: attention keeps no scores, an adapter keeps its own input."""
     tokens = batch_tokens(config)
     sizes = model.sizes
     gated = any("gate" in name for name in model.shapes)
@@ -219,7 +219,7 @@ def activations(config: Config, model: Outline, low: int) -> float:
     of_a_layer = low * width + STATISTICS_BYTES * sizes.heads
     if not config.training.activation_checkpointing:
         return float(tokens * sizes.layers * of_a_layer)
-    # One layer at a time is computed again, when the logits are gone.
+    # One layer at a time is recomputed, after the logits have been freed.
     again = max(0.0, 1.5 * tokens * of_a_layer - _logits(config, model))
     return float(tokens * sizes.layers * sizes.hidden * low) + again
 

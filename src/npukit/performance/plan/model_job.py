@@ -1,4 +1,4 @@
-"""The training of a configuration without its weights and data: only their shapes are there."""
+"""Trains a configuration without its weights and data, with their shapes only."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROWS = 4096
 
 
 def train_shapes(output: Path) -> None:
-    """Train as `npukit train` would; the observer ends it after its steps."""
+    """Train as `npukit train` does; the observer ends it after its steps."""
     config = rank.taken_over()
     device = torch_device()
     shape = model_config(config)
@@ -46,7 +46,7 @@ def train_shapes(output: Path) -> None:
             shape, dtype=weights_dtype(config, device), attn_implementation=attention_of(shape, attention)
         )
         model = adapt(model, config, device)
-    # Whole on the card from the start, or on the host until it is shared out.
+    # Complete on the card from the start, or on the host until it is sharded.
     model.to_empty(device=device if config.training.parallel == "ddp" else "cpu")
     use_grouped_experts(model)
     options = config.training.model_copy(

@@ -1,4 +1,4 @@
-"""Watch a process that trains: what it computes, and what holds its memory at the peak."""
+"""Observes a training process: its work, and what uses its memory at the peak."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from npukit.performance.plan.work import PlannedWork
 
 BLOCK = 512  # the allocator hands out multiples of it
 LARGE_ON_HOST = 2**24  # elements of a tensor of zeros that is only a source to copy from
-STEPS_ELSEWHERE = 10  # after which a script that has not used the device will not do so
+STEPS_ELSEWHERE = 10  # after which a script is assumed not to use the device
 
 
 class WalkIsOver(BaseException):
-    """Enough steps were seen. Not an Exception, so that no handler of the program takes it for a failure."""
+    """Ends the walk. Not an Exception, so that no handler of the program catches it."""
 
 
 class Block:
@@ -42,7 +42,7 @@ _Mode: Any = TorchDispatchMode  # which has no types
 
 
 class Observer(_Mode):  # type: ignore[misc]
-    """Sees every operator of the process; `walked()` is what came of it.
+    """Observes every operator of the process; `walked()` is the result.
 
     >>> with Observer(steps=2) as observer:
     ...     train()
@@ -53,7 +53,7 @@ class Observer(_Mode):  # type: ignore[misc]
         super().__init__()
         self._device, self._steps_wanted = device, steps
         self.steps = 0
-        self._updated = False  # the weights have been updated, and no forward pass has followed yet
+        self._updated = False  # whether the last event was an update of the weights, before any forward pass
         self._has_optimizer = self._has_gradients = False
         self._elsewhere = 0  # forward passes of a training that does not use the device
         self._clock = 0
@@ -62,7 +62,7 @@ class Observer(_Mode):  # type: ignore[misc]
         self._live = self._highest = self._highest_at = 0
         self._modules: list[str] = []
         self._names: dict[int, str] = {}
-        self._roots: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # of which all other modules are parts
+        self._roots: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # the modules that are in no other module
         self._in_optimizer = False
         self._work: list[Counter[tuple[Any, ...]]] = [Counter()]  # of each step
 
@@ -110,7 +110,7 @@ class Observer(_Mode):  # type: ignore[misc]
             self._work[-1][kind, phase == "optimizer", _issuing(phase), flops, moved_bytes(inputs, outputs)] += 1
 
     def collective(self, name: str, sent: float, tensors: list[Tensor]) -> None:
-        """To be told of every collective."""
+        """Call for every collective."""
         if any(tensor.device.type == self._device for tensor in tensors):
             self._work[-1]["collective", self._phase() == "optimizer", 1.0, 0.0, sent] += 1
             for tensor in tensors:
@@ -148,7 +148,7 @@ class Observer(_Mode):  # type: ignore[misc]
             self._live -= block.size
 
     def _moved(self, tensor: Tensor, into: Tensor) -> None:
-        """torch_npu's fused optimizers lay tensors into one large one, and let go of their own memory."""
+        """torch_npu's fused optimizers move tensors into one large one and free their own memory."""
         mine, other = id(tensor.untyped_storage()), id(into.untyped_storage())
         if mine in self._of_storage and other in self._of_storage:
             self._end(self._of_storage[mine])
@@ -156,7 +156,7 @@ class Observer(_Mode):  # type: ignore[misc]
             self._of_storage[mine] = self._of_storage[other]
 
     def _watch_resizing(self) -> None:
-        """FSDP gathers weights into storages that it empties and fills again."""
+        """Observe FSDP's storages, which it resizes to gather weights."""
         resize, observer = self._resize, self
 
         def resize_(storage: Any, size: int) -> Any:
@@ -225,7 +225,7 @@ class Observer(_Mode):  # type: ignore[misc]
         self._updated = True
 
     def _next_step(self) -> None:
-        """A step ends where the next one begins: some optimizers are several, or are called once for each group."""
+        """Start the next step, which ends this one: several optimizers, or one called for each group, make one step."""
         self._updated = False
         self.steps += 1
         if self.steps >= self._steps_wanted:
@@ -248,7 +248,7 @@ class Observer(_Mode):  # type: ignore[misc]
         return bool(self._blocks)
 
     def walked(self) -> Walked:
-        """What was seen until now."""
+        """The result so far."""
         memory = torch.get_device_module(self._device)
         peak, reserved = memory.max_memory_allocated(), memory.max_memory_reserved()
         return Walked(
@@ -277,14 +277,14 @@ class Observer(_Mode):  # type: ignore[misc]
 
 
 def _issuing(phase: str) -> float:
-    """What it costs the host to issue an operator, in those that Python issues."""
+    """The host's cost of issuing an operator, in units of one that Python issues."""
     if torch._C._current_autograd_node() is None:
         return 1.0
     return planning().issued_by_autograd if phase == "backward" else planning().computed_again
 
 
 def _plain(tensor: Tensor) -> Iterator[Tensor]:
-    """The tensors with memory of their own that a tensor, which may be a DTensor, is made of."""
+    """The plain tensors inside a tensor, which may be a DTensor."""
     local = getattr(tensor, "_local_tensor", None)
     if local is not None:
         yield from _plain(local)
@@ -293,7 +293,7 @@ def _plain(tensor: Tensor) -> Iterator[Tensor]:
 
 
 def _on_host(func: Any, args: Any, kwargs: Any) -> Tensor | None:
-    """The result of an operator that would fill gigabytes of the host: memory that is there, and never touched."""
+    """The result of an operator that would fill gigabytes of the host: allocated but never written."""
     if func is torch.ops.aten.zeros.default and torch.device(kwargs.get("device") or "cpu").type == "cpu":
         return torch.empty(*args, **kwargs) if torch.Size(args[0]).numel() > LARGE_ON_HOST else None
     source = args[0] if args and isinstance(args[0], Tensor) else None

@@ -1,4 +1,4 @@
-"""What an operator computes and moves, from its arguments."""
+"""The work of an operator, from its arguments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FREE = {
     "aten::is_pinned",
     "aten::record_stream",
 }
-# Products that torch_npu differentiates as a whole; elsewhere they are taken apart first.
+# Products that torch_npu differentiates as a whole; other backends decompose them first.
 WHOLE: dict[str, Callable[[Any, Any], float]] = {
     "aten::matmul": lambda args, result: 2.0 * result.numel() * args[0].shape[-1],
     "aten::matmul_backward": lambda args, _: 2.0 * args[0].numel() * args[1].shape[-1] * sum(args[3]),
@@ -33,7 +33,7 @@ BACKWARD_OF_ATTENTION = 2.5  # times the forward pass
 
 
 def kind_of(func: Any) -> Kind | None:
-    """What kind of work it is; None for operators that a device never sees, such as views.
+    """The kind of work; None for operators without any, such as views.
 
     >>> kind_of(torch.ops.aten.mm.default)
     'matmul'
@@ -57,7 +57,7 @@ def flops_of(func: Any, args: Any, kwargs: Any, result: Any) -> float:
 
 
 def moved_bytes(inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> float:
-    """What is read and written; a tensor that is expanded from a smaller one counts as the smaller one."""
+    """The bytes that are read and written; an expanded tensor counts as the smaller one."""
     return float(
         sum(min(tensor.numel() * tensor.itemsize, tensor.untyped_storage().nbytes()) for tensor in (*inputs, *outputs))
     )

@@ -1,4 +1,4 @@
-"""What a step of reinforcement learning does besides learning: answers are sampled, and rewarded."""
+"""The other work of a reinforcement learning step: sampling and rewarding answers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from npukit.performance.plan.work import PlannedWork
 
 
 def phases(config: Config, model: Outline, devices: int, learning: list[PlannedWork]) -> dict[str, list[PlannedWork]]:
-    """The work of a step by phase, if every prompt and every answer is as long as it may be.
+    """The work of a step by phase, with prompts and answers of the maximum length.
 
-    Reward functions are not counted: how long they take is not known. Nothing is sampled in other tasks.
+    Reward functions are not counted, because their time is unknown. Other tasks sample nothing.
     """
     if not tasks.of(config).samples:
         return {}
     training, options = config.training, config.grpo
     answers = training.batch_size * training.accumulation / options.num_iterations  # of a device, in a step
     tokens = answers * row_length(config)
-    passes = (options.num_iterations > 1) + (options.beta > 0)  # of what is noted before learning
+    passes = (options.num_iterations > 1) + (options.beta > 0)  # for log-probabilities before learning
     noted = PlannedWork("matmul", 2 * tokens * model.computed() * passes, 0.0, 0)
     return {
         "sampling": _sampling(config, model, devices, answers),
@@ -35,13 +35,13 @@ def _sampling(config: Config, model: Outline, devices: int, answers: float) -> l
     options, low = config.grpo, low_bytes(config)
     weights = float(model.computed() + model.sizes.vocabulary * model.sizes.hidden)
     share = (config.training.batch_size * (options.steps_per_generation or config.training.accumulation)) / answers
-    together = min(options.max_num_seqs, answers * share)  # a generation may be for several steps
+    together = min(options.max_num_seqs, answers * share)  # one generation may serve several steps
     steps = ceil(answers * share / together) * options.max_completion_length / share
     length = config.data.cutoff + options.max_completion_length / 2
     prompts = answers / options.num_generations * config.data.cutoff
     work = [
         PlannedWork("matmul", 2 * weights * prompts, 0.0, 0),
-        PlannedWork("matmul", 2 * weights * together * steps, weights * low * steps, steps),  # a recorded graph each
+        PlannedWork("matmul", 2 * weights * together * steps, weights * low * steps, steps),  # one graph launch each
         PlannedWork("vector", 0.0, together * length * token_cache(config, model) * steps, 0),
     ]
     if stage_of(config) == 3 and devices > 1:

@@ -1,4 +1,4 @@
-"""Every usual way to train a model on one, four and eight cards: the memory and the speed of each."""
+"""The memory and speed of the usual ways to train a model on one, four and eight cards."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PlanRow:
 
 
 def make_table(config: Config, card: str) -> list[PlanRow]:
-    """LoRA and full training of the configuration's model; everything else is as it is configured.
+    """LoRA and full training of the configuration's model, with its other options.
 
     >>> make_table(config, "910B3")[0].cards
     1

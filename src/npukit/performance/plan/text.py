@@ -1,4 +1,4 @@
-"""Plans for people."""
+"""Plans as text."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def dry_run(plan: Plan) -> str:
 
 
 def as_text(plan: Plan) -> str:
-    """What to expect, for a terminal."""
+    """The plan, for a terminal."""
     lines = [*_size(plan)]
     time = (plan.walk and plan.walk.time) or plan.time
     if plan.walk:
@@ -127,7 +127,7 @@ def verdict(needed: float, usable: float, card: str) -> str:
 
 
 def walk_lines(walk: Walk, card: str, modules: int = 4) -> Iterator[str]:
-    """What held the memory at the peak, and whether it fits."""
+    """The use of memory at the peak, and whether it fits."""
     yield f"walked through two steps on a simulated card: {size(walk.total).strip()} on each device"
     roles: dict[str, int] = {}
     for held in walk.held:
@@ -143,7 +143,7 @@ def walk_lines(walk: Walk, card: str, modules: int = 4) -> Iterator[str]:
 
 
 def time_lines(time: StepTime, tokens: float | None = None) -> Iterator[str]:
-    """The time of a step and what it is made of."""
+    """The time of a step and its parts."""
     speed = ""
     if tokens:
         low, high = time.tokens_per_second(tokens)

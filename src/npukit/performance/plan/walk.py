@@ -1,4 +1,4 @@
-"""Walk through a job on a simulated card: its real steps, of which nothing is computed but the memory is counted."""
+"""Walks through a job's real steps on a simulated card: nothing is computed, but memory is counted."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from npukit.performance.plan.walker import FAILED, FILE
 from npukit.performance.plan.walker import STEPS as STEPS_VARIABLE
 from npukit.report.unfinished import temporary_folder
 
-STEPS = 2  # the second one meets the optimizer's states
-MEMORY_MIB = 2**20  # more than a card has: a job that does not fit is walked through to the end, too
+STEPS = 2  # the second one has the optimizer's states
+MEMORY_MIB = 2**20  # more than any card, so that a job that does not fit is walked through to the end
 WALKER = "npukit.performance.plan.walker"
 
 
 def walk_config(config: Config, devices: int, card: str, per_node: int | None = None) -> Walked:
-    """Walk through the training of a configuration on `devices` cards; neither weights nor data need to be there.
+    """Walk through the training of a configuration on `devices` cards, without its weights and data.
 
     >>> walk_config(config, devices=8, card="910B3").peak
     """
@@ -63,7 +63,7 @@ def _walk(
 
 
 def _rank_zero(devices: int, per_node: int) -> dict[str, str]:
-    """A rank of a launcher that never was; one process alone is given nothing."""
+    """The variables of rank 0 of a launcher; none for a single process."""
     if devices == 1:
         return {}
     return {

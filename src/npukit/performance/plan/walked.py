@@ -1,4 +1,4 @@
-"""What a walk through one step of a job showed."""
+"""The result of walking through one step of a job."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from npukit.performance.plan.work import PlannedWork
 
-ACCUMULATION = 2  # the second batch of a step meets the gradients of the first; further ones are like it
+ACCUMULATION = 2  # the second batch of a step has the gradients of the first; further ones are like it
 
 
 @dataclass(frozen=True)
 class Held:
-    """Memory at the peak: what for, and in which module if it is for activations."""
+    """Memory at the peak: its role, and the module of activations."""
 
     role: str
     module: str
@@ -22,7 +22,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Walked:
-    """Bytes of one rank as torch_npu's own allocator counted them, and the work of the last step."""
+    """Bytes of one rank from torch_npu's allocator, and the work of the last step."""
 
     peak: int
     reserved: int
@@ -48,7 +48,7 @@ class Walked:
 
 
 def from_json(data: dict[str, Any]) -> Walked:
-    """What `to_json` wrote."""
+    """Read what `to_json` wrote."""
     return Walked(
         **{
             **data,

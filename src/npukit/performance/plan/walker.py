@@ -1,4 +1,4 @@
-"""The process that walks: `python -m npukit.performance.plan.walker [SCRIPT|-m MODULE] [ARGS]`.
+"""The process of a walk: `python -m npukit.performance.plan.walker [SCRIPT|-m MODULE] [ARGS]`.
 
 Without a script it walks through the training of the configuration in its environment. It writes what it saw as JSON
 to the file that NPUKIT_WALK names, or why there is nothing to see.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 FILE, STEPS = "NPUKIT_WALK", "NPUKIT_WALK_STEPS"
-FAILED = "failed"  # the key of the reason, in place of what was seen
+FAILED = "failed"  # the key of the reason, in place of a result
 
 
 def main() -> None:
@@ -49,7 +49,7 @@ def main() -> None:
         _fail(file, "the script makes no training step: nothing updates weights after a backward pass")
     file.write_text(to_json(walked), encoding="utf-8")
     sys.stdout.flush()
-    os._exit(0)  # the job is torn down in the middle of a step
+    os._exit(0)  # ends the job in the middle of a step
 
 
 def _fail(file: Path, reason: str) -> NoReturn:

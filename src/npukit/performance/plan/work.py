@@ -1,4 +1,4 @@
-"""How long work takes at least and at most: a roofline over what a step computes, moves and exchanges."""
+"""The least and the most time of work: a roofline model of what a step computes, moves and exchanges."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class PlannedWork:
     kind: Kind
     flops: float
     bytes: float  # read and written; of a collective, sent by one rank
-    calls: float  # as the host issues them: one that costs as much as two counts as two
+    calls: float  # by the host's cost: one that costs twice as much counts as two
 
     def times(self, number: float) -> PlannedWork:
-        """So many times this work."""
+        """This work, repeated."""
         return PlannedWork(self.kind, self.flops * number, self.bytes * number, self.calls * number)
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of one optimizer step as a range; what the step is made of apart, and together."""
+    """Ranges of seconds of one optimizer step: its parts and the total."""
 
     compute: Range
     memory: Range
