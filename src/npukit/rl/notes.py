@@ -17,28 +17,35 @@ from npukit.train.parallel import Parallel
 
 
 class Notes:
-    """Notes old and reference log-probabilities, and which tokens are learnt from, where a loss needs them."""
+    """Notes old, reference and a teacher's log-probabilities, and which tokens are learnt from, where a loss needs
+    them.
+    """
 
-    def __init__(self, options: GrpoOptions, collate: SampleCollator, parallel: Parallel, repeats: int) -> None:
+    def __init__(
+        self, options: GrpoOptions, collate: SampleCollator, parallel: Parallel, repeats: int, teacher: Any = None
+    ) -> None:
         self._options, self._collate, self._parallel = options, collate, parallel
         with parallel.whole_weights():
             self._reference = InitialWeights(parallel.module) if options.beta else None
+        self._teacher = teacher
         self._masks = options.top_entropy_quantile < 1
         self._keeps_old = repeats > 1 or self._masks or (options.kl_in_reward and options.beta > 0)
 
     def add(self, samples: Sequence[RolloutSample], batches: Sequence[Sequence[int]]) -> None:
         """Note it of the samples that this rank learns from, which are those with these numbers."""
         entropies: dict[int, Floats] = {}
-        for numbers in batches if self._keeps_old or self._reference else ():
+        for numbers in batches if self._keeps_old or self._reference or self._teacher else ():
             some = [samples[number] for number in numbers]
             batch = self._parallel.move(self._collate(some))
             if self._keeps_old:
-                old, entropy = self._think(batch)
+                old, entropy = self._think(self._parallel.module, batch)
                 _note("old", old, some)
                 entropies |= dict(zip(numbers, _rows(entropy, some), strict=True))
             if self._reference:
                 with self._reference:
-                    _note("reference", self._think(batch)[0], some)
+                    _note("reference", self._think(self._parallel.module, batch)[0], some)
+            if self._teacher:
+                _note("teacher", self._think(self._teacher, batch)[0], some)
         if self._masks:
             own = {number: row[samples[number].mask > 0] for number, row in entropies.items()}
             known = [row for part in self._parallel.gather(own) for row in part.values()]
@@ -59,9 +66,9 @@ class Notes:
         return torch.tensor([all_ranks[number] for number in range(len(samples))])
 
     @torch.no_grad()
-    def _think(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    def _think(self, model: Any, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
         with self._parallel.autocast():
-            return log_probabilities(self._parallel.module, batch, self._options.temperature)
+            return log_probabilities(model, batch, self._options.temperature)
 
 
 def _note(name: str, values: Tensor, samples: Sequence[RolloutSample]) -> None:

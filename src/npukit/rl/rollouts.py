@@ -27,6 +27,7 @@ from npukit.rl.kept import Kept, view
 from npukit.rl.notes import Notes
 from npukit.rl.sampler import Sampler
 from npukit.rl.samples import RolloutSample, SampleCollator
+from npukit.rl.teacher import load_teacher
 from npukit.rl.turns.conversing import Conversations
 from npukit.rl.turns.encoding import UNLIMITED, TurnEncoder
 from npukit.rl.turns.scheduler import SchedulerProcess
@@ -72,7 +73,9 @@ class GrpoRollouts:
         config, training = self._config, self._config.training
         self._parallel = parallel
         self._split = Split(training.batch_size, training.accumulation, parallel.rank, parallel.world_size)
-        self._notes = Notes(self._options, self._collate, parallel, self.repeats)
+        placed = (self._tokenizer, parallel.device, parallel.dtype)
+        teacher = load_teacher(config, parallel.module, *placed) if self._options.teacher else None
+        self._notes = Notes(self._options, self._collate, parallel, self.repeats, teacher)
         conversations = self._conversations(parallel.module.config)
         sampling = (self._tokenizer, self._end_tokens, self._options, conversations, self._images)
         sampler = Sampler(parallel.module, parallel.dtype, *sampling)

@@ -17,7 +17,7 @@ from npukit.llm.data.rows import IGNORED
 
 Floats = NDArray[np.float32]
 # What the learner notes of each token before the first update, by its name in a batch.
-NOTED = ("old", "reference", "learns")
+NOTED = ("old", "reference", "teacher", "learns")
 TURNS = ("messages", "turns", "infos", "problem")
 
 

@@ -33,8 +33,8 @@ class GrpoOptions(FrozenOptions):
     WHEN = GRPO
     CALLED = Called(swift=True)
 
-    num_generations: Annotated[int, Field(ge=2)] = Field(
-        8, description="answers to each prompt, which are compared with each other"
+    num_generations: PositiveInt = Field(
+        8, description="answers to each prompt, which are compared with each other; with a teacher 1 will do"
     )
     steps_per_generation: PositiveInt | None = Field(
         None,
@@ -80,6 +80,12 @@ class GrpoOptions(FrozenOptions):
         False, description="weigh that distance by the ratio, as DeepSeek-V3.2 and TRL's default do"
     )
     kl_in_reward: bool = Field(False, description="take that distance off the reward, instead of adding it to the loss")
+    teacher: Annotated[str | None, Called(swift="teacher_model")] = Field(
+        None,
+        description="a model with the same tokens, folder or name on a hub: tokens that it thinks likelier become "
+        "likelier (on-policy distillation), beside rewards or without them",
+    )
+    teacher_kl_coef: PositiveFloat = Field(1.0, description="weight of the teacher's opinion beside the rewards")
     advantage_estimator: Literal["grpo", "rloo", "reinforce_plus_plus"] = Field(
         "grpo", description="an answer's reward is compared with the mean of its group, or of the others (rloo)"
     )

@@ -40,11 +40,18 @@ class GRPO(Task):
             )
         if options.multi_turn_scheduler and options.has_tools:
             yield "grpo.tools", "a scheduler says itself what may be called: leave out grpo.multi_turn_scheduler."
-        if not (rewards.functions or rewards.plugins or rewards.models or options.use_gym_env):
+        sources = rewards.functions or rewards.plugins or rewards.models or options.use_gym_env
+        if not (sources or options.teacher):
             yield (
                 "rewards.functions",
                 "task grpo needs rewards: functions, Python files (plugins) or models.",
             )
+        if options.num_generations == 1 and not options.teacher:
+            yield "grpo.num_generations", "answers are compared with others to the same prompt: take 2 at least."
+        if options.teacher and options.loss_type == "real":
+            yield "grpo.teacher", "real compares whole answers, and a teacher has an opinion of each token."
+        if options.teacher and options.dynamic_sample and not sources:
+            yield "grpo.dynamic_sample", "without rewards there are none to compare: set it to false."
         for file in rewards.plugins:
             if not file.is_file():
                 yield "rewards.plugins", f"there is no Python file {file}."

@@ -25,7 +25,9 @@ def phases(config: Config, model: Outline, devices: int, learning: list[PlannedW
     noted = PlannedWork("matmul", 2 * tokens * model.computed() * passes, 0.0, 0)
     return {
         "sampling": _sampling(config, model, devices, answers),
-        "rewards": [_scoring(path, config, tokens) for path in config.rewards.models],
+        "rewards": [
+            _scoring(path, config, tokens) for path in (*config.rewards.models, *filter(None, [options.teacher]))
+        ],
         "learning": [*learning, noted],
     }
 

@@ -21,7 +21,7 @@ BY_ANSWERS = ("grpo", "sapo", "bnpo", "dr_grpo", "real")  # whose mean is over a
 _BLOCK = 128
 _UNSAFE = 0.8, 1.0  # the weights of tokens that fipo does not trust
 # What a batch has besides the rows of the model.
-OF_ANSWERS = ("layout", "mask", "advantages", "sampled", "old", "reference", "learns")
+OF_ANSWERS = ("layout", "mask", "advantages", "sampled", "old", "reference", "teacher", "learns")
 
 
 def ratios(logprobs: Tensor, old: Tensor, mask: Tensor, level: str) -> Tensor:
@@ -38,18 +38,20 @@ def ratios(logprobs: Tensor, old: Tensor, mask: Tensor, level: str) -> Tensor:
 
 
 def policy_loss(ratio: Tensor, logprobs: Tensor, advantages: Tensor, options: GrpoOptions) -> Tensor:
-    """The loss of each token: what was better than expected becomes likelier, within limits."""
-    advantage = advantages[:, None]
+    """The loss of each token: what was better than expected becomes likelier, within limits.
+
+    `advantages` are [answers, 1], or [answers, tokens] where each token has its own.
+    """
     if options.loss_type == "cispo":
-        return -ratio.clamp(max=_upper(options)).detach() * advantage * logprobs
+        return -ratio.clamp(max=_upper(options)).detach() * advantages * logprobs
     if options.loss_type == "real":
         return torch.zeros_like(logprobs)  # answers have a loss, and not tokens
     if options.loss_type == "sapo":
         good, bad = (torch.sigmoid(tau * (ratio - 1)) * (4 / tau) for tau in (options.tau_pos, options.tau_neg))
-        return -torch.where(advantage > 0, good, bad) * advantage
+        return -torch.where(advantages > 0, good, bad) * advantages
     clipped = ratio.clamp(1 - options.epsilon, 1 + _upper(options))
     free = ratio if options.delta is None else ratio.clamp(max=options.delta)
-    return -torch.min(free * advantage, clipped * advantage)
+    return -torch.min(free * advantages, clipped * advantages)
 
 
 def influence(change: Tensor, ratio: Tensor, advantages: Tensor, options: GrpoOptions) -> Tensor:
@@ -60,7 +62,7 @@ def influence(change: Tensor, ratio: Tensor, advantages: Tensor, options: GrpoOp
     if options.fipo_clip_range:
         lowest = 1.0 if options.fipo_clip_high_only else 1 - options.fipo_clip_range
         weights = weights.clamp(lowest, 1 + options.fipo_clip_range)
-    unsafe = (advantages < 0)[:, None] & (ratio > options.fipo_safety_threshold)
+    unsafe = (advantages < 0) & (ratio > options.fipo_safety_threshold)
     return torch.where(unsafe, weights.clamp(*_UNSAFE), weights)
 
 
@@ -160,10 +162,15 @@ def loss_of(
         fell = _row_mean(sampled - logprobs.detach(), mask) > options.off_policy_mask
         mask = mask * ~(fell & (advantages < 0))[:, None]
     ratio = ratios(logprobs, old, mask, options.importance_sampling_level)
-    losses = policy_loss(ratio, logprobs, advantages, options)
-    figures = {"entropy": _mean(entropy, mask)} | _clipped(ratio.detach(), advantages, mask, options)
+    token_advantages = advantages[:, None]
+    figures = {"entropy": _mean(entropy, mask)}
+    if "teacher" in batch:  # as in ms-swift
+        token_advantages = token_advantages + options.teacher_kl_coef * (batch["teacher"] - old)
+        figures["teacher_kl"] = _mean(divergence(old, batch["teacher"]), mask)
+    losses = policy_loss(ratio, logprobs, token_advantages, options)
+    figures |= _clipped(ratio.detach(), token_advantages, mask, options)
     if options.loss_type == "fipo":
-        weights = influence((logprobs.detach() - old) * mask, ratio.detach(), advantages, options)
+        weights = influence((logprobs.detach() - old) * mask, ratio.detach(), token_advantages, options)
         losses, figures["fipo/influence_weight"] = losses * weights, _mean(weights, mask)
     if "learns" in batch:
         losses = losses * batch["learns"]
@@ -184,7 +191,7 @@ def loss_of(
 
 def _clipped(ratio: Tensor, advantages: Tensor, mask: Tensor, options: GrpoOptions) -> dict[str, Tensor]:
     """The shares of tokens whose gradient was cut off."""
-    bad, good = (advantages < 0)[:, None], (advantages > 0)[:, None]
+    bad, good = advantages < 0, advantages > 0
     if options.loss_type in ("sapo", "real"):
         return {}
     if options.loss_type == "cispo":

@@ -1,0 +1,34 @@
+"""A larger model that says how likely it thinks each token of an answer: on-policy distillation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from npukit.errors import NpukitError
+from npukit.llm import families
+from npukit.llm.config.options import Config, ModelOptions
+from npukit.llm.models.adapter import apply_adapter
+from npukit.llm.models.folder import find_parts
+from npukit.llm.models.forward import return_loss
+from npukit.llm.models.loading import load_model, load_tokenizer, locate
+
+
+def load_teacher(config: Config, student: Any, tokenizer: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """The model of grpo.teacher on a device, which is called as the model that learns is. Both have the same tokens."""
+    path = config.grpo.teacher or ""
+    base, adapters = find_parts(path, ()) if Path(path).exists() else (path, ())
+    options = ModelOptions(path=str(base), hub=config.model.hub, trust_remote_code=config.model.trust_remote_code)
+    place = locate(options)
+    if load_tokenizer(options, place).get_vocab() != tokenizer.get_vocab():
+        raise NpukitError(f"grpo.teacher: {path} has other tokens than {config.model.path}: take one of its family.")
+    shape = student.config
+    model: Any = load_model(options, place, dtype, shape.get_text_config()._attn_implementation)
+    if families.vision_of(shape) or families.vision_of(model.config):
+        raise NpukitError("grpo.teacher is for models of text.")
+    for adapter in adapters:
+        apply_adapter(model, adapter)
+    return_loss(model)
+    return model.to(device).eval().requires_grad_(False)
