@@ -58,9 +58,9 @@ class GRPO(Task):
         if training.sequence_parallel > 1:
             yield "training.sequence_parallel", "task grpo does not share rows: set training.sequence_parallel=1."
         if rewards.weights and rewards.functions:
-            sources = len(rewards.functions) + len(rewards.models) + options.use_gym_env
-            if len(rewards.weights) != sources:
-                text = f"there are {len(rewards.weights)} weights for {sources} reward functions and models."
+            count = len(rewards.functions) + len(rewards.models) + options.use_gym_env
+            if len(rewards.weights) != count:
+                text = f"there are {len(rewards.weights)} weights for {count} reward functions and models."
                 yield "rewards.weights", text
         per_generation = options.steps_per_generation or training.accumulation
         if per_generation % training.accumulation:
