@@ -16,7 +16,7 @@ import pytest
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>"]
 SPECIAL += ["<image>", "<img>", "</img>", "<IMG_CONTEXT>", "<|begin_of_image|>", "<|image|>", "<|end_of_image|>"]
 SPECIAL += ["<|video_pad|>"]
-SPECIAL += ["<start_of_image>", "<image_soft_token>", "<end_of_image>"]
+SPECIAL += ["<start_of_image>", "<image_soft_token>", "<end_of_image>", "<|IMAGE_PLACEHOLDER|>"]
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
     "{% for part in m.content %}{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
@@ -120,6 +120,7 @@ FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "glm4v": ({"rope_parameters": GLM_ROPE}, GLM_VISION),
     "glm46v": ({"rope_parameters": GLM_ROPE, "model_type": "glm4v_text"}, GLM_VISION | {"model_type": "glm4v_vision"}),
+    "paddleocr_vl": ({"rope_parameters": ROPE, "head_dim": 16}, INTERN_VISION),
     "llava": ({"model_type": "llama"}, LLAVA_VISION),
     "llava_next": ({"model_type": "llama"}, LLAVA_VISION),
     "llava_onevision": ({"model_type": "qwen2"}, LLAVA_VISION | {"model_type": "siglip_vision_model"}),
@@ -199,6 +200,8 @@ def make_model(family: str, tokenizer: Any, folder: Path) -> None:
         ids = {name: tokenizer.convert_tokens_to_ids(token), "image_seq_length": 4}
     if family in GLM:
         ids = {"image_token_id": tokenizer.convert_tokens_to_ids("<|image|>")}
+    if family == "paddleocr_vl":
+        ids["image_token_id"] = tokenizer.convert_tokens_to_ids("<|IMAGE_PLACEHOLDER|>")
     if family in ("llava_next", "llava_onevision"):
         ids["image_grid_pinpoints"] = PINPOINTS
     if family == "llava_onevision":
@@ -275,6 +278,8 @@ def write_processor(family: str, folder: Path) -> None:
             "image_processor_type": "Glm4vImageProcessor",
             "size": {"shortest_edge": 4704, "longest_edge": 80000},
         }
+    if family == "paddleocr_vl":
+        settings |= {"image_processor_type": "PaddleOCRVLImageProcessor", "temporal_patch_size": 1}
     if family == "llava":
         sides = {"height": 42, "width": 42}
         settings = {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 42}, "crop_size": sides}
@@ -330,6 +335,8 @@ def written(family: str, seen: Any) -> list[str]:
     counts = (seen["image_grid_thw"].prod(1) // 4).tolist()
     if family in GLM:
         return [f"<|begin_of_image|>{'<|image|>' * count}<|end_of_image|>" for count in counts]
+    if family == "paddleocr_vl":
+        return [f"<|IMAGE_START|>{'<|IMAGE_PLACEHOLDER|>' * count}<|IMAGE_END|>" for count in counts]
     return [f"<|vision_start|>{'<|image_pad|>' * count}<|vision_end|>" for count in counts]
 
 
