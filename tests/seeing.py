@@ -121,6 +121,15 @@ FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "glm4v": ({"rope_parameters": GLM_ROPE}, GLM_VISION),
     "glm46v": ({"rope_parameters": GLM_ROPE, "model_type": "glm4v_text"}, GLM_VISION | {"model_type": "glm4v_vision"}),
     "paddleocr_vl": ({"rope_parameters": ROPE, "head_dim": 16}, INTERN_VISION),
+    "minicpmv4_6": (
+        {
+            "model_type": "qwen3_5_text",
+            "rope_parameters": ROPE | {"mrope_interleaved": True, "partial_rotary_factor": 1.0},
+            "head_dim": 16,
+            **LINEAR,
+        },
+        INTERN_VISION,
+    ),
     "llava": ({"model_type": "llama"}, LLAVA_VISION),
     "llava_next": ({"model_type": "llama"}, LLAVA_VISION),
     "llava_onevision": ({"model_type": "qwen2"}, LLAVA_VISION | {"model_type": "siglip_vision_model"}),
@@ -202,6 +211,8 @@ def make_model(family: str, tokenizer: Any, folder: Path) -> None:
         ids = {"image_token_id": tokenizer.convert_tokens_to_ids("<|image|>")}
     if family == "paddleocr_vl":
         ids["image_token_id"] = tokenizer.convert_tokens_to_ids("<|IMAGE_PLACEHOLDER|>")
+    if family == "minicpmv4_6":
+        ids["insert_layer_id"] = 0
     if family in ("llava_next", "llava_onevision"):
         ids["image_grid_pinpoints"] = PINPOINTS
     if family == "llava_onevision":
@@ -280,6 +291,8 @@ def write_processor(family: str, folder: Path) -> None:
         }
     if family == "paddleocr_vl":
         settings |= {"image_processor_type": "PaddleOCRVLImageProcessor", "temporal_patch_size": 1}
+    if family == "minicpmv4_6":
+        settings = {"image_processor_type": "MiniCPMV4_6ImageProcessor", "scale_resolution": 112, "max_slice_nums": 4}
     if family == "llava":
         sides = {"height": 42, "width": 42}
         settings = {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 42}, "crop_size": sides}
@@ -311,6 +324,7 @@ def written(family: str, seen: Any) -> list[str]:
     """What each of the images that a processor has seen is in the text, as transformers' own processors write it."""
     from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
     from transformers.models.llava_onevision.processing_llava_onevision import LlavaOnevisionProcessor
+    from transformers.models.minicpmv4_6.processing_minicpmv4_6 import MiniCPMV4_6Processor
 
     if family in ("llava", "paligemma"):
         return ["<image>" * 9] * len(seen["pixel_values"])
@@ -332,6 +346,17 @@ def written(family: str, seen: Any) -> list[str]:
         return ["<image>" * own._get_number_of_features(*size, 42, 42) for size in seen["image_sizes"].tolist()]
     if family == "internvl":
         return [f"<img>{'<IMG_CONTEXT>' * 4 * count}</img>" for count in seen["num_patches"]]
+    if family == "minicpmv4_6":
+        parts = MiniCPMV4_6Processor.__new__(MiniCPMV4_6Processor)
+        parts.slice_mode, parts.image_token = True, "<|image_pad|>"
+        for name in ("image", "slice"):
+            setattr(parts, f"{name}_start_token", f"<{name}>")
+            setattr(parts, f"{name}_end_token", f"</{name}>")
+        texts = [
+            parts.replace_image_token(seen, image_idx=number, image_token_divisor=16)
+            for number in range(len(seen["grids"]))
+        ]
+        return [f"<image_id>{number}</image_id>{text}" for number, text in enumerate(texts)]
     counts = (seen["image_grid_thw"].prod(1) // 4).tolist()
     if family in GLM:
         return [f"<|begin_of_image|>{'<|image|>' * count}<|end_of_image|>" for count in counts]
@@ -358,7 +383,8 @@ def about_tokens(family: str, ids: Any, seen: Any, image_token: int, prompt: int
     return {}
 
 
-NOT_FOR_MODELS = ("num_patches", "num_crops", "num_tiles")  # what processors return besides
+# What processors return besides.
+NOT_FOR_MODELS = ("num_patches", "num_crops", "num_tiles", "grids", "num_patches_per_image")
 
 
 @pytest.fixture(scope="session")

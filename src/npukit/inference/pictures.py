@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,8 @@ class Pictures:
 def read(images: Images, measured: Sequence[RowImage | RequestImage], ids: Sequence[int]) -> Multimodal:
     """The decoded images of a prompt of these tokens, with its positions; raises NpukitError.
 
-    Each step of a video is a picture of its own: steps do not attend to each other, and text may lie between them.
+    Each step of a video and each slice of an image is a picture of its own: they do not attend to each other, and text
+    may lie between them.
     """
     tokens = np.asarray(ids, dtype=np.int64)
     places = np.flatnonzero(images.is_image(tokens))
@@ -111,12 +113,13 @@ def read(images: Images, measured: Sequence[RowImage | RequestImage], ids: Seque
     pictures, at = [], 0
     for image in measured:
         pixels = np.ascontiguousarray(images.read(image), dtype=np.float32)
-        steps = image.size.grid[0] if image.kind == "video" else 1
-        count, grid = image.size.tokens // steps, (image.size.grid[0] // steps, *image.size.grid[1:])
-        for step, part in enumerate(np.split(pixels, steps) if steps > 1 else [pixels]):
-            digest = image.digest + step.to_bytes(4, "big")
-            pictures.append(Picture(int(places[at]), count, grid, part, digest))
-            at += count
+        parts = image.size.parts(image.size.grid[0] if image.kind == "video" else 1)
+        ends = np.cumsum([math.prod(part.grid) for part in parts])[:-1]
+        contents = np.split(pixels, ends) if len(parts) > 1 else [pixels]
+        for number, (part, own) in enumerate(zip(parts, contents, strict=True)):
+            digest = image.digest + number.to_bytes(4, "big")
+            pictures.append(Picture(int(places[at]), part.tokens, part.grid, own, digest))
+            at += part.tokens
     return Multimodal(tuple(pictures), images.positions(tokens, measured))
 
 

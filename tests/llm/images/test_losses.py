@@ -15,7 +15,8 @@ from tests.seeing import FAMILIES, NOT_FOR_MODELS, about_tokens, write_rows, wri
 from npukit.llm.config.options import Config, HeadOptions
 from npukit.llm.finetune.train import train
 
-PADDED = ("qwen3_5", "qwen3_5_moe", "gemma3", "paligemma", "mllama")  # families whose attention knows no packs
+# Families whose attention knows no packs.
+PADDED = ("qwen3_5", "qwen3_5_moe", "minicpmv4_6", "gemma3", "paligemma", "mllama")
 
 
 @pytest.fixture(scope="session")

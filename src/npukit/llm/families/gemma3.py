@@ -25,7 +25,7 @@ class Gemma3Vision(TileVision):
     def tile_tokens(self, config: Any) -> int:
         return int(config.mm_tokens_per_image)
 
-    def text(self, size: ImageSize) -> str:
+    def text(self, size: ImageSize, number: int = 0) -> str:
         return f"\n\n<start_of_image>{'<image_soft_token>' * size.tokens}<end_of_image>\n\n"
 
     def groups(self, is_image: NDArray[np.bool_], prompt: int) -> NDArray[np.int64]:

@@ -25,7 +25,7 @@ class InternVision(TileVision):
     def tile_tokens(self, config: Any) -> int:
         return int(config.image_seq_length)
 
-    def text(self, size: ImageSize) -> str:
+    def text(self, size: ImageSize, number: int = 0) -> str:
         return f"<img>{super().text(size)}</img>"
 
 

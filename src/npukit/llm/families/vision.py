@@ -27,6 +27,8 @@ class ImageSize:
     """Of a video: by how much positions in time grow from one step of the grid to the next."""
     seconds: tuple[float, ...] = ()
     """When each step of a video is, in families that write it into the prompt."""
+    slices: tuple[Grid, ...] = ()
+    """Of an image that is seen in parts of several sizes: the grid of each, that of the whole image first."""
 
     @property
     def merged(self) -> Grid:
@@ -37,6 +39,13 @@ class ImageSize:
         """
         merge = math.isqrt(math.prod(self.grid) // self.tokens)
         return self.grid[0], self.grid[1] // merge, self.grid[2] // merge
+
+    def parts(self, steps: int = 1) -> list[ImageSize]:
+        """What the tower sees by itself: slices of an image, `steps` of a video, or all of it."""
+        if self.slices:
+            share = sum(math.prod(grid) for grid in self.slices) // self.tokens
+            return [ImageSize(math.prod(grid) // share, grid) for grid in self.slices]
+        return [ImageSize(self.tokens // steps, (self.grid[0] // steps, *self.grid[1:]))] * steps
 
     def blocks(self) -> Iterator[NDArray[np.int64]]:
         """Positions [3, tokens] of each stretch of its tokens, counted from 0: of a video whose seconds are written
@@ -243,8 +252,8 @@ class Vision:
         """The pixels of an image, of the processor's array; those of several images are put one behind the other."""
         return processed
 
-    def text(self, size: ImageSize) -> str:
-        """What the tokenizer is given in the place of `token`."""
+    def text(self, size: ImageSize, number: int = 0) -> str:
+        """What the tokenizer is given in the place of `token`; `number` images are before it in the conversation."""
         return self.token * size.tokens
 
     def limit(self, processor: Any, min_pixels: int | None, max_pixels: int | None) -> bool:

@@ -62,7 +62,8 @@ class RowImage:
     @classmethod
     def restored(cls, files: Sequence[str], size: Mapping[str, Any], place: str, kind: Kind) -> RowImage:
         first, second, third = size["grid"]
-        whole = ImageSize(size["tokens"], (first, second, third), size["interval"], tuple(size["seconds"]))
+        slices = tuple((one, two, three) for one, two, three in size["slices"])
+        whole = ImageSize(size["tokens"], (first, second, third), size["interval"], tuple(size["seconds"]), slices)
         return cls(tuple(files), whole, place, kind)
 
 
@@ -142,14 +143,14 @@ class Images:
     def written(self, images: Sequence[RowImage | RequestImage]) -> tuple[tuple[str, str], ...]:
         """What is replaced of the marker of each of these, and by which text; where markers are numbered, all of it."""
         made: list[tuple[str, str]] = []
-        for image in images:
-            marker, text = self.markers[image.kind], self.vision.text(image.size)
+        for number, image in enumerate(images):
+            before = sum(other.kind == image.kind for other in images[:number])
+            marker, text = self.markers[image.kind], self.vision.text(image.size, before)
             if image.kind == "video":
                 assert self.vision.video
                 made.append((marker, self.vision.video.text(image.size)))
             elif NUMBER in marker:
-                number = 1 + sum(mark == marker for mark, _ in made)
-                made.append((marker, marker.replace(NUMBER, str(number)).replace(self.vision.token, text)))
+                made.append((marker, marker.replace(NUMBER, str(before + 1)).replace(self.vision.token, text)))
             else:
                 made.append((self.vision.token, text))
         return tuple(made)
@@ -291,7 +292,8 @@ class Images:
     def pixels(self, images: Iterable[RowImage]) -> tuple[Any, list[Grid]]:
         """The pixels of images and videos as the processor makes them, and the grids of their patches."""
         images = list(images)
-        return np.concatenate([self.read(image) for image in images]), [image.size.grid for image in images]
+        grids = [grid for image in images for grid in image.size.slices or (image.size.grid,)]
+        return np.concatenate([self.read(image) for image in images]), grids
 
     def read(self, image: RowImage | RequestImage) -> Any:
         """The pixels of an image or a video as the processor makes them; raises NpukitError where it cannot be
@@ -349,7 +351,8 @@ class Images:
         from PIL import Image
 
         blank = Image.new("RGB", (BLANK, BLANK), "white")
-        return self._processed(blank), [self._size(blank.size, "a blank image").grid]
+        size = self._size(blank.size, "a blank image")
+        return self._processed(blank), list(size.slices or (size.grid,))
 
 
 def _changed(image: RowImage | RequestImage) -> NpukitError:
