@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from peft import LoraConfig, get_peft_model
+from torch._functorch import config as functorch_config
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     AutoConfig,
@@ -32,7 +34,7 @@ from npukit.llm.models.forward import return_loss
 from npukit.llm.models.loading import load_model
 from npukit.llm.models.loss import cross_entropy_of
 from npukit.llm.models.quantized import QuantizedLinear, quantize
-from npukit.llm.models.tuning import rate_groups, tune
+from npukit.llm.models.tuning import compute_again, rate_groups, tune
 from npukit.llm.tasks.losses.tokens import loss_of
 
 LLAMA_LIKE = {
@@ -381,3 +383,22 @@ def test_a_compiled_layer_keeps_no_unpacked_weight() -> None:
     assert max(sizes) <= layer.weight.nbytes
     wanted = torch.autograd.grad(layer(hidden).relu().sum(), hidden)[0]
     assert torch.allclose(hidden.grad, wanted)
+
+
+def test_a_compiled_layer_computes_activations_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under an adapter only what the two large products gave is kept of the feed-forward part, not what follows."""
+    for name in ("used_far_apart", "long_fusible_chains", "materialized_backward"):  # put back after the test
+        monkeypatch.setattr(functorch_config, f"ban_recompute_{name}", True)
+    model = make(SHAPES["qwen2"])
+    layer = get_peft_model(model, LoraConfig(r=2, target_modules="all-linear")).base_model.model.model.layers[0].mlp
+    wide, tokens, sizes = model.config.intermediate_size, 5, []
+
+    def keep(value: torch.Tensor) -> torch.Tensor:
+        sizes.append(tuple(value.shape))
+        return value
+
+    compute_again()
+    compiled = torch.compile(layer, backend="aot_eager_decomp_partition")
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
+        compiled(torch.randn(1, tokens, model.config.hidden_size, requires_grad=True)).sum().backward()
+    assert len([size for size in sizes if size[-2:] == (tokens, wide)]) == 2

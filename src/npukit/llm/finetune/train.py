@@ -35,7 +35,7 @@ from npukit.llm.models.forward import share_rows
 from npukit.llm.models.fused import use_compilable_gelu, use_fused_operators
 from npukit.llm.models.loading import load_config, load_images, load_model, load_tokenizer, locate, make_room
 from npukit.llm.models.quantized import quantize
-from npukit.llm.models.tuning import layers_of, rate_groups, tune
+from npukit.llm.models.tuning import compute_again, layers_of, rate_groups, tune
 from npukit.llm.models.vision import register as register_tower
 from npukit.llm.models.vision import see_images
 from npukit.llm.tasks import task as tasks
@@ -243,6 +243,8 @@ def adapt(
     tuned = tune(model, config.tuning, config.model, gradients)
     task.after_tuning(model, tuned, config, device)
     if compiles:
+        if config.tuning.is_adapter:
+            compute_again()
         for layer in layers_of(model):
             layer.compile(dynamic=task.samples or None)  # the lengths of answers differ in every batch
     return tuned

@@ -72,6 +72,17 @@ def layers_of(model: Any) -> list[Any]:
     return blocks(model.get_decoder() if families.vision_of(model.config) else model)
 
 
+def compute_again() -> None:
+    """Let layers that are compiled from now on keep what matrix products and attention gave, and compute norms and
+    activations from that again in the backward pass: under an adapter those are a third of what is kept.
+    """
+    from torch._functorch import config
+
+    config.ban_recompute_used_far_apart = False
+    config.ban_recompute_long_fusible_chains = False
+    config.ban_recompute_materialized_backward = False
+
+
 def is_frozen(name: str, model: Any, options: TuningOptions) -> bool:
     """Whether a parameter or module belongs to a part of the model that is not trained."""
     vision = families.vision_of(model.config)
