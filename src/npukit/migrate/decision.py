@@ -39,6 +39,7 @@ _SEVERAL = "It chooses among several backends, and NPUs are not one of them."
 _PATCHED = re.compile(
     r"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*torch\.cuda\b|^[ \t]*torch\.cuda\.\w+ = ", re.MULTILINE
 )
+_SET = re.compile(r"torch\.cuda\.\w+ = ")  # quicker
 _SETS = re.compile(r"^[ \t]*torch\.cuda(?:\.\w+)* = ", re.MULTILINE)
 _NPU = re.compile(r"ASCEND_|(?<![A-Za-z])npu(?![a-z])|hccl|transfer_to_npu", re.IGNORECASE)
 _NPU_QUICKLY = re.compile(r"npu(?![a-z])(?<![a-z]npu)")  # in lower case; a search that starts with letters is quick
@@ -243,7 +244,8 @@ def _replaces_cuda(node: ast.AST, file: PythonFile) -> Evidence | None:
 
 @per_file
 def _patches(file: PythonFile) -> bool:
-    return "torch.cuda" in file.text and _PATCHED.search(file.text) is not None
+    may_patch = file.has("torch.cuda") and (file.has("patch") or file.has("setattr") or _SET.search(file.text))
+    return bool(may_patch) and _PATCHED.search(file.text) is not None
 
 
 @per_file

@@ -102,16 +102,16 @@ def may_need_cuda(path: Path, root: Path | None, hops: int) -> bool:
 
 @per_project(maxsize=8192)
 def _names_kernels(path: Path, root: Path | None) -> bool:
-    builds = any(map(_builders, _folders(path, root)))
-    return bool(_kernels_named(builds).search(_text(path)))
+    builds, text = any(map(_builders, _folders(path, root))), _text(path)
+    return "CDLL" in text or "cpp_extension" in text or any(way.search(text) for way in _kernels_named(builds))
 
 
 @cache
-def _kernels_named(builds: bool) -> re.Pattern[str]:
-    """What imports a library for CUDA, or what the project builds of CUDA sources."""
+def _kernels_named(builds: bool) -> list[re.Pattern[str]]:
+    """What imports a library for CUDA, or what the project builds of CUDA sources; a search for a word is quick."""
     imports = (name for library in libraries.libraries() if library.needs_cuda for name in library.imports)
     names = "|".join([r"[\w.]+_cuda|[\w.]*_ext", *([r"_\w+"] if builds else []), *map(re.escape, imports)])
-    return re.compile(rf"\b(?:import|from)[ \t]+(?:\S+[ \t]+import[ \t]+)?(?:{names})\b|CDLL|cpp_extension")
+    return [re.compile(rf"{word}(?<!\w{word})[ \t]+(?:{names})\b") for word in ("import", "from")]
 
 
 def only_asks(module: str, names: str, text: str) -> bool:

@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from npukit.migrate.aligned import blocks
-from npukit.source import Document
+from npukit.migrate.changed import changed_tree, first_line
+from npukit.source import Document, PythonFile
 from npukit.source.cache import per_project
 
 if sys.version_info >= (3, 11):
@@ -95,11 +96,12 @@ def laid_out(before: Document, after: Document) -> Document:
 
     >>> laid_out(before, after).text
     """
-    if after.kind != "python" or "\r" in after.text:
+    file = before.python
+    if file is None or after.kind != "python" or "\r" in after.text:
         return after
     formatter = configured(before.path.parent.absolute(), before.root and before.root.absolute())
-    formatted = _by_formatter(before, after, formatter) if formatter and formatter.name else None
-    return formatted or _by_width(before, after, formatter.width if formatter else _own_width(before.text.split("\n")))
+    formatted = _by_formatter(file, after, formatter) if formatter and formatter.name else None
+    return formatted or _by_width(file, after, formatter.width if formatter else _own_width(before.text.split("\n")))
 
 
 @per_project(maxsize=256)
@@ -163,9 +165,9 @@ def _in_git(folder: Path) -> bool:
     return any((parent / ".git").exists() for parent in folder.parents)
 
 
-def _by_formatter(before: Document, after: Document, formatter: Formatter) -> Document | None:
+def _by_formatter(before: PythonFile, after: Document, formatter: Formatter) -> Document | None:
     """The file with its changed statements as the formatter has them; None where it cannot be run."""
-    old, new = _Statements(before), _Statements(after)
+    old, new = _Statements(before.text, before.tree), _Statements(after.text, changed_tree(before, after.text))
     changed: dict[range, list[range]] = {}
     for kind, a, a_end, b, b_end in blocks(old.lines, new.lines):
         if kind in ("replace", "insert"):
@@ -210,9 +212,9 @@ def _same(one: str, other: str) -> bool:
 class _Statements:
     """The lines of a file's simple statements, and those that stand before the bodies of others."""
 
-    def __init__(self, document: Document) -> None:
-        self.lines = document.text.split("\n")
-        self._tree = document.tree
+    def __init__(self, text: str, tree: ast.Module) -> None:
+        self.lines = text.split("\n")
+        self._tree = tree
         self._with_body: set[range] = set()
 
     def within(self, first: int, last: int) -> list[range]:
@@ -228,7 +230,7 @@ class _Statements:
         after = "" if body else _cut(self.lines[last - 1], node.end_col_offset or 0)[1].strip()
         if last < node.lineno or before not in (("", "el") if body else ("",)) or (after and after[0] != "#"):
             return None
-        lines = range(_first_line(node) - 1, last)
+        lines = range(first_line(node) - 1, last)
         if body:
             self._with_body.add(lines)
         return lines
@@ -251,15 +253,10 @@ def _overlapping(parent: ast.AST, first: int, last: int) -> Iterator[ast.stmt]:
         for node in getattr(parent, name, ()):
             if isinstance(node, ast.match_case):
                 yield from _overlapping(node, first, last)
-            elif _first_line(node) - 1 < last and (node.end_lineno or node.lineno) > first:
+            elif first_line(node) - 1 < last and (node.end_lineno or node.lineno) > first:
                 if isinstance(node, ast.stmt) and not isinstance(node, (ast.Try, ast.Match)):
                     yield node
                 yield from _overlapping(node, first, last)
-
-
-def _first_line(node: ast.stmt) -> int:
-    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return decorators[0].lineno if decorators else node.lineno
 
 
 def _cut(line: str, column: int) -> tuple[str, str]:
@@ -279,15 +276,17 @@ def _own_width(lines: list[str]) -> int:
     return max(_NARROWEST, max((length for length in code if length <= _WIDEST), default=0))
 
 
-def _by_width(before: Document, after: Document, width: int) -> Document:
+def _by_width(before: PythonFile, after: Document, width: int) -> Document:
     """The file with lines that outgrew the width broken, where they were not as long before."""
     old, new = before.text.split("\n"), after.text.split("\n")
     lines: list[str] = []
+    tree: ast.Module | None = None
     for kind, a, a_end, b, b_end in blocks(old, new):
         breaks = kind != "equal" and all(len(line) <= width for line in old[a:a_end])
         for at in range(b, b_end):
-            outgrew = breaks and len(new[at]) > width and not _is_text(after.tree, at)
-            lines += _broken(new[at], width) if outgrew else [new[at]]
+            is_long = breaks and len(new[at]) > width
+            tree = tree or changed_tree(before, after.text) if is_long else tree
+            lines += _broken(new[at], width) if is_long and tree and not _is_text(tree, at) else [new[at]]
     return replace(after, text="\n".join(lines)) if lines != new else after
 
 

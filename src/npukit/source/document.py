@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import io
 import symtable
-import tokenize
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,6 +13,7 @@ from pathlib import Path
 from npukit.source import notebook
 from npukit.source.cache import per_project
 from npukit.source.find import kind_of
+from npukit.source.names import encoding_of, named
 from npukit.source.place import Edit
 from npukit.source.python import PythonFile
 
@@ -45,12 +44,11 @@ class Document:
         """The parsed Python of this file (for notebooks: of all its cells together); None for other kinds."""
         if self.kind not in ("python", "notebook"):
             return None
-        return PythonFile(self.path, self.code, self.tree, self.root, self.book.cell_of if self.book else None)
-
-    @cached_property
-    def tree(self) -> ast.Module:
-        """The syntax tree of this file's Python alone, which is made in a third of the time of `python`."""
-        return _parsed(self.code)
+        try:
+            names = named(self.code, self.path, self.root)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise Unreadable(_reason(error)) from error
+        return PythonFile(self.path, self.code, names, self.root, self.book.cell_of if self.book else None)
 
     def edited(self, edits: Iterable[Edit]) -> Document:
         """The same file with the edits done, whether or not it still parses."""
@@ -59,7 +57,7 @@ class Document:
 
     def must_parse(self) -> None:
         """Raise Unreadable where Python code does not parse."""
-        if self.kind in ("python", "notebook") and "tree" not in self.__dict__:  # which is there once it was parsed
+        if self.kind in ("python", "notebook") and "python" not in self.__dict__:  # which is there once it was parsed
             _must_parse(self.code)
 
     def encoded(self) -> bytes:
@@ -81,7 +79,7 @@ def _read(path: Path, data: bytes, root: Path | None) -> Document:
     encoding = "utf-8-sig" if data.startswith(b"\xef\xbb\xbf") else "utf-8"
     try:
         if kind == "python":
-            encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+            encoding = encoding_of(data)
         return _document(path, kind, data.decode(encoding), encoding, root)
     except (SyntaxError, UnicodeError, LookupError, ValueError, RecursionError) as error:
         raise Unreadable(_reason(error)) from error
@@ -102,7 +100,8 @@ def apply_edits(text: str, edits: Iterable[Edit]) -> str:
     return "".join([*parts, text[end:]])
 
 
-def _parsed(code: str) -> ast.Module:
+def parsed(code: str) -> ast.Module:
+    """The tree of Python code; Unreadable says why there is none."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -118,7 +117,7 @@ def _must_parse(code: str) -> None:
             warnings.simplefilter("ignore")
             symtable.symtable(code, "<edited>", "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        _parsed(code)  # which forgives some that a table does not
+        parsed(code)  # which forgives some that a table does not
 
 
 def _document(path: Path, kind: str, text: str, encoding: str, root: Path | None) -> Document:

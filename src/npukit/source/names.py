@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import builtins
+import io
 import os
 import re
+import tokenize
+import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
@@ -329,9 +332,23 @@ def _bytes_of(file: Path) -> bytes:
 def names_of(file: Path, root: Path | None) -> Names | None:
     """The names of another file of the project; None where it cannot be read."""
     try:
-        return Names(ast.parse(file.read_bytes()), file, root)
+        data = file.read_bytes()
+        return named(data.decode(encoding_of(data)), file, root)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+@per_project(maxsize=512)
+def named(code: str, path: Path, root: Path | None) -> Names:
+    """The names in some code; kept, since a file is read for itself and for those that import it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return Names(ast.parse(code), path, root)
+
+
+def encoding_of(data: bytes) -> str:
+    """The encoding that a Python file declares, or UTF-8."""
+    return tokenize.detect_encoding(io.BytesIO(data).readline)[0]
 
 
 def definition_of(func: ast.expr, names: Names, containing: str) -> ast.FunctionDef | ast.ClassDef | None:

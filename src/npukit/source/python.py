@@ -40,16 +40,16 @@ class PythonFile:
         self,
         path: Path,
         text: str,
-        tree: ast.Module | None = None,
+        names: Names | None = None,
         root: Path | None = None,
         cell_of: Callable[[int], tuple[int, int]] | None = None,
     ) -> None:
         self.path = path
         self.text = text
         self._cell_of = cell_of
-        self.tree = tree or ast.parse(text)
         self._starts = [0, *accumulate(_lengths(text))]
-        self.names = Names(self.tree, path, root)
+        self.names = names or Names(ast.parse(text), path, root)
+        self.tree = self.names.tree
         self.nodes = self.names.nodes  # every node once, parents first, as they are written
         self.answers: dict[Any, Any] = {}  # of the functions that are `per_file`
         self.newline = "\r\n" if "\r\n" in text else "\n"

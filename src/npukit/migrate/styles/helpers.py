@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from npukit.migrate import head, torch_imports
+from npukit.migrate.changed import changed_part
 from npukit.migrate.styles.style import TAKES_ANY, in_place, quote_of, torch_name
 from npukit.source import Document, Edit, PythonFile
 
@@ -63,17 +64,14 @@ def with_helpers(before: Document, after: Document, by_accelerator: bool, loads_
     """
     helpers = _BY_ACCELERATOR if by_accelerator else _BY_NAME
     may_need = _ASKED.search(after.code) or any(name in after.code for name in helpers)
-    file = after.python if may_need and after.kind in ("python", "notebook") else None
-    if file is None:
+    was, file = (before.python, changed_part(before, after)) if may_need else (None, None)
+    if was is None or file is None:
         return after
-    mark = quote_of(before.python or file)
     edits: list[Edit] = []
     lines: list[str] = []
     for (_, scope), nodes in _uses(file, helpers).items():
         helper = helpers[nodes[0].id]
-        add = (
-            _at_top(helper, nodes, file, mark, lines) if scope is file.tree else _in_function(helper, nodes, file, mark)
-        )
+        add = _at_top(helper, nodes, was, file, lines) if scope is file.tree else _in_function(helper, nodes, was, file)
         edits += add
     written = after.code + "".join(edit.text for edit in edits) + "".join(lines)
     asks = len(_ASKED.findall(written)) > len(_ASKED.findall(before.code))
@@ -111,8 +109,10 @@ def _scope(node: ast.Name, file: PythonFile) -> ast.AST:
     return file.function(statement) if statement else file.function(node)
 
 
-def _at_top(helper: _Helper, nodes: list[ast.Name], file: PythonFile, mark: str, lines: list[str]) -> Iterator[Edit]:
-    own = helper.in_torch(torch_name(file).text, mark)
+def _at_top(
+    helper: _Helper, nodes: list[ast.Name], was: PythonFile, file: PythonFile, lines: list[str]
+) -> Iterator[Edit]:
+    own = helper.in_torch(torch_name(file).text, quote_of(was))
     name = _own_constant(own.value, file)
     set_to = [node for node in nodes if name is None and isinstance(file.parent(node), (ast.Assign, ast.AnnAssign))]
     yield from (file.replace(node, own.once) for node in set_to)  # a variable of the file's own
@@ -123,7 +123,7 @@ def _at_top(helper: _Helper, nodes: list[ast.Name], file: PythonFile, mark: str,
         yield edit
         return
     if name is None:
-        name = f"TORCH_{own.name}".upper() if _is_taken(own.name, file) else own.name
+        name = f"TORCH_{own.name}".upper() if _is_taken(own.name, was) else own.name
         lines.append(f"{name} = {own.value}")
     yield from (file.replace(node, name) for node in nodes)
 
@@ -137,10 +137,10 @@ def _is_taken(name: str, file: PythonFile) -> bool:
     return any(getattr(node, field, "") == name for node in nodes for field in fields)
 
 
-def _in_function(helper: _Helper, nodes: list[ast.Name], file: PythonFile, mark: str) -> Iterator[Edit]:
+def _in_function(helper: _Helper, nodes: list[ast.Name], was: PythonFile, file: PythonFile) -> Iterator[Edit]:
     """Below the function's own import of torch, where that stands by itself."""
     torch, statement = torch_imports.nearest(nodes[0], file)
-    own = helper.in_torch(torch or "torch", mark)
+    own = helper.in_torch(torch or "torch", quote_of(was))
     around = file.parent(statement) if statement else None
     name = own.name.lower()
     body = getattr(around, "body", [])

@@ -1,0 +1,57 @@
+"""The part of a migrated file that changed, parsed: most functions are as they were, and to parse them takes long."""
+
+from __future__ import annotations
+
+import ast
+
+from npukit.migrate.aligned import blocks
+from npukit.source import Document, PythonFile
+from npukit.source.document import parsed
+from npukit.source.names import Names, statements
+
+_KINDS = {ast.FunctionDef: "def {}(): 0", ast.AsyncFunctionDef: "async def {}(): 0", ast.ClassDef: "class {}: 0"}
+
+
+def changed_tree(before: PythonFile, after: str) -> ast.Module:
+    """The tree of a Python file in which the functions and classes that stayed as they were have no body.
+
+    Each is as long as it is in the file; those that import something are left whole.
+    """
+    old, lines = before.text.split("\n"), after.split("\n")
+    equal = [(a, a_end, b - a) for kind, a, a_end, b, _ in blocks(old, lines) if kind == "equal"]
+    ends: dict[int, tuple[int, int]] = {}  # of those without a body, by the line on which they start
+    seen = 0
+    for node in statements(before.tree):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) or node.lineno <= seen:
+            continue
+        first, last = first_line(node) - 1, node.end_lineno or node.lineno
+        shift = next((by for a, a_end, by in equal if a <= first and last <= a_end), None)
+        if shift is not None and not any("import" in line for line in old[first:last]):
+            seen = last
+            lines[first + shift : last + shift] = [""] * (last - first)
+            head = old[node.lineno - 1][: node.col_offset] + _KINDS[type(node)].format(node.name)
+            lines[node.lineno - 1 + shift] = head
+            ends[node.lineno + shift] = last + shift, node.end_col_offset or 0
+    tree = parsed("\n".join(lines))
+    for node in statements(tree):
+        if node.lineno in ends and type(node) in _KINDS:
+            node.end_lineno, node.end_col_offset = ends[node.lineno]
+    return tree
+
+
+def changed_part(before: Document, after: Document) -> PythonFile | None:
+    """The same as a file with its names; a notebook, or a file with other line ends, as a whole.
+
+    >>> changed_part(before, after).imports("torch_npu")
+    False
+    """
+    if after.kind != "python" or "\r" in after.code or before.python is None:
+        return after.python
+    tree = changed_tree(before.python, after.code)
+    return PythonFile(after.path, after.code, Names(tree, after.path, after.root), after.root)
+
+
+def first_line(node: ast.stmt) -> int:
+    """The line on which a statement starts, with its decorators."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return decorators[0].lineno if decorators else node.lineno
