@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from npukit.facts.libraries import Library, imported
+from npukit.facts.libraries import Library, Verdict, imported, modules
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
 from npukit.migrate.training import tolerates_failure
 from npukit.report import Finding, Severity
@@ -22,17 +24,24 @@ STATUS = {
 }
 
 
-def library_findings(
-    rule: Rule, node: ast.Import | ast.ImportFrom, file: PythonFile, *verdicts: str
-) -> Iterator[Finding]:
-    """A finding for each library of these verdicts that a statement imports."""
-    for library in imported_libraries(node, file):
-        if library.verdict in verdicts:
+@dataclass(eq=False, kw_only=True)
+class LibraryRule(Rule):
+    """A rule that finds the libraries of some verdicts where they are imported."""
+
+    words: tuple[str, ...] = ()
+    verdicts: tuple[Verdict, ...]
+
+    def __post_init__(self) -> None:
+        self.modules = modules(*self.verdicts)
+        self.on(ast.Import, ast.ImportFrom)(self._imported)
+
+    def _imported(self, node: ast.Import | ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+        for library in (each for each in imported_libraries(node, file) if each.verdict in self.verdicts):
             when, severity = needed_when(node, file)
             if library.verdict in ("adapter", "partial"):  # which are no errors
                 is_note = library.verdict == "partial" or severity is Severity.note
-                when, severity = "", Severity.note if is_note else rule.severity
-            yield rule.finding(
+                when, severity = "", Severity.note if is_note else self.severity
+            yield self.finding(
                 (file, node),
                 f"{library.name} {STATUS[library.verdict]}{when}",
                 why=f"{library.why}. {_state_here(node, library, file)}",

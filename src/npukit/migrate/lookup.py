@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from npukit.facts.cuda_apis import CudaApi, cuda_api, last_names
+from npukit.migrate.goal import Goal
+from npukit.migrate.rule import Rule
+from npukit.migrate.training import tolerates_failure
+from npukit.report import Finding, Severity
 from npukit.source import PythonFile, per_file
 
 
@@ -85,6 +90,35 @@ def names_from_cuda(file: PythonFile) -> frozenset[str]:
         for alias in node.names
         if f"{getattr(node, 'module', '')}.{alias.name}".lstrip(".").startswith("torch.cuda")
     )
+
+
+@dataclass(eq=False, kw_only=True)
+class ApiRule(Rule):
+    """A rule that finds the names of one kind of facts/cuda_apis.yaml."""
+
+    kind: str
+    states: str  # of such a name
+
+    def __post_init__(self) -> None:
+        self.on(ast.Module)(self._used)
+
+    def _used(self, module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+        for node, api in used_apis(file):
+            if api.kind == self.kind and not (api.kind == "ignored" and _turns_off(node, file)):
+                yield self.finding(
+                    (file, node),
+                    f"{api.name} {self.states}",
+                    why=api.why,
+                    remedy=api.remedy_for(goal.target),
+                    severity=Severity.note if tolerates_failure(node, file) else None,
+                    subject=api.name,
+                )
+
+
+def _turns_off(node: ast.AST, file: PythonFile) -> bool:
+    """cudnn.benchmark = False"""
+    value = getattr(file.parent(node), "value", None)
+    return isinstance(value, ast.Constant) and value.value is False
 
 
 @per_file

@@ -11,6 +11,8 @@ from npukit.facts.cuda_apis import cuda_apis
 from npukit.facts.cuda_settings import cuda_settings
 from npukit.facts.libraries import libraries
 from npukit.facts.removed_names import removed_names
+from npukit.migrate.imported_libraries import LibraryRule
+from npukit.migrate.lookup import ApiRule
 from npukit.migrate.rule import Rule
 from npukit.migrate.rules import all_rules, rule_of
 
@@ -94,15 +96,16 @@ def _known(code: str) -> Iterator[str]:
 
 
 def _fact_rows(code: str) -> Iterator[tuple[str, str, str]]:
-    verdicts = {"NPK401": "replace", "NPK402": "adapter partial", "NPK403": "replace", "NPK405": "blocks"}
-    kinds = {"NPK201": "none", "NPK202": "differs", "NPK203": "ignored"}
+    rule = rule_of(code)
+    verdicts = rule.verdicts if isinstance(rule, LibraryRule) else ("replace",) if code == "NPK403" else ()
     patterns = {"NPK601": "attention", "NPK602": "rms_norm", "NPK603": "swiglu geglu", "NPK604": "rotary"}
     patterns |= {"NPK605": "adamw"}
     for library in libraries():
-        if library.verdict in verdicts.get(code, "").split():
+        if library.verdict in verdicts:
             yield library.name, library.needs or library.instead, library.why
+    kind = rule.kind if isinstance(rule, ApiRule) else ""
     for api in cuda_apis():
-        if api.kind == kinds.get(code):
+        if api.kind == kind:
             yield f"`{api.name}`", api.remedy, api.why
     for removed in removed_names().values() if code == "NPK307" else ():
         yield f"`{removed.name}`", removed.instead, f"not in torch {removed.missing_from} and newer"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import NamedTuple, TypeVar
 
 from npukit.facts.target import Target
@@ -76,6 +77,19 @@ class Rule:
 
         def register(check: _C) -> _C:
             self.call_checks.append((names if callable(names) else frozenset(names), check))
+            return check
+
+        return register
+
+    def on_function(self, *names: str) -> Callable[[_C], _C]:
+        """Call the function with every call of one of these functions, by their full names: "torch.load"."""
+
+        def register(check: _C) -> _C:
+            @wraps(check)
+            def of_these(call: ast.Call, file: PythonFile, goal: object) -> Iterable[Finding]:
+                return check(call, file, goal) if file.resolve(call.func) in names else ()
+
+            self.on_call(name.rpartition(".")[2] for name in names)(of_these)
             return check
 
         return register

@@ -50,12 +50,7 @@ def step_loops(file: PythonFile) -> dict[Loop, ast.Call]:
 
 def enclosing_loop(node: ast.AST, file: PythonFile) -> Loop | None:
     """The innermost loop around the node in the same function."""
-    for ancestor in file.ancestors(node):
-        if isinstance(ancestor, LOOPS):
-            return ancestor
-        if isinstance(ancestor, _FUNCTIONS):
-            return None
-    return None
+    return next(enclosing_loops(node, file), None)
 
 
 def enclosing_loops(node: ast.AST, file: PythonFile) -> Iterator[Loop]:

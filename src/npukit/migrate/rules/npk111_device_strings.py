@@ -22,7 +22,7 @@ from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.sinks import DEVICE, is_choice, reaches
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.choices import is_chosen
-from npukit.migrate.styles.strings import is_beside_cpu
+from npukit.migrate.styles.strings import is_beside_cpu, is_device
 from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
 
@@ -112,7 +112,7 @@ def _is_key(node: ast.Constant, file: PythonFile) -> bool:
 def _is_compared(node: ast.AST, file: PythonFile) -> bool:
     """device.type == torch.device("cuda").type, which is a condition."""
     call = file.parent(node)
-    if not _is_only_argument_of_device(call, file) or getattr(node, "value", "") != "cuda":
+    if not is_device(call, file) or getattr(node, "value", "") != "cuda":
         return False
     around = file.parent(call) if call else None
     return isinstance(file.parent(around) if isinstance(around, ast.Attribute) else around, ast.Compare)
@@ -123,12 +123,6 @@ def _is_cuda(node: ast.Constant | ast.JoinedStr) -> bool:
     if not isinstance(first, ast.Constant) or not isinstance(first.value, str):
         return False
     return first.value == "cuda" or first.value.startswith("cuda:")
-
-
-def _is_only_argument_of_device(call: ast.AST | None, file: PythonFile) -> bool:
-    if not isinstance(call, ast.Call) or file.resolve(call.func) != "torch.device":
-        return False
-    return len(call.args) == 1 and not call.keywords
 
 
 def _choice(node: ast.AST, match: re.Match[str], file: PythonFile) -> tuple[Edit, ...]:

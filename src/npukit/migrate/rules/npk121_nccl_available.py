@@ -28,9 +28,9 @@ rule = Rule(
 )
 
 
-@rule.on_call(("is_nccl_available",))
+@rule.on_function("torch.distributed.is_nccl_available")
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if file.resolve(call.func) != "torch.distributed.is_nccl_available" or stays(call, file, goal):
+    if stays(call, file, goal):
         return
     backend = style_of(goal).backend(call, file, goal)
     edits: tuple[Edit, ...] = ()

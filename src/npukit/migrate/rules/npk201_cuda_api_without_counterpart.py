@@ -16,40 +16,24 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.lookup import used_apis
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.lookup import ApiRule
+from npukit.migrate.rule import Effort
 from npukit.migrate.training import tolerates_failure
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule(
+rule = ApiRule(
     "NPK201",
     "cuda-api-without-counterpart",
+    kind="none",
+    states="has no counterpart on NPUs",
     words=("cuda", "nvtx", "NCCL"),
     severity=Severity.error,
     why="torch.npu does not provide this function.",
     remedy="Use its replacement (`npukit explain NPK201` lists them), or remove the call.",
     effort=Effort(20, 5),
-    supersedes=(
-        "NPK101",
-        "NPK102",
-        "NPK103",
-    ),
+    supersedes=("NPK101", "NPK102", "NPK103"),
 )
-
-
-@rule.on(ast.Module)
-def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    for node, api in used_apis(file):
-        if api.kind == "none":
-            yield rule.finding(
-                (file, node),
-                f"{api.name} has no counterpart on NPUs",
-                why=api.why,
-                remedy=api.remedy_for(goal.target),
-                severity=Severity.note if tolerates_failure(node, file) else None,
-                subject=api.name,
-            )
 
 
 @rule.on(ast.Module)

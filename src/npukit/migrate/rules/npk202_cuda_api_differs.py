@@ -15,15 +15,16 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.lookup import used_apis
-from npukit.migrate.rule import Effort, Rule
-from npukit.migrate.training import tolerates_failure
+from npukit.migrate.lookup import ApiRule
+from npukit.migrate.rule import Effort
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule(
+rule = ApiRule(
     "NPK202",
     "cuda-api-differs",
+    kind="differs",
+    states="behaves differently on NPUs",
     words=("cuda", "cudnn", "collective_group"),
     severity=Severity.warning,
     why="The NPU's function returns something else.",
@@ -31,20 +32,6 @@ rule = Rule(
     effort=Effort(20, 5),
     supersedes=("NPK101",),
 )
-
-
-@rule.on(ast.Module)
-def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    for node, api in used_apis(file):
-        if api.kind == "differs":
-            yield rule.finding(
-                (file, node),
-                f"{api.name} behaves differently on NPUs",
-                why=api.why,
-                remedy=api.remedy_for(goal.target),
-                severity=Severity.note if tolerates_failure(node, file) else None,
-                subject=api.name,
-            )
 
 
 @rule.on_call(("_record_memory_history",))

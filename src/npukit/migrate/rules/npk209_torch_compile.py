@@ -31,10 +31,8 @@ rule = Rule(
 )
 
 
-@rule.on_call(("compile",))
+@rule.on_function("torch.compile")
 def check_call(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if file.resolve(call.func) != "torch.compile":
-        return
     backend = file.argument(call, None, "backend")
     if backend is None or (isinstance(backend, ast.Constant) and backend.value in ("inductor", "cudagraphs")):
         yield _finding(call, file)

@@ -9,28 +9,16 @@ good:
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
+from npukit.migrate.imported_libraries import LibraryRule
+from npukit.migrate.rule import Effort
+from npukit.report import Severity
 
-from npukit.facts.libraries import modules
-from npukit.migrate.goal import Goal
-from npukit.migrate.imported_libraries import library_findings
-from npukit.migrate.rule import Effort, Rule
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
-
-rule = Rule(
+rule = LibraryRule(
     "NPK405",
     "library-blocks",
-    words=(),
-    modules=modules("blocks"),
+    verdicts=("blocks",),
     severity=Severity.error,
     why="The library does not run on NPUs, and nothing replaces it.",
     remedy="Remove what depends on it, or port the operators that you need.",
     effort=Effort(2400, 60),
 )
-
-
-@rule.on(ast.Import, ast.ImportFrom)
-def check(node: ast.Import | ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    return library_findings(rule, node, file, "blocks")

@@ -31,10 +31,8 @@ rule = Rule(
 )
 
 
-@rule.on_call(("DataLoader",))
+@rule.on_function("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if (file.resolve(call.func) or "") not in ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"):
-        return
     batch = file.argument(call, 1, "batch_size")
     single = batch is None or (isinstance(batch, ast.Constant) and batch.value in (1, None))
     shuffled = is_true(file.argument(call, 2, "shuffle")) or _samples_for_training(call, file)

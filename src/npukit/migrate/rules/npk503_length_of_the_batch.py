@@ -31,10 +31,9 @@ rule = Rule(
 _WHAT = "sequences are padded to the longest one in each batch"
 
 
-@rule.on_call(("pad_sequence",))
+@rule.on_function("torch.nn.utils.rnn.pad_sequence")
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if file.resolve(call.func) == "torch.nn.utils.rnn.pad_sequence":
-        yield rule.finding((file, call), _WHAT)
+    yield rule.finding((file, call), _WHAT)
 
 
 @rule.on(ast.keyword, says=("padding",))

@@ -32,13 +32,11 @@ rule = Rule(
     remedy="Write into a preallocated tensor. For generation, use a cache of fixed length.",
 )
 
-_JOINS = {"torch.cat", "torch.concat", "torch.concatenate", "torch.hstack", "torch.vstack"}
 
-
-@rule.on_call(name.removeprefix("torch.") for name in _JOINS)
+@rule.on_function("torch.cat", "torch.concat", "torch.concatenate", "torch.hstack", "torch.vstack")
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     assign = file.parent(call)
-    if not isinstance(assign, ast.Assign) or not call.args or file.resolve(call.func) not in _JOINS:
+    if not isinstance(assign, ast.Assign) or not call.args:
         return
     joined = call.args[0]
     names = {file.source(element) for element in getattr(joined, "elts", ())}

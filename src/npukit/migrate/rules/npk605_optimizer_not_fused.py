@@ -32,10 +32,8 @@ rule = Rule(
 )
 
 
-@rule.on_call(("Adam", "AdamW"))
+@rule.on_function("torch.optim.Adam", "torch.optim.AdamW")
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if file.resolve(call.func) not in ("torch.optim.AdamW", "torch.optim.Adam") or has_double_star(call):
-        return
     chosen = any(keyword.arg in ("fused", "foreach", "capturable") for keyword in call.keywords)
-    if not chosen and (instead := fused("adamw", goal.target)):
+    if not chosen and not has_double_star(call) and (instead := fused("adamw", goal.target)):
         yield rule.finding((file, call), "the optimizer is not fused", remedy=instead.advice)

@@ -44,11 +44,9 @@ _RANDOM = ("get_rng_state", "get_rng_state_all", "getstate", "get_state")
 _STATELESS = {"torch.optim.lr_scheduler.LambdaLR"}
 
 
-@rule.on_call(("save",))
+@rule.on_function("torch.save")
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if file.resolve(call.func) != "torch.save" or not call.args:
-        return
-    saved = _dictionary(call.args[0], file)
+    saved = _dictionary(call.args[0], file) if call.args else None
     if saved is None or not _is_for_resuming(saved, file):
         return
     schedulers = {

@@ -33,18 +33,14 @@ rule = Rule(
     effort=Effort(120, 20),
 )
 
-_NAMES = {
+
+@rule.on_function(
     "torch.nn.DataParallel",
     "torch.nn.parallel.DataParallel",
     "torch.nn.parallel.data_parallel",
     "torch.nn.parallel.data_parallel.DataParallel",
-}
-
-
-@rule.on_call(("DataParallel", "data_parallel"))
+)
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if file.resolve(call.func) in _NAMES:
-        conditional = any(isinstance(ancestor, (ast.If, ast.IfExp)) for ancestor in file.ancestors(call))
-        yield rule.finding(
-            (file, call), "DataParallel does not run on NPUs", severity=Severity.warning if conditional else None
-        )
+    conditional = any(isinstance(ancestor, (ast.If, ast.IfExp)) for ancestor in file.ancestors(call))
+    severity = Severity.warning if conditional else None
+    yield rule.finding((file, call), "DataParallel does not run on NPUs", severity=severity)

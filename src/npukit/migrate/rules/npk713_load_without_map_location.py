@@ -38,10 +38,10 @@ _DATA_CLASS = re.compile(r"dataset|database|data_?module", re.IGNORECASE)
 _MODEL = re.compile(r"model|ckpt|checkpoint|weight|state|\.pth\b", re.IGNORECASE)
 
 
-@rule.on_call({name.rpartition(".")[2] for name in _LOADERS})
+@rule.on_function(*_LOADERS)
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    position = _LOADERS.get(file.resolve(call.func) or "")
-    if position is None or has_double_star(call) or file.argument(call, position, "map_location") is not None:
+    position = _LOADERS[file.resolve(call.func) or ""]
+    if has_double_star(call) or file.argument(call, position, "map_location") is not None:
         return
     path = file.source(call.args[0]) if call.args else ""
     is_data = _DATA.search(path) or _DATA_CLASS.search(_class(call, file))

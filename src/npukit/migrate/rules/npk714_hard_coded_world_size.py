@@ -40,10 +40,10 @@ _ARGUMENTS = {
 }
 
 
-@rule.on_call({name.rpartition(".")[2] for name in _ARGUMENTS})
+@rule.on_function(*_ARGUMENTS)
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    position, name = _ARGUMENTS.get(file.resolve(call.func) or "", (None, ""))
-    size = file.argument(call, position, name) if name else None
+    position, name = _ARGUMENTS[file.resolve(call.func) or ""]
+    size = file.argument(call, position, name)
     if isinstance(size, ast.Name):
         values = [binding.value for binding in file.bindings(size) if binding.kind == "assign"]
         size = values[0] if len(values) == 1 else size
