@@ -396,6 +396,35 @@ def test_tests_of_an_extension_stay_and_plain_modules_with_an_underscore_do_not(
     assert len(migrated(tmp_path / "b", ops__train=plain, ops___tools=tools).changes) == 2
 
 
+INDICES = "from . import indices_ext\ndef convolve(x):\n    if x.dim() == 3: return indices_ext.forward(x)\n"
+BOXES = (
+    "from ours.iou import iou_cuda\nclass Boxes:\n    def overlaps(self, a, b):\n"
+    "        if len(a) * len(b) == 0:\n            return a.new_zeros(len(a), len(b))\n"
+    "        return iou_cuda.overlaps(a.cuda(), b.cuda())\n"
+)
+
+
+def test_extensions_in_packages_of_the_project_are_followed(tmp_path: Path) -> None:
+    setup = "modules = [make_cuda_ext(name='indices_ext', sources=['indices.cu'])]\n"
+    sparse = "from . import indices\n" + SCAN.format("indices").replace(".scan(", ".convolve(")
+    assert not migrated(tmp_path / "a", ops__indices=INDICES, ops__sparse=sparse, setup=setup).changes
+    package = tmp_path / "b/ours/iou/__init__.py"
+    package.parent.mkdir(parents=True)
+    package.write_text("")
+    assert not migrated(tmp_path / "b", boxes=BOXES).changes
+    package.write_text("def iou_cuda(a, b): return a\n")
+    assert migrated(tmp_path / "b", boxes=BOXES).changes
+
+
+def test_a_device_that_only_another_library_is_given_stays(tmp_path: Path) -> None:
+    text = (
+        "from faster_whisper import WhisperModel\ndevice = 'cuda' if torch.cuda.is_available() else 'cpu'\n"
+        "model = WhisperModel('tiny', device=device)\n"
+    )
+    assert not migrated(tmp_path / "a", a=text).changes
+    assert migrated(tmp_path / "b", a=f"{text}x = torch.ones(1).to(device)\n").changes
+
+
 def test_numba_on_the_host_shows_nothing(tmp_path: Path) -> None:
     replay = "from numba import njit\n@njit\ndef returns(x): return x\n"
     result = migrated(tmp_path, replay=replay, test_it=f"from replay import returns\ndef test_it():\n{BODY}")

@@ -55,6 +55,13 @@ def test_what_the_formatter_had_not_laid_out_stays(tmp_path: Path) -> None:
     assert after == f'import torch\n\n{untidy}{BROKEN}b = f( weights.device.type in ("cuda", "npu"),2 )\n'
 
 
+def test_a_line_that_the_formatter_had_not_laid_out_is_broken_once_it_outgrows_the_file(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.black]\nline-length = 66\n")
+    line = f"add( '--name', help = '{'x' * 50}', device='cuda' if torch.cuda.is_available() else 'cpu' )"
+    after = migrated(tmp_path, line + "\n").split("\n")
+    assert after[2] == "add(" and after[-2] == ")" and " ".join(after[3:-2]).count("help = ") == 1
+
+
 def test_nothing_of_the_project_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.black]\nline-length = 66\n")
     for name in ("black", "ruff", "yapf", "tomllib"):

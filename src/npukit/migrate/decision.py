@@ -28,6 +28,7 @@ from npukit.migrate.presence import asks_what_there_is, missing, present
 from npukit.migrate.questions import is_negated, questions
 from npukit.migrate.regions import Condition, Region, conditions, decided_by, held_at
 from npukit.migrate.requirements import allowed_torch
+from npukit.migrate.sinks import imports_own_devices, library_without_npus
 from npukit.migrate.styles import style_of
 from npukit.source import PythonFile, per_file
 from npukit.source.cache import per_project
@@ -59,7 +60,19 @@ def stays(node: ast.AST, file: PythonFile, goal: Goal) -> bool:
 
 def for_cuda_only(node: ast.AST, file: PythonFile) -> Evidence | None:
     """Why a node runs for CUDA only: its file, a function or class around it, or a condition that holds there."""
-    return of_file(file) or _replaces_cuda(node, file) or _around(node, file)
+    return of_file(file) or _replaces_cuda(node, file) or _around(node, file) or _for_other_devices(node, file)
+
+
+def _for_other_devices(node: ast.AST, file: PythonFile) -> Evidence | None:
+    """A device that only libraries with devices of their own are given: d = "cuda"; WhisperModel(path, device=d)"""
+    if not imports_own_devices(file) or not isinstance(node, ast.expr):
+        return None
+    statement = file.statement(node)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    uses = [file.parent(use) for use in file.uses(target)] if isinstance(target, ast.Name) else []
+    takers = [file.parent(use) if isinstance(use, ast.keyword) else use for use in uses]
+    libraries = [library_without_npus(taker, file) if isinstance(taker, ast.Call) else "" for taker in takers]
+    return Evidence("library", libraries[0], file.place(node)) if libraries and all(libraries) else None
 
 
 def _around(node: ast.AST, file: PythonFile) -> Evidence | None:

@@ -20,11 +20,13 @@ from npukit.migrate.kernels import (
     always_using,
     at_top,
     compiled,
+    extension,
     is_extension,
     may_lack_it,
     may_need_cuda,
     needed,
     needed_at_top,
+    within,
 )
 from npukit.migrate.presence import marks, named_for_cuda, refuses_without
 from npukit.source import PythonFile, Unreadable, per_file, read
@@ -72,11 +74,12 @@ def _compiled(file: PythonFile) -> frozenset[str]:
 def _needed_by(node: Import, alias: ast.alias, file: PythonFile, hops: int) -> dict[str, str]:
     """What only CUDA has of what an import brings: "*" for all of it, else the names of a module."""
     module = alias.name if isinstance(node, ast.Import) else "." * node.level + (node.module or "")
-    whole = module if isinstance(node, ast.Import) else f"{module}.{alias.name}"
+    whole = module if isinstance(node, ast.Import) else within(module, alias.name)
     if library := needs_cuda(module) or needs_cuda(whole):
         return {"*": library.name} if alias.name != "triton" else {}  # whose kernels are looked for one by one
-    if extension := _extension(node, alias, file):
-        return {"*": extension}
+    name = "" if isinstance(node, ast.Import) else alias.name
+    if built := extension(module, name, file.path, file.names.root):
+        return {"*": built}
     if isinstance(node, ast.Import) and "." in module and not alias.asname:
         return {}
     where, name = origin_of(whole, file.path, file.names.root) if hops else (None, "")
@@ -84,12 +87,6 @@ def _needed_by(node: Import, alias: ast.alias, file: PythonFile, hops: int) -> d
     if "*" in exported or not name:
         return exported
     return {"*": exported[name]} if name in exported else {}
-
-
-def _extension(node: Import, alias: ast.alias, file: PythonFile) -> str:
-    """What the project's build makes of CUDA sources: import ops_cuda; from . import ops_cuda; from ._ext import ops"""
-    module = alias.name if isinstance(node, ast.Import) else "." * node.level + (node.module or alias.name)
-    return module.lstrip(".") if is_extension(module, file.path, file.names.root) else ""
 
 
 def _is_always(name: str, node: Import, file: PythonFile) -> bool:
@@ -313,11 +310,15 @@ def _certain(function: _Function) -> list[ast.stmt]:
 
 
 def _has_nothing_to_do(choice: ast.If) -> bool:
-    begins = choice.body[0]
-    returns = isinstance(begins, ast.Return) and (begins.value is None or isinstance(begins.value, ast.Constant))
-    return (
-        returns and not choice.orelse and not re.search(r"cuda|device|avail|have|has_|use_", ast.unparse(choice.test))
-    )
+    begins, asked = choice.body[0], choice.test
+    is_empty = isinstance(asked, ast.Compare) and isinstance(asked.ops[0], ast.Eq) and _is_zero(asked.comparators[0])
+    says_so = isinstance(begins, ast.Return) and (begins.value is None or isinstance(begins.value, ast.Constant))
+    returns = says_so or (isinstance(begins, ast.Return) and is_empty)  # if boxes.numel() == 0: return boxes.new(0)
+    return returns and not choice.orelse and not re.search(r"cuda|device|avail|have|has_|use_", ast.unparse(asked))
+
+
+def _is_zero(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 0
 
 
 @per_file

@@ -24,7 +24,9 @@ _ASKS = re.compile(r"triton|cuda|device|backend|impl|kernel|fused|avail|have|has
 _ONLY_ASKED = re.compile(r"\W*(?:(?:HAVE|HAS|IS|check|is|has)_\w+|testing)\W*")
 _RUN_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.Module)
 _MISSING = re.compile(r"ImportError|\bException|NotFound")
-_EXTENSION = re.compile(r"(?:\w+_cuda|\w*_ext|_[a-z]\w+)")
+_BUILT_NAME = re.compile(r"\w+_cuda|\w*_ext")
+_EXTENSION = re.compile(rf"(?:{_BUILT_NAME.pattern}|_[a-z]\w+)")
+_NAME = re.compile(r"(?:^|,)[(\s]*(\w+)")  # of what is imported
 _BUILT = re.compile(r"\.cuh?[\"']|\bCUDAExtension\b|\bcuda_sources\b|\bwith_cuda=True")  # from CUDA's sources
 _LOADED = re.compile(r"\n\w+ = (?:[\w.]+\.)?load(?:_inline)?\(")
 _BUILDERS = ("setup.py", "build.py", "backend.py")
@@ -39,13 +41,33 @@ def modules(node: Import) -> list[str]:
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     head = "." * node.level + (node.module or "")
-    return [head, *(f"{head}.{alias.name}" for alias in node.names)]
+    return [head, *(within(head, alias.name) for alias in node.names)]
+
+
+def within(module: str, name: str) -> str:
+    """The full name of what an import takes from a module: .ops, of `from . import ops`"""
+    return module + name if module.endswith(".") else f"{module}.{name}"
 
 
 def needed(node: Import) -> libraries.Library | None:
     """The library for CUDA alone that a statement imports."""
     candidates = (libraries.needs_cuda(module) for module in modules(node))
     return next(filter(None, candidates), None)
+
+
+def extension(module: str, name: str, path: Path, root: Path | None) -> str:
+    """The extension that `from MODULE import NAME` or `import MODULE` brings, or "".
+
+    >>> extension("ours.ops", "ops_cuda", Path("project/train.py"), Path("project"))
+    'ours.ops.ops_cuda'
+    """
+    if is_extension(module, path, root):
+        return module.lstrip(".")
+    beside = not module.strip(".")  # from . import ops_cuda
+    package = file_of(module, path, root) if _BUILT_NAME.fullmatch(name) and not beside else None
+    may_be = beside or (package is not None and package.name == "__init__.py" and name not in _text(package))
+    whole = within(module, name)
+    return whole.lstrip(".") if name and may_be and is_extension(whole, path, root) else ""
 
 
 @per_project(maxsize=4096)
@@ -83,9 +105,10 @@ def needed_at_top(path: Path | None, root: Path | None) -> str:
         library = libraries.needs_cuda(module)
         if library and not (names and only_asks(module, names, "")):
             return library.name
-    for module, _ in top_imports(path):
-        if path and is_extension(module, path, root):
-            return module.lstrip(".")
+    for module, names in top_imports(path) if path else ():
+        for name in _NAME.findall(names) or [""]:
+            if path and (built := extension(module, name, path, root)):
+                return built
     text = _text(path)
     builds = "cpp_extension" in text and _LOADED.search(text) and _BUILT.search(text)
     return "a kernel that nvcc compiles" if builds else ""

@@ -179,12 +179,14 @@ def _by_formatter(before: PythonFile, after: Document, formatter: Formatter) -> 
     formatted = _formatted(list(pieces), formatter)
     if formatted is None:
         return None
-    done = list(new.lines)
+    done, width = list(new.lines), max(formatter.width, _own_width(old.lines))
     for lines, were in sorted(changed.items(), key=lambda item: -item[0].start):
         piece = new.alone(lines)
         was_formatted = all(formatted[old.alone(old_lines)] == old.alone(old_lines) for old_lines in were)
         if was_formatted and formatted[piece] != piece and _same(piece, formatted[piece]):
             done[lines.start : lines.stop] = _inner(formatted[piece]).split("\n")
+        elif not was_formatted and len(lines) == 1 and len(new.lines[lines.start]) > width:
+            done[lines.start : lines.stop] = _broken(new.lines[lines.start], width)
     return replace(after, text="\n".join(done)) if done != new.lines else after
 
 

@@ -77,7 +77,8 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]
         elif graph not in graphs:
             graphs.add(graph)
             yield _left_for_graphs(graph, node, file, goal)
-    for part in graph_parts(file) if goal.portable else ():
+    outer_first = sorted(graph_parts(file), key=lambda part: part.lineno)
+    for part in outer_first if goal.portable else ():
         if graph_around(part, file) not in graphs and _IN_CODE.search(file.source(part)):
             graphs.add(part)
             yield _left_for_graphs(part, part, file, goal)
