@@ -116,6 +116,33 @@ def test_variables_that_are_right_are_left_alone(tmp_path: Path) -> None:
     assert codes(diagnosis_of(NAMES["healthy_a2"], tmp_path, **right, **others)) == []
 
 
+def test_a_build_of_torch_for_cuda_is_told_beside_what_else_is_wrong(tmp_path: Path) -> None:
+    def describe(tree: Any) -> None:
+        NAMES["healthy_a2"](tree)
+        tree.installs("torch", "2.8.0+cu126")
+
+    assert set(codes(diagnosis_of(describe, tmp_path))) == {"NPK922", "NPK927"}
+
+
+def test_only_visible_cards_are_judged_by_their_type(tmp_path: Path) -> None:
+    def describe(tree: Any) -> None:
+        NAMES["healthy_a2"](tree)
+        tree.says("npu-smi", "info", NAMES["smi_info"]([("910B3", "OK", "")] * 4 + [("310P3", "OK", "")] * 4))
+
+    assert codes(diagnosis_of(describe, tmp_path / "some", ASCEND_RT_VISIBLE_DEVICES="0,1,2,3")) == []
+    assert "NPK917" in codes(diagnosis_of(describe, tmp_path / "all"))
+
+
+def test_the_right_cann_is_used_where_it_is_installed(tmp_path: Path) -> None:
+    def describe(tree: Any) -> None:
+        NAMES["healthy_a2"](tree)
+        NAMES["with_cann"](tree, "/usr/local/Ascend/cann-8.1.RC1", "8.1.RC1")
+
+    first = diagnosis_of(describe, tmp_path).first
+    assert first is not None and first.code == "NPK923"
+    assert "source /usr/local/Ascend/ascend-toolkit/latest/set_env.sh" in first.remedy
+
+
 def _with(text: dict[str, str], before: str = "healthy_a2") -> Callable[[Any], None]:
     def describe(tree: Any) -> None:
         NAMES[before](tree)

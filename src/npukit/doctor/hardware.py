@@ -35,10 +35,11 @@ def npus(state: MachineState) -> Check:
         says += ", simulated"
     elif state.in_container:
         says += ", in a container"
-    return Check("NPUs", says, tuple(_limits(sorted(names))))
+    return Check("NPUs", says, tuple(_limits(sorted({chip.name for chip in state.visible_chips if chip.name}))))
 
 
 def _limits(names: list[str]) -> Iterator[Trouble]:
+    """What the types of the cards that programs of this shell use do not allow."""
     for name in names:
         card = card_of(name)
         if card and not card.trains:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from npukit.doctor.check import Check, skip
@@ -15,6 +16,7 @@ from npukit.machine.found import MachineState
 from npukit.machine.installed import Cann
 from npukit.report import Severity
 
+CUDA_BUILD = re.compile(r"\+cu\d+$")  # as torch's version says
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 
 
@@ -62,7 +64,7 @@ def kernels(state: MachineState) -> Check:
         return skip("Kernels", "simulated, needs none")
     if installed is None or not state.has_npus:
         return skip("Kernels", "no CANN" if state.has_npus else "no cards")
-    wanted = sorted({known.kernels for chip in state.chips if (known := card_of(chip.name))})
+    wanted = sorted({known.kernels for chip in state.visible_chips if (known := card_of(chip.name))})
     package = f"Install the kernels (ops) package for {{}} in version {installed.version}."
     says = ", ".join(installed.kernels) or "none"
     if not installed.kernels:
@@ -113,13 +115,13 @@ def _package_troubles(state: MachineState) -> Iterator[Trouble]:
             remedy,
             commands=commands,
         )
-    elif state.torch_is_for_cuda and not state.simulated:
+    elif state.cann:
+        yield from _cann_for(state, torch_npu, state.cann.version, remedy, commands)
+    if not state.simulated and (state.torch_is_for_cuda or CUDA_BUILD.search(torch)):
         if aborts_beside_cuda(torch_npu):
             yield trouble("NPK927")
         else:
             yield trouble("NPK927", "torch is a build for CUDA", severity=Severity.warning)
-    elif state.cann:
-        yield from _cann_for(state, torch_npu, state.cann.version, remedy, commands)
 
 
 def _cann_for(
@@ -135,6 +137,11 @@ def _cann_for(
         )
     elif key(cann) < key(release.cann):
         what = f"torch_npu {torch_npu} was made for CANN {release.cann}, but CANN is {cann}"
+        there = next((other for other in state.canns if same(other.version, release.cann)), None)
+        if there is not None:
+            command = f"source {there.set_env}"
+            yield trouble("NPK923", what, f"CANN {there.version} is installed: run `{command}`.", commands=(command,))
+            return
         yield trouble(
             "NPK923",
             what,
