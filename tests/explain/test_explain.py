@@ -34,7 +34,8 @@ def test_every_known_error_is_found_in_a_log(entry: KnownError) -> None:
 
 @pytest.mark.parametrize("row", NAMED, ids=lambda row: row.code)
 def test_every_row_about_a_name_is_found_first_in_its_example(row: KnownError) -> None:
-    explanation = explain(row.example)[0]
+    reported = "\nRuntimeError: Engine core initialization failed." if row.kind == "unknown" else ""
+    explanation = explain(row.example + reported)[0]
     assert explanation.code == row.code
     assert "{" not in f"{explanation.meaning}{explanation.causes}{explanation.remedies}", "a name was not filled in"
 
@@ -73,6 +74,14 @@ def test_what_a_message_says_to_do_is_the_first_remedy_where_it_is_only_read() -
 )
 def test_a_part_of_a_word_or_of_a_name_is_no_phrase(message: str, never: str) -> None:
     assert all(explanation.code != never for explanation in explain(message))
+
+
+def test_an_unknown_exception_comes_before_what_reports_it_and_is_no_answer_of_its_own() -> None:
+    raised = "(Worker pid=1) QuuxError: it is so"
+    reported = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
+    assert explain(raised) == []
+    assert [error.kind for error in explain(f"{reported}\n{raised}")] == ["unknown", "wrapper"]
+    assert [error.code for error in explain(f"{raised}\nRuntimeError: NPU out of memory.")] == ["out-of-memory"]
 
 
 def test_that_something_failed_is_said_only_where_nothing_else_is_known() -> None:

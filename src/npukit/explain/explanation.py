@@ -16,8 +16,19 @@ from npukit.explain.log_lines import LogLine, windows
 from npukit.explain.structure import named_errors_in
 from npukit.facts.errors import Kind, KnownError, known_errors
 
-ORDER = {"cause": 0, "general": 1, "reading": 1, "consequence": 2, "class": 3, "wrapper": 4, "warning": 5, "hint": 6}
-SAY_LITTLE = ("class", "wrapper", "warning", "hint")
+ORDER = {
+    "cause": 0,
+    "general": 1,
+    "reading": 1,
+    "consequence": 2,
+    "class": 3,
+    "unknown": 4,
+    "wrapper": 5,
+    "warning": 6,
+    "hint": 7,
+}
+SAY_LITTLE = ("class", "unknown", "wrapper", "warning", "hint")
+ONLY_READ = ("reading", "class", "unknown", "hint")
 LAST_OF_TRACEBACK = re.compile(
     r"^(?:\[rank\d+\]:\s*)?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::.*)?$", re.MULTILINE
 )
@@ -49,7 +60,7 @@ class Explanation:
         >>> explain("KeyError: 'colour'")[0].is_known
         False
         """
-        return self.kind not in ("reading", "class", "hint")
+        return self.kind not in ONLY_READ
 
 
 def explain(text: str) -> list[Explanation]:
@@ -98,15 +109,20 @@ class Search:
         every = [explanation for _, explanation in sorted(self._found.values(), key=lambda pair: pair[0])]
         causes = {(error.source, error.number) for error in every if error.kind == "cause"}
         explained = {(error.source, error.number) for error in every if _says_what_its_line_says(error)}
-        recognised = {(error.source, error.number) for error in every if error.kind not in ("class", "hint")}
-        hidden_by = {"general": causes, "reading": explained, "class": recognised}
+        recognised = {(error.source, error.number) for error in every if error.kind not in ("class", "unknown", "hint")}
+        hidden_by = {"general": causes, "reading": explained, "class": recognised, "unknown": recognised}
         shown = [
             error
             for error in every
             if is_code(error.code) or (error.source, error.number) not in hidden_by.get(error.kind, ())
         ]
-        if any(error.kind not in SAY_LITTLE for error in shown):
-            return [error for error in shown if error.kind not in ("class", "hint")]
+        if any(error.kind not in (*SAY_LITTLE, "consequence") for error in shown):
+            return [error for error in shown if error.kind not in ("class", "unknown", "hint")]
+        if any(_reports(error) for error in shown):
+            # What was raised comes before what reports it, though nothing else is known of it.
+            shown = [error for error in shown if error.kind != "hint"]
+            return sorted(shown, key=lambda error: error.kind not in ("class", "unknown"))
+        shown = [error for error in shown if error.kind != "unknown"]
         return [error for error in shown if error.kind != "hint"] or shown
 
     @property
@@ -141,7 +157,12 @@ class Search:
 
 def _says_what_its_line_says(error: Explanation) -> bool:
     """Whether reading its line's sentence would add nothing: a wrapper's code leaves the sentence beside it open."""
-    return error.kind not in ("reading", "class", "hint") and not (error.kind == "wrapper" and is_code(error.code))
+    return error.kind not in ONLY_READ and not (error.kind == "wrapper" and is_code(error.code))
+
+
+def _reports(error: Explanation) -> bool:
+    """Whether an error only reports an exception that was raised elsewhere."""
+    return error.kind == "wrapper" and not is_code(error.code)
 
 
 def _depth(error: KnownError) -> int:

@@ -61,10 +61,16 @@ SUBJECTS = {
     "operator": r"operator (?P<name>\w+::\w+) does not exist"
     r"|['\"]_OpNamespace['\"] ['\"](?P<owner>\w+)['\"] object has no attribute ['\"](?P<part>\w+)",
     "exception": rf"\b(?P<name>[A-Za-z]\w*{RAISED})(?=[:(\n]|$)",
+    "raised": rf"^(?:[^\n]*[\])] )?(?:\w+\.)*(?P<name>[A-Z]\w*{RAISED}): \S",
     "instruction": rf"\b\w*{RAISED}(?::\s*|\([\"']?)(?P<name>[^\n]{{8,600}})",
     "failure": SENTENCE,
 }
-LEAST_SPECIFIC = ("exception", "instruction", "failure")  # read only where no other subject says anything of a line
+LEAST_SPECIFIC = (
+    "exception",
+    "raised",
+    "instruction",
+    "failure",
+)  # read only where no other subject says anything of a line
 IN_WORDS = ("sentence", "warning", "instruction", "failure")  # what they name is a sentence: their rows have phrases
 # Names within a sentence, not its words.
 CODE = re.compile(r"`[^`\s]*`|'[^'\s]*'|\"[^\"\s]*\"|\S*[\w)]\.[a-z_]\w*\S*|\S*/\S*")
@@ -80,7 +86,7 @@ TO_DO = (
 )
 INSTRUCTION = re.compile(rf"(?:(?<=[.!;,:] )|(?<=[.!;])|^)\s*(?P<said>{TO_DO}[^\n]*?)(?=[.!;](?:\s|$)|$)", re.I | re.M)
 LONGEST_INSTRUCTION = 240
-OTHER_LINE = re.compile(r"$|Traceback|File |\[|\(|\d|\w*(?:Error|Exception)\b")
+OTHER_LINE = re.compile(r"$|Traceback|File |\[|\(|\d|[\w.]*(?:Error|Exception)\b")
 DATA = re.compile(r"/(?:datasets?|data|preprocess\w*|collat\w*|templates?)[/_.]")  # folders whose code reads rows
 FRAME = re.compile(r"File \"[^\"\n]*?((?:(?:site|dist)-packages/)?[\w./-]+)\"")
 INSTALLED = re.compile(r"(?:site|dist)-packages/(\w+)")

@@ -18,10 +18,11 @@ FAMILIES = ("python", "torch_npu", "acl", "aclnn", "hccl", "cann")
 
 # general: says less than what stands beside it; reading: only what the sentence itself says, where nobody knows more;
 # class: only what the class of an exception and the package that raised it say, where nothing else in a log says more;
+# unknown: an exception of which nothing is known, where else only what reports it is recognised;
 # hint: only that something failed, or what the message says to do, where nothing else at all is recognised;
 # consequence: mostly follows from another rank's error; wrapper: says only that something beneath failed;
 # warning: the program goes on.
-Kind = Literal["cause", "general", "reading", "class", "hint", "consequence", "wrapper", "warning"]
+Kind = Literal["cause", "general", "reading", "class", "unknown", "hint", "consequence", "wrapper", "warning"]
 
 
 @dataclass(frozen=True)
