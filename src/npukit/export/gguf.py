@@ -186,7 +186,7 @@ def _splits(folder: Path) -> str:
     if len(patterns) == 1 and patterns[0] in SPLITS:
         return SPLITS[patterns[0]]
     raise NpukitError(
-        f"{folder / 'tokenizer.json'} splits text in a way that npukit has no name of llama.cpp's for: use llama.cpp's "
+        f"npukit does not know llama.cpp's name for the pre-tokenizer of {folder / 'tokenizer.json'}: use llama.cpp's "
         "convert_hf_to_gguf.py on what `npukit export` writes."
     )
 

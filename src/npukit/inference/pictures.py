@@ -81,7 +81,7 @@ class Pictures:
     def __init__(self, images: Images | None, media: Sequence[Medium], fetch: Fetch) -> None:
         """Read the headers; raises BadConversation if one of them cannot be used."""
         if images is None:
-            raise BadConversation("This model reads text only: leave pictures, videos and audio out.")
+            raise BadConversation("This model reads text only: leave out images, videos and audio.")
         self._images = images
         self._measured: list[RequestImage] = []
         for medium in media:

@@ -17,7 +17,7 @@ from npukit.report.terminal import has_color, paint, printable, say
 HELP = """\
 /clear           forget the conversation
 /system TEXT     set the system message, or remove it, and forget the conversation
-/image FILE      show a picture with the next question, to a model that sees
+/image FILE      attach an image to the next question (vision-language models)
 /retry           answer the last question again
 /set NAME=VALUE  change a setting, such as temperature=0.7; without one, show them
 /multi           type several lines; a line with only # ends them

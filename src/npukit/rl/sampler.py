@@ -41,7 +41,7 @@ class Sampler:
         images: Images | None = None,
     ) -> None:
         """`dtype` is the type that the model computes in, and `ends` are the tokens that end an answer. Answers have
-        one turn unless there are `conversations`; `images` reads those of a model that sees.
+        one turn unless there are `conversations`; `images` reads those of a vision-language model.
         """
         self._model = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._tokenizer, self._end_tokens, self._dtype, self._options = tokenizer, ends, dtype, options

@@ -23,11 +23,13 @@ def load_teacher(config: Config, student: Any, tokenizer: Any, device: torch.dev
     options = ModelOptions(path=str(base), hub=config.model.hub, trust_remote_code=config.model.trust_remote_code)
     place = locate(options)
     if load_tokenizer(options, place).get_vocab() != tokenizer.get_vocab():
-        raise NpukitError(f"grpo.teacher: {path} has other tokens than {config.model.path}: take one of its family.")
+        raise NpukitError(
+            f"grpo.teacher: {path} has another tokenizer than {config.model.path}: use a model of the same family."
+        )
     shape = student.config
     model: Any = load_model(options, place, dtype, shape.get_text_config()._attn_implementation)
     if families.vision_of(shape) or families.vision_of(model.config):
-        raise NpukitError("grpo.teacher is for models of text.")
+        raise NpukitError("grpo.teacher supports text models only.")
     for adapter in adapters:
         apply_adapter(model, adapter)
     return_loss(model)

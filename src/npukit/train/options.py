@@ -155,7 +155,7 @@ class Capture(FrozenOptions):
 class FeatureDetection(FrozenOptions):
     """Feature-value detection: watch gradients for the jumps that faulty hardware makes."""
 
-    enable: bool = Field(False, description="watch the gradients; NPU_ASD_ENABLE and NPU_ASD_CONFIG turn it on too")
+    enable: bool = Field(False, description="watch the gradients; NPU_ASD_ENABLE and NPU_ASD_CONFIG also turn it on")
     jump: Annotated[float, Field(gt=1)] = Field(
         40.0, description="how far above the mean of recent steps a gradient's maximum may be, as a factor"
     )
@@ -187,7 +187,7 @@ class TrainOptions(FrozenOptions):
     epochs: PositiveFloat = Field(1.0, description="passes over the data; may be a fraction")
     max_steps: PositiveInt | None = Field(None, description="number of optimizer steps, instead of epochs")
     max_epochs: Annotated[PositiveInt | None, Called(swift=True)] = Field(
-        None, description="end after so many passes over the data, even before max_steps; for streamed data"
+        None, description="stop after this many passes over the data, even before max_steps; for streamed data"
     )
     seed: Annotated[int, Called(transformers=True)] = Field(42, description="seed for weights, data order and dropout")
 
@@ -237,7 +237,7 @@ class TrainOptions(FrozenOptions):
         0.1, description="share of the steps in which the rate decays"
     )
     cycles: Annotated[PositiveInt, When("training.schedule", "cosine_restarts")] = Field(
-        1, description="times that the rate falls, and starts again at its peak"
+        1, description="number of cycles in which the rate falls from its peak"
     )
     power: Annotated[PositiveFloat, When("training.schedule", "polynomial")] = Field(
         1.0, description="exponent of the remaining share of steps"

@@ -71,7 +71,7 @@ class Engine:
     ) -> None:
         options = options or EngineOptions()
         if options.quantization not in (None, "w8a8"):
-            raise NpukitError(f"npukit's engine does not know the quantization {options.quantization}: use w8a8.")
+            raise NpukitError(f"npukit's engine does not support the quantization {options.quantization}: use w8a8.")
         model.eval()
         self._model, self._own_attention = model, language_model(model).config._attn_implementation
         self._dtype, self._is_trained = trained_in or model.dtype, trained_in is not None
@@ -221,7 +221,7 @@ class Engine:
         """Add a request; returns its id, which is in all its outputs."""
         check_request(request, self.max_model_len, self._num_embeddings, self._adapter_keys)
         if request.multimodal is not None and not self._runner.sees:
-            raise NpukitError(f"{self._model.config.model_type} models are not given pictures here: send text only.")
+            raise NpukitError(f"{self._model.config.model_type} models do not accept images here: send text only.")
         request_id = self._next_request_id
         self._next_request_id += 1
         max_tokens = request.sampling.max_tokens

@@ -242,7 +242,7 @@ def has_pictures(messages: list[dict[str, Any]]) -> bool:
 def _pictures(serving: Serving, asked: ChatRequest, media: list[Medium]) -> Pictures:
     if len(media) > serving.media.most:
         raise bad_request(
-            f"This request has {len(media)} pictures, and the server takes {serving.media.most} at most "
+            f"This request has {len(media)} images or videos, and the server takes {serving.media.most} at most "
             "(--max-images).",
             "messages",
         )

@@ -104,7 +104,7 @@ class Serving:
             limit = self.options.max_waiting
             raise bad_request(f"This request wants {number} answers, and the server takes {limit} at most.", "n")
         if pixels > MAX_PIXEL_BYTES:
-            raise bad_request("The pictures of this request are too large: send fewer or smaller ones.", "messages")
+            raise bad_request("The images of this request are too large: send fewer or smaller ones.", "messages")
         if self._taken + number > self.options.max_waiting or self._pixels + pixels > MAX_PIXEL_BYTES:
             raise ApiError(429, "The server is busy: try again in a moment.", code="rate_limit_exceeded")
         self._taken += number

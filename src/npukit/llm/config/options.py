@@ -53,14 +53,10 @@ class ModelOptions(FrozenOptions):
     )
     balance_experts: Annotated[
         float, Field(ge=0), Called(llama_factory="moe_aux_loss_coef", swift="router_aux_loss_coef")
-    ] = Field(
-        0.0, description="weight of the loss that spreads tokens over the experts of a MoE model (router_aux_loss_coef)"
-    )
+    ] = Field(0.0, description="weight of the load-balancing loss of a MoE model (router_aux_loss_coef)")
     new_tokens: tuple[str, ...] = Field((), description="special tokens to add to the tokenizer and the model")
-    rope: dict[str, Any] = Field(
-        {}, description="stretch rotary positions, as in config.json: {rope_type: yarn, factor: 4}"
-    )
-    length: PositiveInt | None = Field(None, description="tokens that model.rope makes room for, if it has no factor")
+    rope: dict[str, Any] = Field({}, description="RoPE scaling, as in config.json: {rope_type: yarn, factor: 4}")
+    length: PositiveInt | None = Field(None, description="context length to scale RoPE to, if model.rope has no factor")
     trust_remote_code: Annotated[bool, Called(llama_factory=True)] = Field(
         False, description="run Python code that comes with the model"
     )
@@ -86,11 +82,12 @@ class TuningOptions(FrozenOptions):
     )
     plus_ratio: Annotated[
         PositiveFloat | None, LORA, Called(llama_factory="loraplus_lr_ratio", swift="lorap_lr_ratio")
-    ] = Field(None, description="LoRA+: how much faster the second matrix of a pair learns than the first")
+    ] = Field(None, description="LoRA+: ratio of the learning rates of the second and the first matrix of a pair")
     loss: Annotated[Literal["plain", "dft", "eaft", "asft"], TOKENS] = Field(
         "plain",
-        description="how tokens count: alike, by how likely they are already (DFT), by how unsure the model is (EAFT); "
-        "asft is DFT that stays near the model before training, a copy of which is kept unless an adapter is trained",
+        description="how tokens are weighted: equally, by their probability (DFT) or by the model's entropy "
+        "(EAFT); asft is DFT with a penalty for the distance from the initial model, a copy of "
+        "which is kept in memory unless an adapter is trained",
     )
     reference_weight: Annotated[float, Field(ge=0), When("tuning.loss", "asft")] = Field(
         0.1, description="how much it counts to be far from that model"
@@ -108,7 +105,8 @@ class TuningOptions(FrozenOptions):
         0.0, description="dropout on the adapter's input"
     )
     targets: Annotated[str | tuple[str, ...], BeforeValidator(_as_names), ADAPTER] = Field(
-        "all-linear", description="names of modules, also beside all-linear; or a regular expression of full names"
+        "all-linear",
+        description="names of modules, also together with all-linear; or a regular expression that matches full names",
     )
     rslora: Annotated[bool, LORA, Called(llama_factory="use_rslora", swift="use_rslora")] = Field(
         False, description="scale by the square root of the rank (rsLoRA)"
@@ -121,7 +119,7 @@ class TuningOptions(FrozenOptions):
     )
     init: Annotated[str | bool, LORA] = Field(True, description="PEFT's init_lora_weights, such as pissa or lora_ga")
     init_rows: Annotated[PositiveInt, When("tuning.init", "lora_ga")] = Field(
-        4, description="rows whose gradients lora_ga begins with"
+        4, description="number of rows from whose gradients lora_ga initialises the adapter"
     )
     convert: Annotated[bool, LORA, Called(llama_factory="pissa_convert")] = Field(
         False,
@@ -129,13 +127,14 @@ class TuningOptions(FrozenOptions):
         "for the model as it was; always done with lora_ga",
     )
     whole_tower: Annotated[bool, LORA] = Field(
-        False, description="of a model that sees: train all weights of the tower and the projector beside the adapter"
+        False,
+        description="vision-language models: train all weights of the tower and the projector besides the adapter",
     )
     modules_to_save: Annotated[tuple[str, ...], ADAPTER] = Field(
         (), description="modules whose weights are trained in full"
     )
     layers: Annotated[int, FREEZE, Called(llama_factory="freeze_trainable_layers")] = Field(
-        2, description="number of last layers to train; below 0, of first ones"
+        2, description="number of layers to train, counted from the last; if negative, from the first"
     )
     new_layers: Annotated[NonNegativeInt, FREEZE] = Field(
         0,
@@ -143,14 +142,14 @@ class TuningOptions(FrozenOptions):
         "alone (LLaMA-Pro)",
     )
     spread: Annotated[bool, FREEZE, Called(llama_factory="use_llama_pro")] = Field(
-        False, description="train that many layers at equal distances instead, such as those of an expanded model"
+        False, description="train that many evenly spaced layers instead, such as those of an expanded model"
     )
     layer_modules: Annotated[tuple[str, ...], FREEZE] = Field(
         (), description="modules of these layers to train, such as mlp; all if empty"
     )
 
     freeze_vision_tower: Annotated[bool, Called(llama_factory=True, swift="freeze_vit")] = Field(
-        True, description="of a model that sees images: do not train what looks at them"
+        True, description="vision-language models: do not train the vision tower"
     )
     vision_tower_rate: Annotated[PositiveFloat | None, Called(swift="vit_lr")] = Field(
         None, description="learning rate of the vision tower; training.learning_rate if empty"
@@ -159,18 +158,21 @@ class TuningOptions(FrozenOptions):
         None, description="learning rate of the projector; training.learning_rate if empty"
     )
     freeze_projector: Annotated[bool, Called(llama_factory="freeze_multi_modal_projector", swift="freeze_aligner")] = (
-        Field(True, description="nor what turns features of images into embeddings")
+        Field(True, description="do not train the projector, which maps image features to embeddings")
     )
     freeze_language_model: Annotated[bool, Called(llama_factory=True, swift="freeze_llm")] = Field(
-        False, description="nor the rest, the language model"
+        False, description="do not train the language model"
     )
     turns: Annotated[Literal["lisa", "badam"] | None, FULL] = Field(
         None,
-        description="layers are trained in turns: some that are drawn, and all that is outside layers (lisa); or one "
-        "layer after the other, which takes the memory of an optimizer for one (badam)",
+        description="train a changing subset of the layers: randomly chosen ones, and all weights outside of "
+        "layers (lisa); or one layer after the other, which needs optimizer states for one layer "
+        "only (badam)",
     )
-    turn_steps: Annotated[PositiveInt, FULL] = Field(20, description="steps in a turn")
-    turn_layers: Annotated[PositiveInt, When("tuning.turns", "lisa")] = Field(2, description="layers drawn for a turn")
+    turn_steps: Annotated[PositiveInt, FULL] = Field(20, description="steps before other layers are chosen")
+    turn_layers: Annotated[PositiveInt, When("tuning.turns", "lisa")] = Field(
+        2, description="number of layers chosen at a time"
+    )
     turn_order: Annotated[Literal["ascending", "descending", "random"], When("tuning.turns", "badam")] = Field(
         "ascending", description="order of the layers"
     )
@@ -202,24 +204,26 @@ class Source(FrozenOptions):
     hub: Literal["huggingface", "modelscope"] | None = Field(None, description="of its name; model.hub if empty")
     split: str = Field("train", description="of a data set on a hub")
     subset: str | None = Field(None, description="of a data set on a hub")
-    columns: dict[str, str] = Field({}, description="what the columns are called, as {instruction: question}")
+    columns: dict[str, str] = Field({}, description="names of the columns in the data set, as {instruction: question}")
     fill: dict[str, tuple[str, ...]] = Field(
         {}, description="text for {{NAME}} in questions and answers, as {NAME: [for rows tagged zh, for others]}"
     )
-    question: str | None = Field(None, description="the question, made of columns, as 'Is {first} like {second}?'")
-    min_label: float | None = Field(None, description="leave out rows whose label is below this (embed)")
+    question: str | None = Field(
+        None, description="the question, as a template of columns such as 'Is {first} like {second}?'"
+    )
+    min_label: float | None = Field(None, description="skip rows whose label is below this (embed)")
     question_suffix: str | None = Field(None, description="text added to every question")
     answer_prefix: str | None = Field(None, description="text put before every answer")
     answer_until: str | None = Field(None, description="text at which every answer is cut, such as a separator")
     preset: str | None = Field(
         None,
-        description="a public data set whose rows these are, such as coco, where other names for columns do not do",
+        description="a known public data set, such as coco, whose rows need more than renamed columns",
     )
     archive: str | None = Field(
         None, description="zip file of a data set on a hub with the images, videos or audio that its rows name"
     )
     negatives: NonNegativeInt = Field(
-        0, description="rows without texts that do not fit get so many of those that fit other rows (rerank)"
+        0, description="number of other rows' positives that rows without negatives get as negatives (rerank)"
     )
 
 
@@ -256,7 +260,7 @@ class DataOptions(FrozenOptions):
         None, description="images with fewer pixels are enlarged; as the model's image processor says if empty"
     )
     image_max_pixels: Annotated[PositiveInt | None, Called(llama_factory=True)] = Field(
-        None, description="images with more pixels are scaled down, and become fewer tokens; see image_min_pixels"
+        None, description="images with more pixels are scaled down, which means fewer tokens; see image_min_pixels"
     )
     video_fps: Annotated[PositiveFloat | None, Called(llama_factory=True)] = Field(
         None, description="frames of a video to take per second; as the model's video processor says if empty, or 2"
@@ -268,13 +272,13 @@ class DataOptions(FrozenOptions):
         None, description="frames of videos with fewer pixels are enlarged"
     )
     video_max_pixels: Annotated[PositiveInt | None, Called(llama_factory=True)] = Field(
-        None, description="frames of videos with more pixels are scaled down, and become fewer tokens"
+        None, description="frames of videos with more pixels are scaled down, which means fewer tokens"
     )
     template: Annotated[str | None, CHAT] = Field(
         None, description="chat template, by name or as a Jinja file; the tokenizer's own if empty"
     )
     tokens: Literal["npukit", "llama_factory", "ms_swift"] = Field(
-        "npukit", description="whose way of turning rows into tokens and labels is followed, and whose templates"
+        "npukit", description="which tool's templates, tokens and labels to reproduce"
     )
     thinking: Annotated[bool | None, CHAT] = Field(
         True,
@@ -290,7 +294,7 @@ class DataOptions(FrozenOptions):
         "the template's own if empty",
     )
     weigh: Annotated[tuple[str, ...], CHAT] = Field(
-        (), description="how parts of answers are weighed, by names of ms-swift's loss_scale (ms_swift tokens)"
+        (), description="loss weights for parts of answers, by ms-swift's names of loss_scale (ms_swift tokens)"
     )
     system: Annotated[str | None, CHAT, Called(llama_factory="default_system")] = Field(
         None, description="system message for rows without one"
@@ -342,7 +346,7 @@ class PreferenceOptions(FrozenOptions):
     mix: dict[Literal["sigmoid", "hinge", "bco_pair", "sft"], NonNegativeFloat] = Field(
         {}, description="several losses at once with their weights, instead of loss, as {sigmoid: 0.8, sft: 1.0} (MPO)"
     )
-    beta: PositiveFloat = Field(0.1, description="how strongly the model is held to the reference")
+    beta: PositiveFloat = Field(0.1, description="strength of the constraint towards the reference model")
     gamma: float = Field(0.5, description="SimPO's margin of the rewards")
     label_smoothing: Fraction = Field(0.0, description="probability that a preference is wrong")
     sft_weight: Annotated[float, Field(ge=0)] = Field(
@@ -350,8 +354,8 @@ class PreferenceOptions(FrozenOptions):
     )
     sft_mean: Literal["answers", "rows", "all"] = Field(
         "answers",
-        description="the plain loss is the mean over tokens of better answers, over rows of their means "
-        "(LLaMA-Factory), or over all tokens of these rows (ORPO in TRL and ms-swift)",
+        description="how the plain loss is averaged: over the tokens of chosen answers, per row and then over"
+        " rows (LLaMA-Factory), or over all tokens of these rows (ORPO in TRL and ms-swift)",
     )
     desirable_weight: Annotated[float, Field(ge=0)] = Field(1.0, description="KTO's weight of good answers")
     undesirable_weight: Annotated[float, Field(ge=0)] = Field(1.0, description="KTO's weight of bad answers")
@@ -360,32 +364,35 @@ class PreferenceOptions(FrozenOptions):
 class HeadOptions(FrozenOptions):
     """A model that classifies, embeds or ranks texts instead of writing them."""
 
-    labels: Annotated[PositiveInt, CLASSIFY] = Field(2, description="number of classes; of a regression, of numbers")
+    labels: Annotated[PositiveInt, CLASSIFY] = Field(2, description="number of classes, or of regression targets")
     problem: Annotated[Literal["one", "several", "number"], CLASSIFY] = Field(
-        "one", description="a text has one class, or several at once, or is given a number (regression)"
+        "one", description="one class per text, several classes per text, or a number per text (regression)"
     )
     similarity: Annotated[Literal["infonce", "cosine_similarity", "contrastive", "online_contrastive"], EMBED] = Field(
-        "infonce", description="loss of embeddings; all but infonce compare pairs that have a label"
+        "infonce", description="embedding loss; all but infonce need pairs with a label"
     )
     in_batch: Annotated[bool, EMBED] = Field(
-        True, description="infonce: texts of the other rows, on all devices, are negatives too"
+        True, description="infonce: the texts of the other rows, on all devices, are negatives, too"
     )
-    questions: Annotated[bool, EMBED] = Field(False, description="infonce, in_batch: the other questions are negatives")
+    questions: Annotated[bool, EMBED] = Field(
+        False, description="infonce, in_batch: the other questions are negatives, too"
+    )
     documents: Annotated[bool, EMBED] = Field(
-        False, description="infonce, in_batch: so are all texts that resemble the fitting one"
+        False, description="infonce, in_batch: other positives are negatives, too"
     )
     fake_margin: Annotated[float | None, EMBED] = Field(
-        None, description="infonce, in_batch: leave out negatives that are nearer than the fitting text by this much"
+        None, description="infonce, in_batch: ignore negatives that are more similar than the positive by this margin"
     )
     ranking: Annotated[Literal["pointwise", "listwise"], RERANK] = Field(
-        "pointwise", description="loss of rankings: each document by itself, or the best among those of a question"
+        "pointwise",
+        description="ranking loss: for each document alone, or for the positive among all documents of a question",
     )
     yes: Annotated[str | None, RERANK] = Field(
-        None, description="rank by how much likelier this next token is than `no`, without a new layer"
+        None, description="score by the difference between the logits of this token and of `no`, without a new layer"
     )
     no: Annotated[str, RERANK] = Field("no", description="see yes")
-    positives: Annotated[PositiveInt, RERANK] = Field(1, description="fitting documents of a question in a step")
-    negatives: Annotated[PositiveInt, RERANK] = Field(7, description="other documents for each fitting one")
+    positives: Annotated[PositiveInt, RERANK] = Field(1, description="positive documents per question in a step")
+    negatives: Annotated[PositiveInt, RERANK] = Field(7, description="negative documents per positive one")
     temperature: Annotated[PositiveFloat, When("task", partial(tasks.using, "temperature"))] = Field(
         0.1, description="similarities (infonce) or scores (listwise) are divided by it"
     )
@@ -394,7 +401,7 @@ class HeadOptions(FrozenOptions):
 class Config(FrozenOptions):
     """A whole run."""
 
-    task: Annotated[str, Choices(tasks.summaries)] = Field("sft", description="what the model is trained for")
+    task: Annotated[str, Choices(tasks.summaries)] = Field("sft", description="what to train")
     model: ModelOptions
     tuning: TuningOptions = TuningOptions()
     data: DataOptions

@@ -34,60 +34,63 @@ class GrpoOptions(FrozenOptions):
     CALLED = Called(swift=True)
 
     num_generations: PositiveInt = Field(
-        8, description="answers to each prompt, which are compared with each other; with a teacher 1 will do"
+        8, description="answers per prompt, which are compared with each other; with a teacher, 1 is enough"
     )
     steps_per_generation: PositiveInt | None = Field(
         None,
-        description="batches of each device that are sampled at once; training.accumulation, or a multiple of it, "
-        "which then makes several steps",
+        description="batches per device that are generated at once: training.accumulation, or a multiple of "
+        "it, which is then used for several steps",
     )
-    num_iterations: PositiveInt = Field(1, description="how often the same answers are learnt from")
+    num_iterations: PositiveInt = Field(1, description="number of updates from the same answers")
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "fipo", "real"] = Field(
         "dapo",
-        description="how ratios are clipped and tokens averaged: over each answer, then over answers (grpo, sapo), "
-        "over the tokens of a batch (bnpo) or of a step (dapo, cispo, fipo), or over the longest answer (dr_grpo); "
-        "real tells the good answers of a group from the bad ones",
+        description="how ratios are clipped and the loss of tokens is averaged: over each answer, then over "
+        "answers (grpo, sapo), over the tokens of a batch (bnpo) or of a step (dapo, cispo, "
+        "fipo), or over the maximum length (dr_grpo); real is a classification loss of good "
+        "against bad answers of a group",
     )
     importance_sampling_level: Literal["token", "sequence", "sequence_token"] = Field(
-        "token", description="whether each token has its ratio, or an answer has one (GSPO)"
+        "token", description="one ratio per token, or one per answer (GSPO)"
     )
     epsilon: Annotated[float, Field(ge=0)] = Field(
-        0.2, description="how far a ratio may fall below 1, and rise above it unless epsilon_high says so"
+        0.2, description="clipping range of the ratio below 1, and above 1 unless epsilon_high is set"
     )
     epsilon_high: PositiveFloat | None = Field(
-        None, description="how far a ratio may rise above 1; of cispo, the highest ratio itself"
+        None, description="clipping range of the ratio above 1; for cispo, the upper limit of the ratio itself"
     )
     delta: PositiveFloat | None = Field(
-        None, description="highest ratio of a token with a negative advantage (two-sided clipping)"
+        None, description="upper limit of the ratio of tokens with a negative advantage (two-sided clipping)"
     )
     tau_pos: PositiveFloat = Field(1.0, description="sapo: temperature of the gate for good answers")
     tau_neg: PositiveFloat = Field(1.05, description="sapo: temperature of the gate for bad answers")
     real_tau: PositiveFloat = Field(0.5, description="real: temperature of an answer's mean log-ratio")
     fipo_decay_rate: PositiveFloat = Field(
-        32.0, description="fipo: tokens after which a change counts half for those before it"
+        32.0, description="fipo: distance in tokens at which the weight of a change is halved"
     )
     fipo_clip_range: Annotated[float, Field(ge=0)] = Field(
-        0.2, description="fipo: how far from 1 a token may be weighed by the changes after it; 0 for no limit"
+        0.2, description="fipo: maximum distance of a token's weight from 1; 0 for no limit"
     )
-    fipo_clip_high_only: bool = Field(True, description="fipo: weigh no token less than 1")
+    fipo_clip_high_only: bool = Field(True, description="fipo: no weight below 1")
     fipo_safety_threshold: PositiveFloat = Field(
-        4.0, description="fipo: a token of a bad answer whose ratio is higher than this is not weighed more than 1"
+        4.0, description="fipo: tokens with a negative advantage and a ratio above this get a weight of at most 1"
     )
-    beta: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="weight of the distance (KL) from the model before training"
-    )
+    beta: Annotated[float, Field(ge=0)] = Field(0.0, description="weight of the KL divergence from the initial model")
     use_bias_correction_kl: Annotated[bool, OURS] = Field(
-        False, description="weigh that distance by the ratio, as DeepSeek-V3.2 and TRL's default do"
+        False, description="multiply the KL term by the ratio, as in DeepSeek-V3.2 and by default in TRL"
     )
-    kl_in_reward: bool = Field(False, description="take that distance off the reward, instead of adding it to the loss")
+    kl_in_reward: bool = Field(
+        False, description="subtract the KL term from the reward instead of adding it to the loss"
+    )
     teacher: Annotated[str | None, Called(swift="teacher_model")] = Field(
         None,
-        description="a model with the same tokens, folder or name on a hub: tokens that it thinks likelier become "
-        "likelier (on-policy distillation), beside rewards or without them",
+        description="on-policy distillation: folder or hub name of a teacher model with the same tokenizer, "
+        "used with rewards or without",
     )
-    teacher_kl_coef: PositiveFloat = Field(1.0, description="weight of the teacher's opinion beside the rewards")
+    teacher_kl_coef: PositiveFloat = Field(1.0, description="weight of the distillation term")
     advantage_estimator: Literal["grpo", "rloo", "reinforce_plus_plus"] = Field(
-        "grpo", description="an answer's reward is compared with the mean of its group, or of the others (rloo)"
+        "grpo",
+        description="the baseline of an answer's reward: the mean of its group, or of the other answers in "
+        "the group (rloo)",
     )
     scale_rewards: Literal["group", "batch", "none", "gdpo"] = Field(
         "group",
@@ -95,68 +98,73 @@ class GrpoOptions(FrozenOptions):
         "scales each reward function in its group before they are added",
     )
     mask_truncated_completions: Annotated[bool, Called(swift="overlong_filter")] = Field(
-        False, description="learn nothing from answers that were cut off"
+        False, description="exclude truncated answers from the loss"
     )
     top_entropy_quantile: Annotated[float, Field(gt=0, le=1)] = Field(
-        1.0, description="share of tokens that are learnt from, those of the highest entropy"
+        1.0, description="share of tokens in the loss: those with the highest entropy"
     )
     dynamic_sample: bool = Field(
         False, description="replace groups whose answers have the same reward by other prompts (DAPO)"
     )
-    max_resample_times: PositiveInt = Field(3, description="how often that is tried in a step")
+    max_resample_times: PositiveInt = Field(3, description="maximum number of attempts per step")
     importance_correction: Annotated[Correction | None, Called(swift="rollout_importance_sampling_mode")] = Field(
         None,
-        description="weigh tokens by how likely they are to the learner compared with the sampler: at most the "
-        "threshold (truncate), or nothing above it (mask)",
+        description="weight tokens by the ratio of their probabilities in training and in generation: limited"
+        " to the threshold (truncate), or 0 above it (mask)",
     )
     importance_threshold: Annotated[PositiveFloat, Called(swift="rollout_importance_sampling_threshold")] = Field(
         2.0, description="the highest such weight"
     )
     off_policy_mask: Annotated[PositiveFloat | None, Called(swift="off_policy_sequence_mask_delta")] = Field(
-        None, description="learn nothing from bad answers that became less likely by more than this (DeepSeek-V3.2)"
+        None,
+        description="exclude answers with a negative advantage whose probability fell by more than this "
+        "(DeepSeek-V3.2)",
     )
-    max_completion_length: PositiveInt = Field(512, description="most tokens of an answer")
+    max_completion_length: PositiveInt = Field(512, description="maximum number of tokens of an answer")
     multi_turn_scheduler: str | None = Field(
         None,
-        description="what follows an answer, so that the model answers again: a function of messages in "
-        "rewards.plugins, a class of ms-swift's form there, math_tip_trick or gym_scheduler",
+        description="decides what follows an answer, for conversations of several turns: a function or an ms-"
+        "swift class in rewards.plugins, math_tip_trick or gym_scheduler",
     )
     tools: Annotated[Names, OURS] = Field(
         (), description="functions in rewards.plugins that the model may call, by name; their results follow its answer"
     )
     environment_factory: Annotated[str | None, OURS] = Field(
         None,
-        description="a class in rewards.plugins, of which each conversation has an object: the model may call its "
-        "methods, reset begins it, and get_reward is its reward if use_gym_env is true",
+        description="a class in rewards.plugins, instantiated for each conversation: the model may call its "
+        "methods; reset is called at the start, and get_reward returns the reward if use_gym_env "
+        "is true",
     )
-    max_turns: PositiveInt = Field(8, description="answers of the model in a conversation, after which it ends")
+    max_turns: PositiveInt = Field(8, description="maximum number of answers in a conversation")
     completion_length_limit_scope: Literal["total", "per_round"] = Field(
         "total",
-        description="whether max_completion_length is that of a conversation with all that the scheduler adds, or of "
-        "each answer in it",
+        description="whether max_completion_length limits the whole conversation, including what the "
+        "scheduler adds, or each answer",
     )
     use_gym_env: bool = Field(
         False,
-        description="the total_reward that a scheduler notes, or what get_reward of an environment returns, is a "
-        "reward, too: gym_reward",
+        description="add the reward gym_reward: the scheduler's total_reward, or what the environment's "
+        "get_reward returns",
     )
     gym_env: str | None = Field(None, description="gym_scheduler: the environment, unless a row has env_config")
-    temperature: PositiveFloat = Field(1.0, description="of sampling, and of the learner's ratios")
-    top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="sample from this share of probability")
-    top_k: NonNegativeInt = Field(0, description="sample from so many tokens; all if 0")
+    temperature: PositiveFloat = Field(1.0, description="sampling temperature, also used for the ratios")
+    top_p: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="sample from the likeliest tokens up to this total probability"
+    )
+    top_k: NonNegativeInt = Field(0, description="sample from this many of the likeliest tokens; all if 0")
     min_p: Fraction = Field(
         0.0, description="sample tokens with at least this share of the likeliest one's probability"
     )
     repetition_penalty: PositiveFloat = Field(1.0, description="above 1, tokens that occurred before are less likely")
     stop: Annotated[Names, Called(swift="stop_words")] = Field((), description="texts with which an answer ends")
     max_num_seqs: Annotated[PositiveInt, Called(swift="vllm_max_num_seqs")] = Field(
-        256, description="answers that a device samples at the same time"
+        256, description="answers that a device generates at the same time"
     )
     cache_share: Annotated[float, Field(gt=0, lt=1), OURS] = Field(
-        0.9, description="share of the device's memory that may be in use while answers are sampled"
+        0.9, description="share of the device's memory that may be in use during generation"
     )
     keep_cache: Annotated[bool, OURS] = Field(
-        False, description="keep the memory of the key/value cache while the model learns"
+        False, description="keep the key/value cache allocated during training steps"
     )
     log_completions: bool = Field(
         False, description="show the best and the worst answer of logged steps; all are in completions.jsonl"
@@ -196,27 +204,27 @@ class RewardOptions(FrozenOptions):
         (), description="of the functions, then of the reward models; 1 each if empty"
     )
     models: Annotated[Names, Called(swift="reward_model")] = Field(
-        (), description="reward models, as task rm trains them: folders, or names on a hub"
+        (), description="reward models, such as those trained with task rm: folders, or names on a hub"
     )
     timeout: Annotated[PositiveFloat, OURS] = Field(
         300.0,
-        description="seconds that a reward function or a scheduler may take for a batch; then its answers have no "
-        "reward, or end",
+        description="time limit in seconds for a reward function or a scheduler per batch; after it, the "
+        "answers get no reward, or the conversations end",
     )
-    cosine_min_len_value_wrong: float = Field(-0.5, description="cosine: reward of a wrong answer without tokens")
-    cosine_max_len_value_wrong: float = Field(0.0, description="cosine: reward of the longest wrong answer")
-    cosine_min_len_value_correct: float = Field(1.0, description="cosine: reward of a right answer without tokens")
-    cosine_max_len_value_correct: float = Field(0.5, description="cosine: reward of the longest right answer")
+    cosine_min_len_value_wrong: float = Field(-0.5, description="cosine: reward of a wrong answer of length 0")
+    cosine_max_len_value_wrong: float = Field(0.0, description="cosine: reward of a wrong answer of maximum length")
+    cosine_min_len_value_correct: float = Field(1.0, description="cosine: reward of a correct answer of length 0")
+    cosine_max_len_value_correct: float = Field(0.5, description="cosine: reward of a correct answer of maximum length")
     cosine_max_len: PositiveInt | None = Field(
-        None, description="cosine: tokens of the longest answer; grpo.max_completion_length if empty"
+        None, description="cosine: maximum length in tokens; grpo.max_completion_length if empty"
     )
     repetition_n_grams: PositiveInt = Field(3, description="repetition: words of a phrase")
     repetition_max_penalty: Annotated[float, Field(le=0)] = Field(
-        -1.0, description="repetition: reward of an answer that is nothing but repetition"
+        -1.0, description="repetition: reward of an answer that consists of repetition only"
     )
     soft_max_length: PositiveInt | None = Field(
         None, description="soft_overlong: tokens at which the penalty is 1; grpo.max_completion_length if empty"
     )
     soft_cache_length: PositiveInt | None = Field(
-        None, description="soft_overlong: tokens before that, over which the penalty grows"
+        None, description="soft_overlong: number of tokens before that over which the penalty grows"
     )

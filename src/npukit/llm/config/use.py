@@ -112,7 +112,7 @@ class ChatOptions(FrozenOptions):
         None, description="frames of videos with fewer pixels are enlarged"
     )
     video_max_pixels: Annotated[PositiveInt | None, Called(llama_factory=True)] = Field(
-        None, description="frames of videos with more pixels are scaled down, and become fewer tokens"
+        None, description="frames of videos with more pixels are scaled down, which means fewer tokens"
     )
 
 

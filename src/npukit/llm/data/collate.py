@@ -32,7 +32,7 @@ class Collator:
     pack_length: int | None = None
     multiple: int = 8
     weighs: bool = False  # adds label_weights, how much each label counts
-    images: Images | None = None  # of a model that sees: adds pixels, and the positions of images
+    images: Images | None = None  # of a vision-language model: adds pixels, and positions of images
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         if self.joined and self.pack_length is None:

@@ -95,7 +95,7 @@ class Family:
     shapes: Callable[[Config], Shapes] | None = None
     """The names and shapes of the weights, as transformers makes them; None where npukit cannot tell."""
     packs: bool = True
-    """False for a model that sees images in a way that packed rows do not have."""
+    """False for a model whose attention to images does not work in packed rows."""
     templates: Mapping[str, str] = field(default_factory=dict)
     """Names of chat templates that LLaMA-Factory or ms-swift have for its models, and the template here."""
 

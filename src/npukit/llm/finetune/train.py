@@ -262,9 +262,7 @@ def _packed_if_possible(config: Config, task: Task, shape: Any, log: Log) -> Con
 
 def _check_sharing(config: Config, shape: Any) -> None:
     if config.training.sequence_parallel > 1 and families.vision_of(shape):
-        raise NpukitError(
-            f"training.sequence_parallel is for models of text, and not for {shape.model_type}: set it to 1."
-        )
+        raise NpukitError(f"training.sequence_parallel supports text models only, not {shape.model_type}: set it to 1.")
     if config.training.sequence_parallel > 1 and not families.of(shape).can_pack:
         raise NpukitError(
             "training.sequence_parallel is for families with plain attention, "

@@ -107,8 +107,8 @@ class Images:
         self.vision, self.processor = vision, processor
         if vision.prefix and data.tokens == "llama_factory":
             raise NpukitError(
-                f"LLaMA-Factory lays out the rows of {shape.model_type} in a way that npukit does not: take a "
-                "configuration of npukit or ms-swift."
+                f"LLaMA-Factory's row layout for {shape.model_type} is not supported: use a configuration "
+                "of npukit or ms-swift."
             )
         self._shape, self._data, self._video_settings = shape, data, video_settings or {}
         self._sampling = Sampling(vision, processor, shape, data, self._video_settings) if vision.video else None

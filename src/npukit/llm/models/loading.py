@@ -49,7 +49,7 @@ def _stretch(shape: Any, options: ModelOptions) -> None:
     before = getattr(shape, "rope_parameters", None) or {}
     kind = options.rope["rope_type"]
     if "rope_theta" not in before:
-        raise NpukitError(f"model.rope: the positions of {shape.model_type} cannot be stretched: leave it out.")
+        raise NpukitError(f"model.rope: RoPE scaling is not supported for {shape.model_type}: leave it out.")
     longest = before.get("original_max_position_embeddings") or shape.max_position_embeddings
     factor = options.rope.get("factor") or math.ceil((options.length or longest) / longest)
     if factor <= 1:
@@ -117,7 +117,7 @@ def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention:
 
 
 def _scoring(model: Any) -> Any:
-    """A model that sees with a layer for scores instead of its output layer, as transformers has it for text."""
+    """A vision-language model with a layer for scores instead of its output layer, as transformers has for text."""
     from transformers import PreTrainedModel
     from transformers.modeling_layers import GenericForSequenceClassification
 
@@ -166,7 +166,7 @@ def auto_class(shape: Any) -> Any:
 
 
 def attention_of(shape: Any, name: str | None) -> Any:
-    """An attention as transformers wants it named: of a model that sees, that of its language model."""
+    """The name of an attention for transformers: of a vision-language model, that of its language model."""
     vision = families.vision_of(shape)
     tower = "vision_config" if vision and vision.kind == "image" else "audio_config"
     return {"": name, "text_config": name, tower: "sdpa"} if name and vision else name

@@ -25,7 +25,7 @@ class Outline:
     sizes: Dimensions
     vision: Vision | None = None
     tower: TowerSizes | None = None
-    image_share: float = 1.0  # of a row's tokens, for models that see; all of them where nobody has looked
+    image_share: float = 1.0  # of a row's tokens, of vision-language models; 1 if the data is unknown
 
     @property
     def parameters(self) -> int:
@@ -48,7 +48,7 @@ class Outline:
         }
 
     def part_of(self, name: str) -> str | None:
-        """The part of a model that sees which a weight belongs to; older checkpoints leave out the first `model`."""
+        """The part of a vision-language model that a weight belongs to; older checkpoints lack the first `model`."""
         return (self.vision.part_of(name) or self.vision.part_of(f"model.{name}")) if self.vision else None
 
     def computed(self) -> float:
@@ -59,7 +59,7 @@ class Outline:
         return matrices + experts * taken
 
     def of_layers(self, count: int) -> int:
-        """Parameters of the last `count` layers, of a model that sees those of its language model."""
+        """Parameters of the last `count` layers, of a vision-language model those of its language model."""
         numbers = {name: _layer_of(name) for name in self.shapes if not self._sees(name)}
         first = self.sizes.layers - count
         return sum(

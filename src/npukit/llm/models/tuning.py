@@ -127,7 +127,7 @@ def _noisy(table: Any, _args: Any, embedded: Any, alpha: float) -> Any:
 def rate_groups(model: Any, options: TuningOptions, learning_rate: float, weight_decay: float) -> Groups | None:
     """Parameters by their learning rate; None where all learn alike.
 
-    LoRA+ has a higher one for the second matrices, parts of a model that sees may have their own.
+    LoRA+ has a higher one for the second matrices, parts of a vision-language model may have their own.
     """
     vision = families.vision_of(model.config)
     own = {"vision_tower": options.vision_tower_rate, "projector": options.projector_rate} if vision else {}

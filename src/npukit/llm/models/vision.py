@@ -1,4 +1,4 @@
-"""Models that see: features of images in the place of embeddings, and a tower that computes them in few operators.
+"""Vision-language models: image features in place of embeddings, and a tower that computes them in few operators.
 
 What differs from transformers is where the host would wait for the device: positions and borders of images come with
 the batch, features are put to known places instead of those that a mask finds, and attention over the segments of many

@@ -21,7 +21,7 @@ class GRPO(Task):
     """Answers that are better than the others to the same prompt become likelier."""
 
     name = "grpo"
-    summary = "answers of the model's own, by their rewards (grpo)"
+    summary = "reinforcement learning with rewards (grpo)"
     verb = "rlhf"
     program = "npukit.rl.rank"  # it includes the inference engine
     uses: ClassVar[frozenset[str]] = frozenset({"chat", "grpo"})
@@ -49,7 +49,10 @@ class GRPO(Task):
         if options.num_generations == 1 and not options.teacher:
             yield "grpo.num_generations", "answers are compared with others to the same prompt: take 2 at least."
         if options.teacher and options.loss_type == "real":
-            yield "grpo.teacher", "real compares whole answers, and a teacher has an opinion of each token."
+            yield (
+                "grpo.teacher",
+                "real compares whole answers, but a teacher scores each token: choose another grpo.loss_type.",
+            )
         if options.teacher and options.dynamic_sample and not sources:
             yield "grpo.dynamic_sample", "without rewards there are none to compare: set it to false."
         for file in rewards.plugins:
@@ -78,7 +81,7 @@ class GRPO(Task):
         if config.tuning.noise:
             yield (
                 "tuning.noise",
-                "with noise the learner would be another model than the sampler: set it to 0.",
+                "with noise, training would not compute the probabilities of generation: set it to 0.",
             )
 
     def joins(self, config: Config, can_pack: bool) -> bool:

@@ -80,7 +80,7 @@ class Classify(Head):
     """A text gets a class, several classes, or a number."""
 
     name = "classify"
-    summary = "labels of texts (classify)"
+    summary = "a classifier of texts (classify)"
     uses: ClassVar[frozenset[str]] = frozenset({"chat", "classify"})
 
     def texts(self, question: Conversation, row: dict[str, Any], layout: Layout) -> Texts:
@@ -104,7 +104,7 @@ class Embed(Head):
     """Similar texts get similar embeddings."""
 
     name = "embed"
-    summary = "similar texts (embed)"
+    summary = "an embedding model (embed)"
     uses: ClassVar[frozenset[str]] = frozenset({"chat", "embed", "temperature"})
 
     def texts(self, question: Conversation, row: dict[str, Any], layout: Layout) -> Texts:
@@ -132,7 +132,7 @@ class Rerank(Head):
     """Documents that fit a question get higher scores than others."""
 
     name = "rerank"
-    summary = "documents that fit a question (rerank)"
+    summary = "a reranker (rerank)"
     uses: ClassVar[frozenset[str]] = frozenset({"chat", "rerank", "temperature"})
     shares_media = True
 

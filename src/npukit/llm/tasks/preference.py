@@ -57,7 +57,7 @@ class DPO(Preference):
     """The chosen answer becomes likelier than the rejected one."""
 
     name = "dpo"
-    summary = "preference pairs (dpo and its kin)"
+    summary = "preference pairs (dpo and its variants)"
     rows_per_item = 2
     columns_tell = True
 

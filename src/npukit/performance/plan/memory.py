@@ -100,7 +100,7 @@ def _targets(config: Config, model: Outline) -> list[tuple[int, ...]]:
 
 
 def _is_frozen(config: Config, model: Outline, name: str) -> bool:
-    """Whether a weight belongs to a part of a model that sees which is not trained."""
+    """Whether a weight belongs to a part of a vision-language model that is not trained."""
     return bool(getattr(config.tuning, f"freeze_{model.part_of(name)}", False))
 
 

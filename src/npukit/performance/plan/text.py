@@ -25,15 +25,15 @@ PARTS = {
     "communication": "buffers for communication",
     "update": "more while the optimizer updates the weights",
     "loading": "more while the model is loaded",
-    "sampling": "more while answers are sampled, at least",
+    "sampling": "more during generation, at least",
     "outside": "outside of torch's allocator: HCCL, runtime, logs",
 }
 
 
 PHASES = {
-    "sampling": "of it sampling, if every answer is as long as it may be",
+    "sampling": "of it generation, if every answer has the maximum length",
     "rewards": "of it reward models; reward functions are not counted",
-    "learning": "of it learning",
+    "learning": "of it training",
 }
 DAY = 86_400  # seconds
 SMALLEST = 2**20  # bytes that are shown

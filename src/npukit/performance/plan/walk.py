@@ -29,7 +29,7 @@ def walk_config(config: Config, devices: int, card: str, per_node: int | None = 
     >>> walk_config(config, devices=8, card="910B3").peak
     """
     if not tasks.of(config).models_tokens:
-        raise NpukitError(f"A walk knows tasks that learn every next token, not {config.task}: leave --walk out.")
+        raise NpukitError(f"--walk supports tasks that predict every next token, not {config.task}: leave it out.")
     return _walk(["-m", WALKER], devices, card, per_node or devices, handed_over(config))
 
 
