@@ -319,3 +319,27 @@ def test_a_sentence_is_read_only_where_nothing_else_explains_its_line() -> None:
     assert explain("ValueError: tp (3) must be less than heads (2)")[0].kind == "reading"
     known = explain("RuntimeError: Expected all tensors to be on the same device: cpu is not supported here")
     assert [explanation.code for explanation in known] == ["cpu-npu-mixed"]
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("ImportError: my_transport.so: cannot open shared object file", "system-library-missing"),
+        ("ModuleNotFoundError: No module named '_speedups'", "extension-not-built"),
+        ("KeyError: 'CUDA_VISIBLE_DEVICES'", "visible-devices-unset"),
+        ("AttributeError: 'FullyShardedDataParallel' object has no attribute 'score'", "model-wrapped"),
+        ("AttributeError: 'GlmConfig' object has no attribute 'n_routed'", "config-attribute"),
+        ("TypeError: Engine.__init__() got multiple values for argument 'seed'", "argument-twice"),
+        ("train: error: argument --lr: invalid float value: 'one'", "argument-value"),
+        ("IndexError: pop from an empty list", "index-out-of-range"),
+        ("RuntimeError: Set changed size during iteration", "library-fault"),
+    ],
+)
+def test_kinds_of_names_and_values_are_told_apart(message: str, code: str) -> None:
+    assert explain(message)[0].code == code
+
+
+def test_gloo_that_reached_every_rank_is_no_error() -> None:
+    line = "[Gloo] Rank 0 is connected to {} peer ranks. Expected number of connected peer ranks is : 7"
+    assert "gloo-mesh" not in {error.code for error in explain(line.format(7))}
+    assert explain(line.format(3))[0].code == "gloo-mesh"

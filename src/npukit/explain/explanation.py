@@ -191,10 +191,17 @@ def _errors_by_number(text: str, seen: set[str]) -> Iterator[tuple[KnownError, i
 def _errors_by_words(text: str, seen: set[str]) -> Iterator[tuple[KnownError, int]]:
     """The errors of a text that were not seen before and show in its words."""
     for error, offset in named_errors_in(text):
-        if error.code not in seen:
+        if error.code not in seen and not (error.kind == "unknown" and _is_report(text, offset)):
             seen.add(error.code)
             yield error, offset
     yield from _phrases_in(text, seen, with_numbers=False)
+
+
+def _is_report(text: str, offset: int) -> bool:
+    """Whether a line only reports what was raised elsewhere: it is no exception of its own."""
+    line = text[offset:].split("\n", 1)[0]
+    reports = (pattern for pattern, error in (*_phrases(True), *_phrases(False)) if error.kind == "wrapper")
+    return any(pattern.search(line) for pattern in reports)
 
 
 def _phrases_in(text: str, seen: set[str], with_numbers: bool) -> Iterator[tuple[KnownError, int]]:

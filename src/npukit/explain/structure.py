@@ -27,7 +27,7 @@ SUBJECTS = {
     "module": r"No module named ['\"]?(?P<name>[A-Za-z_][\w.-]*\w|[A-Za-z_])"
     r"|requires the following packages that were not found in your environment: (?P<name2>\w+)"
     r"|ModuleNotFoundError: (?P<name3>[A-Za-z_]\w*)$",
-    "library": r"(?P<name>lib[\w+.-]+?\.so[\w.]*)[:,]? "
+    "library": r"(?P<name>[\w+.-]+?\.so[\w.]*)[:,]? "
     r"(?:cannot open shared object|undefined reference|(?:is )?not found)"
     r"|(?:[Uu]nable to load|[Cc]ould ?n[o']t (?:find|load)|[Ff]ailed to (?:load|open)) (?:library |dynamic library )?"
     r"['\"]?(?P<name2>lib[\w+.-]+?\.so[\w.]*)",
@@ -35,8 +35,9 @@ SUBJECTS = {
     "attribute": r"(?:partially initialized )?module ['\"](?P<owner>[\w.]+)['\"] has no attribute ['\"](?P<part>\w+)",
     "import": r"cannot import name ['\"](?P<part>\w+)['\"](?: from (?P<early>partially initialized module )?"
     r"['\"](?P<owner>[\w.]+)['\"](?: \((?P<place>[^)\n]*)\))?)?",
-    "argument": r"(?P<owner>[\w.<>]+)\(\) got (?:an unexpected|unexpected|multiple values for) (?:keyword )?argument"
-    r" ['\"](?P<part>\w+)",
+    "argument": r"(?P<owner>[\w.<>]+)\(\) got (?:an )?unexpected (?:keyword )?argument ['\"](?P<part>\w+)",
+    "argument twice": r"(?P<owner>[\w.<>]+)\(\) got multiple values for (?:keyword )?argument ['\"](?P<part>\w+)",
+    "member": r"['\"](?P<owner>\w+)['\"] object has no attribute ['\"](?P<part>\w+)",
     "package": r"(?:No matching distribution found for|satisfies the requirement|No package metadata was found for)"
     r" (?P<name>[A-Za-z][\w.-]*)",
     "conflict": r"(?P<owner>[\w.-]+ [\d.]\S*) requires (?P<part>[^\n]{3,80}?),?"
@@ -115,7 +116,8 @@ def named_errors_in(text: str) -> Iterator[tuple[KnownError, int]]:
                 said = instructions_in(text[match.start() : match.start() + NEAR])
                 if subject == "instruction" and not said:
                     continue
-                read.add(line)
+                if error.kind != "unknown":
+                    read.add(line)
                 yield _with_instructions(_worded(error, name.partition("@")[0], asker), said), match.start()
 
 
