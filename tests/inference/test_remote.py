@@ -123,11 +123,11 @@ def test_the_engine_ends_with_a_killed_server() -> None:
     code = """
 import time
 from tests.inference.test_remote import RemoteEngine, Request, make
-engine = RemoteEngine(lambda: make(0.01))
-engine.wait_until_ready()
-engine.add(Request(tuple(range(9_000))))
-print("ready", flush=True)
-time.sleep(600)
+with RemoteEngine(lambda: make(0.01)) as engine:
+    engine.wait_until_ready()
+    engine.add_request(Request(tuple(range(9_000))))
+    print("ready", flush=True)
+    time.sleep(600)
 """
     server = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert server.stdout and server.stdout.readline()

@@ -257,7 +257,7 @@ class Writer:
 
 
 @dataclass(frozen=True)
-class Judged:
+class RerankerText:
     """How a reranker reads a query and a document, and what it looks for where no system message says it."""
 
     text: str
@@ -265,18 +265,18 @@ class Judged:
 
 
 RERANKERS = {
-    "reranker": Judged(
+    "reranker": RerankerText(
         "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}",
         "Given a web search query, retrieve relevant passages that answer the query",
     ),
-    "reranker_with_pictures": Judged(
+    "reranker_with_pictures": RerankerText(
         "<Instruct>: {instruction}<Query>:{query}\n<Document>:{document}",
         "Given a search query, retrieve relevant candidates that answer the query.",
     ),
 }
 
 
-def _judged(written: Judged, system: str | None, messages: list[Turn]) -> list[Turn]:
+def _judged(written: RerankerText, system: str | None, messages: list[Turn]) -> list[Turn]:
     if len(messages) < 2:
         raise BadTurns("has no document, which this template needs")
     query, document = (message["content"] for message in messages[:2])

@@ -191,21 +191,26 @@ def system(values: Values) -> Translated:
 
 def template(values: Values) -> Translated:
     """The one that ms-swift has for the model, and its tokens; where it would ask, the tokenizer's own."""
+    settings, note = _template(values)
+    values.notes += filter(None, [note])
+    return settings
+
+
+def _template(values: Values) -> tuple[Translated, str]:
+    """The template with what is to be noted of it, if anything."""
     if values.verb == "pt":
-        return {"data.tokens": "ms_swift"}
+        return {"data.tokens": "ms_swift"}, ""
     if head_of(values) and not values.flag("use_chat_template", True):
-        return {"data.template": None, "data.tokens": "ms_swift"}
+        return {"data.template": None, "data.tokens": "ms_swift"}, ""
     name = values.get("template")
     model = str(values.get("model", ""))
     template_name = name or template_of(model, _of_config(model, "architectures"))
     if isinstance(template_name, str) and meta_named(template_name):
-        return {"data.template": template_name, "data.tokens": "ms_swift"}
+        return {"data.template": template_name, "data.tokens": "ms_swift"}, ""
     if head_of(values):
-        values.notes.append("template: not known for this model, so texts are taken as the tokenizer writes them")
-        return {"data.template": name, "data.tokens": "ms_swift"}
-    if name is None:
-        values.notes.append("template: the tokenizer's own is used, in npukit's way")
-    return {"data.template": name}
+        note = "template: not known for this model, so texts are taken as the tokenizer writes them"
+        return {"data.template": name, "data.tokens": "ms_swift"}, note
+    return {"data.template": name}, "" if name else "template: the tokenizer's own is used, in npukit's way"
 
 
 def cutoff(values: Values) -> Translated:
@@ -237,7 +242,7 @@ VARIABLES = {
 def images(values: Values) -> Translated:
     """What ms-swift and qwen_vl_utils read from the environment; pixels are whole tokens of a model's size."""
     model = str(values.get("model", ""))
-    environ = {**VARIABLES.get(template(values).get("data.template") or "", {}), **values.environ}
+    environ = {**VARIABLES.get(_template(values)[0].get("data.template") or "", {}), **values.environ}
     kind = _of_config(model, "model_type") or media_type(model) or ""
     token = (32 if str(kind).startswith("qwen3") else 28) ** 2
     translated: Translated = {}
@@ -321,7 +326,7 @@ def loss_on(values: Values) -> Translated:
 def tool_format(values: Values) -> Translated:
     """How tools and calls are written, unless the tokenizer's own template does it."""
     name = values.get("agent_template")
-    if name is None or template(values).get("data.tokens") != "ms_swift":
+    if name is None or _template(values)[0].get("data.tokens") != "ms_swift":
         if name is not None:
             values.notes.append(
                 "agent_template: not used, because calls are written as the tokenizer's template has them"
