@@ -157,15 +157,15 @@ class _Phrases:
 @functools.cache
 def _phrases(subject: str) -> list[_Phrases]:
     """The rows of a subject, those phrases apart that have no whole word."""
-    found = []
+    rows = []
     for row in named_errors(subject):
         whole = {phrase: max(WHOLE_WORD.findall(phrase.lower()), key=len, default="") for phrase in row.names}
         for words in (frozenset(filter(None, whole.values())), None):
             phrases = [phrase for phrase in row.names if bool(whole[phrase]) == (words is not None)]
             if phrases:
                 pattern = re.compile("|".join(map(_phrase, phrases)), re.IGNORECASE)
-                found.append(_Phrases(pattern, words, row.error))
-    return found
+                rows.append(_Phrases(pattern, words, row.error))
+    return rows
 
 
 def _phrase(phrase: str) -> str:
