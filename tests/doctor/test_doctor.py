@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import runpy
 import subprocess
@@ -130,7 +131,9 @@ def test_only_visible_cards_are_judged_by_their_type(tmp_path: Path) -> None:
         tree.says("npu-smi", "info", NAMES["smi_info"]([("910B3", "OK", "")] * 4 + [("310P3", "OK", "")] * 4))
 
     assert codes(diagnosis_of(describe, tmp_path / "some", ASCEND_RT_VISIBLE_DEVICES="0,1,2,3")) == []
-    assert "NPK917" in codes(diagnosis_of(describe, tmp_path / "all"))
+    mixed = diagnosis_of(describe, tmp_path / "all")
+    assert codes(mixed) == ["NPK917"] and mixed.good
+    assert mixed.troubles[0].commands == ("export ASCEND_RT_VISIBLE_DEVICES=0,1,2,3",)
 
 
 def test_the_right_cann_is_used_where_it_is_installed(tmp_path: Path) -> None:
@@ -212,6 +215,44 @@ def test_two_canns_at_once(tmp_path: Path) -> None:
         tree.environ["ASCEND_TOOLKIT_HOME"] = NAMES["CANN"]
 
     assert codes(diagnosis_of(describe, tmp_path)) == ["NPK915"]
+
+
+def test_libraries_of_another_cann_than_the_variables_name(tmp_path: Path) -> None:
+    def describe(tree: Any) -> None:
+        NAMES["healthy_a2"](tree)
+        NAMES["with_cann"](tree, "/usr/local/Ascend/cann-8.5.0")
+        tree.environ["LD_LIBRARY_PATH"] = f"/usr/lib64:{NAMES['CANN']}/lib64:/usr/local/Ascend/cann-8.5.0/lib64"
+
+    assert codes(diagnosis_of(describe, tmp_path)) == ["NPK915"]
+
+
+def test_a_runtime_for_inference_is_no_cann_to_train_with(tmp_path: Path) -> None:
+    def describe(tree: Any) -> None:
+        NAMES["with_cards"](tree)
+        NAMES["with_packages"](tree)
+        NAMES["with_cann"](tree, "/usr/local/Ascend/nnrt/8.5.0")
+
+    first = diagnosis_of(describe, tmp_path).first
+    assert first is not None and first.code == "NPK910"
+
+
+OTHER_PROCESSOR = "aarch64" if platform.machine() == "x86_64" else "x86_64"
+
+
+@pytest.mark.parametrize(
+    ("tags", "found"),
+    [
+        (["cp311-cp311-manylinux_2_28_{0}"], True),
+        (["cp310-cp310-manylinux_2_28_{1}"], True),
+        (["cp311-cp311-manylinux_2_28_{1}"], False),
+        (["cp39-abi3-manylinux_2_28_{1}"], False),
+        (["py3-none-any"], False),
+    ],
+)
+def test_packages_of_another_processor_or_python(tags: list[str], found: bool, tmp_path: Path) -> None:
+    text = "".join(f"Tag: {tag.format(OTHER_PROCESSOR, platform.machine())}\n" for tag in tags)
+    diagnosis = diagnosis_of(_with({"/site-packages/torch_npu-2.9.0.dist-info/WHEEL": text}), tmp_path)
+    assert codes(diagnosis) == (["NPK929"] if found else [])
 
 
 def test_libraries_that_load_slowly_are_not_judged(tmp_path: Path) -> None:

@@ -35,17 +35,31 @@ def npus(state: MachineState) -> Check:
         says += ", simulated"
     elif state.in_container:
         says += ", in a container"
-    return Check("NPUs", says, tuple(_limits(sorted({chip.name for chip in state.visible_chips if chip.name}))))
+    return Check("NPUs", says, tuple(_limits(state)))
 
 
-def _limits(names: list[str]) -> Iterator[Trouble]:
+def _limits(state: MachineState) -> Iterator[Trouble]:
     """What the types of the cards that programs of this shell use do not allow."""
-    for name in names:
+    for name in sorted({chip.name for chip in state.visible_chips if chip.name}):
         card = card_of(name)
         if card and not card.trains:
-            yield trouble("NPK917", f"{name} is a card for inference and cannot train")
+            yield _inference_only(state, name)
         elif card and not card.bf16:
             yield trouble("NPK916", f"{name} does not support bf16")
+
+
+def _inference_only(state: MachineState, name: str) -> Trouble:
+    what = f"{name} is a card for inference and cannot train"
+    others = [
+        str(number)
+        for number, chip in enumerate(state.chips)
+        if chip in state.visible_chips and (card := card_of(chip.name)) and card.trains
+    ]
+    if not others:
+        return trouble("NPK917", what)
+    command = f"export ASCEND_RT_VISIBLE_DEVICES={','.join(others)}"
+    remedy = f"Leave it out: `{command}`."
+    return trouble("NPK917", what, remedy, commands=(command,), severity=Severity.warning)
 
 
 def driver(state: MachineState) -> Check:

@@ -74,7 +74,9 @@ def _visible_devices(state: MachineState) -> Iterator[Trouble]:
     beyond = [number for number in value.split(",") if number.isdecimal() and int(number) >= count]
     if count and beyond and variables()["ASCEND_RT_VISIBLE_DEVICES"].accepts(value):
         what = f"ASCEND_RT_VISIBLE_DEVICES={value}, but there are only devices 0 to {count - 1}"
-        yield trouble("NPK935", what)
+        command = f"export ASCEND_RT_VISIBLE_DEVICES={','.join(map(str, range(count)))}"
+        inside = "In a container cards count from 0" if state.in_container else "Name only cards that are there"
+        yield trouble("NPK935", what, f"{inside}: `{command}`.", commands=(command,))
 
 
 def _names(state: MachineState) -> Iterator[Trouble]:

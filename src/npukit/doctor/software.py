@@ -27,6 +27,9 @@ def cann(state: MachineState) -> Check:
         if not state.has_npus:
             return skip("CANN", "not installed")
         return Check("CANN", "not found", (trouble("NPK910", remedy=_which_cann(state)),))
+    if "nnrt" in installed.folder.split("/"):
+        what = f"Only CANN's runtime for inference (nnrt) is there, in {installed.folder}"
+        return Check("CANN", "only nnrt", (trouble("NPK910", what, _which_cann(state)),))
     says = f"{installed.version} in {installed.folder}" + (", simulated" if state.simulated else "")
     return Check("CANN", says, tuple(_cann_troubles(state, installed)))
 
@@ -52,6 +55,9 @@ def _cann_troubles(state: MachineState, installed: Cann) -> Iterator[Trouble]:
         and len([cann for cann in state.canns if cann.in_use]) > 1
     ):
         yield trouble("NPK915", evidence=", ".join(f"{name}={value}" for name, value in homes.items()))
+    elif installed.in_use and state.libraries_of not in ("", installed.folder):
+        evidence = f"ASCEND_HOME_PATH={installed.folder}, LD_LIBRARY_PATH={state.libraries_of}…"
+        yield trouble("NPK915", evidence=evidence)
     hal = state.driver.hal_version if state.driver else ""
     if hal and installed.hal_limits and within(hal, installed.hal_limits) is False:
         yield trouble("NPK914", evidence=f"driver interface {hal}, but CANN requires {installed.hal_limits}")
@@ -64,7 +70,9 @@ def kernels(state: MachineState) -> Check:
         return skip("Kernels", "simulated, needs none")
     if installed is None or not state.has_npus:
         return skip("Kernels", "no CANN" if state.has_npus else "no cards")
-    wanted = sorted({known.kernels for chip in state.visible_chips if (known := card_of(chip.name))})
+    known = [found for chip in state.visible_chips if (found := card_of(chip.name))]
+    training = [one for one in known if one.trains] or known  # the others are to be excluded
+    wanted = sorted({one.kernels for one in training})
     package = f"Install the kernels (ops) package for {{}} in version {installed.version}."
     says = ", ".join(installed.kernels) or "none"
     if not installed.kernels:
@@ -97,6 +105,10 @@ def _package_troubles(state: MachineState) -> Iterator[Trouble]:
     line = pip_line(good, torch, torch_npu) if good else ""
     commands = (line,) if line else ()
     remedy = f"Run `{line}` (made for CANN {good.cann})." if good else ""
+    for name, other in state.foreign_wheels.items():
+        command = f"pip install --force-reinstall --no-deps {name}=={state.packages[name]}"
+        what = f"{name} was built for {other}, which is not this one's"
+        yield trouble("NPK929", what, f"Run `{command}` with the Python that trains.", commands=(command,))
     if not torch:
         yield trouble("NPK920", remedy=remedy, commands=commands)
         return

@@ -29,10 +29,12 @@ class MachineState:
     board: Mapping[str, str] = field(default_factory=dict)
     topology: Topology = field(default_factory=Topology)
     canns: tuple[Cann, ...] = ()
+    libraries_of: str = ""  # the folder of the CANN that LD_LIBRARY_PATH enters first
     python: str = ""
     packages: Mapping[str, str] = field(default_factory=dict)
     torch_wanted: str = ""  # the torch that torch_npu asks for
     torch_is_for_cuda: bool = False
+    foreign_wheels: Mapping[str, str] = field(default_factory=dict)  # packages and what they were built for instead
     missing_library: str | None = None  # what the dynamic linker said; empty when all is found, None when not known
     shared_memory: int | None = None
     memory: int | None = None

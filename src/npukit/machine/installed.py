@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -11,6 +12,8 @@ from npukit.facts.torch_npu import NAMES
 from npukit.facts.versions import key
 from npukit.machine.machine import Machine
 
+TAG = re.compile(r"^Tag: ([\w.]+)-([\w.]+)-([\w.]+)\s*$", re.MULTILINE)
+PROCESSORS = ("x86_64", "aarch64")
 PACKAGES = ("torch", "torch_npu", "transformers", "accelerate", "peft", "deepspeed", "numpy")
 
 
@@ -67,6 +70,16 @@ def canns(machine: Machine) -> tuple[Cann, ...]:
     return tuple(sorted(by_place.values(), key=lambda cann: (cann.in_use, key(cann.version)), reverse=True))
 
 
+def libraries_of(machine: Machine, canns: Sequence[Cann]) -> str:
+    """The folder of the CANN whose libraries LD_LIBRARY_PATH finds first; empty where it names none."""
+    places = {cann.folder: machine.path(cann.folder).resolve() for cann in canns}
+    for entry in filter(None, machine.environ.get("LD_LIBRARY_PATH", "").split(":")):
+        path = machine.path(entry).resolve()
+        if folder := next((folder for folder, place in places.items() if path.is_relative_to(place)), ""):
+            return folder
+    return ""
+
+
 def _cann(machine: Machine, folder: str, in_use: bool) -> Cann | None:
     infos = [machine.shown(path) for path in machine.glob(f"{folder}/*-linux/ascend_toolkit_install.info")]
     version = machine.settings(infos[0]).get("version", "") if infos else ""
@@ -104,6 +117,24 @@ def packages(machine: Machine) -> tuple[dict[str, str], str]:
                     )
                     torch_wanted = wanted[1] if wanted else ""
     return versions, torch_wanted
+
+
+def foreign_wheels(machine: Machine) -> dict[str, str]:
+    """The packages that were built for another processor or Python than this one, and for which."""
+    python = f"cp{''.join(machine.python.split('.')[:2])}"
+    found: dict[str, str] = {}
+    for package in ("torch", "torch_npu"):
+        infos = [info for folder in machine.python_paths for info in sorted(folder.glob(f"{package}-*.dist-info/WHEEL"))]
+        text = infos[0].read_text(encoding="utf-8", errors="replace") if infos and infos[0].is_file() else ""
+        tags = [(tag[1], tag[2], tag[3]) for tag in TAG.finditer(text)]
+        processors = {processor for *_, platform in tags for processor in PROCESSORS if platform.endswith(processor)}
+        here = {processor for processor in PROCESSORS if machine.processor.lower() == processor}
+        pythons = {tag for tag, abi, _ in tags if tag.startswith("cp") and abi != "abi3"}
+        if processors and here and not processors & here:
+            found[package] = " and ".join(sorted(processors))
+        elif len(pythons) == len(tags) and pythons and python not in pythons:
+            found[package] = "Python " + " and ".join(sorted(f"{tag[2]}.{tag[3:]}" for tag in pythons))
+    return found
 
 
 def torch_is_for_cuda(machine: Machine) -> bool:

@@ -60,6 +60,7 @@ class Machine:
     run: Runner = run_program
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     python: str = platform.python_version()
+    processor: str = platform.machine()
     python_paths: Sequence[Path] = field(default_factory=lambda: [Path(path or ".") for path in sys.path])
     user: int = field(default_factory=os.geteuid)
     groups: frozenset[int] = field(default_factory=lambda: frozenset([os.getegid(), *os.getgroups()]))

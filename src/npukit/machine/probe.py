@@ -43,6 +43,7 @@ def probe(machine: Machine) -> MachineState:
 
 
 def _from_files(machine: Machine) -> MachineState:
+    canns = installed.canns(machine)
     return MachineState(
         environ=machine.environ,
         python=machine.python,
@@ -51,7 +52,9 @@ def _from_files(machine: Machine) -> MachineState:
         npus_on_bus=npus.on_bus(machine),
         device_files=npus.device_files(machine),
         driver=installed.driver(machine),
-        canns=installed.canns(machine),
+        canns=canns,
+        libraries_of=installed.libraries_of(machine, canns),
+        foreign_wheels=installed.foreign_wheels(machine),
         shared_memory=_shared_memory(machine),
         memory=_memory(machine),
         cpus=cpus.allowed(machine),
