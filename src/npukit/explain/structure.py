@@ -113,12 +113,12 @@ def named_errors_in(text: str) -> Iterator[tuple[KnownError, int]]:
             if subject == "exception":
                 name = f"{name}@{asker}{_part(text, match.start())}"
             if (error := _error_about(subject, name)) is not None:
-                said = instructions_in(text[match.start() : match.start() + NEAR])
-                if subject == "instruction" and not said:
+                to_do = instructions_in(text[match.start() : match.start() + NEAR])
+                if subject == "instruction" and not to_do:
                     continue
                 if error.kind != "unknown":
                     read.add(line)
-                yield _with_instructions(_worded(error, name.partition("@")[0], asker), said), match.start()
+                yield _with_instructions(_worded(error, name.partition("@")[0], asker), to_do), match.start()
 
 
 def _name(subject: str, match: re.Match[str]) -> str:
@@ -181,11 +181,11 @@ def _phrase(phrase: str) -> str:
     return begin + words + (r"(?!\w)" if phrase[-1].isalnum() else "")
 
 
-def _with_instructions(error: KnownError, said: list[str]) -> KnownError:
+def _with_instructions(error: KnownError, instructions: list[str]) -> KnownError:
     """What is only read, with what the message itself says to do as the first remedy."""
     if error.kind not in ("reading", "class"):
         return error
-    return replace(error, remedies=(*(f"The message itself says: {each}" for each in said), *error.remedies))
+    return replace(error, remedies=(*(f"The message itself says: {each}" for each in instructions), *error.remedies))
 
 
 def instructions_in(message: str) -> list[str]:
@@ -196,8 +196,8 @@ def instructions_in(message: str) -> list[str]:
     """
     lines = [line.strip() for line in message.split("\n")[:4]]
     end = next((index for index, line in enumerate(lines) if index and OTHER_LINE.match(line)), len(lines))
-    found = (match["said"].strip() for match in INSTRUCTION.finditer("\n".join(lines[:end])))
-    return [said for said in found if 12 <= len(said) <= LONGEST_INSTRUCTION][:2]
+    sentences = (match["said"].strip() for match in INSTRUCTION.finditer("\n".join(lines[:end])))
+    return [text for text in sentences if 12 <= len(text) <= LONGEST_INSTRUCTION][:2]
 
 
 def _asker(text: str, place: int) -> str:
