@@ -122,19 +122,20 @@ def packages(machine: Machine) -> tuple[dict[str, str], str]:
 def foreign_wheels(machine: Machine) -> dict[str, str]:
     """The packages that were built for another processor or Python than this one, and for which."""
     python = f"cp{''.join(machine.python.split('.')[:2])}"
-    found: dict[str, str] = {}
+    foreign: dict[str, str] = {}
     for package in ("torch", "torch_npu"):
-        infos = [info for folder in machine.python_paths for info in sorted(folder.glob(f"{package}-*.dist-info/WHEEL"))]
+        wheels = f"{package}-*.dist-info/WHEEL"
+        infos = [info for folder in machine.python_paths for info in sorted(folder.glob(wheels))]
         text = infos[0].read_text(encoding="utf-8", errors="replace") if infos and infos[0].is_file() else ""
         tags = [(tag[1], tag[2], tag[3]) for tag in TAG.finditer(text)]
         processors = {processor for *_, platform in tags for processor in PROCESSORS if platform.endswith(processor)}
         here = {processor for processor in PROCESSORS if machine.processor.lower() == processor}
         pythons = {tag for tag, abi, _ in tags if tag.startswith("cp") and abi != "abi3"}
         if processors and here and not processors & here:
-            found[package] = " and ".join(sorted(processors))
+            foreign[package] = " and ".join(sorted(processors))
         elif len(pythons) == len(tags) and pythons and python not in pythons:
-            found[package] = "Python " + " and ".join(sorted(f"{tag[2]}.{tag[3:]}" for tag in pythons))
-    return found
+            foreign[package] = "Python " + " and ".join(sorted(f"{tag[2]}.{tag[3:]}" for tag in pythons))
+    return foreign
 
 
 def torch_is_for_cuda(machine: Machine) -> bool:
