@@ -79,10 +79,10 @@ class Table:
     def _beside(self) -> Path:
         """The archive in the folder of its files."""
         folders = {self.files[0].parent, *self.files[0].parents}
-        found = next((folder / self.archive for folder in folders if (folder / self.archive).is_file()), None)
-        if found is None:
+        archive = next((folder / self.archive for folder in folders if (folder / self.archive).is_file()), None)
+        if archive is None:
             raise NpukitError(f"{self.name}: there is no {self.archive} beside {self.files[0]}: copy it there.")
-        return found
+        return archive
 
     def fingerprint(self) -> str:
         """What changes when a hub's data set does."""
