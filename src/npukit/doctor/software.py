@@ -70,7 +70,7 @@ def kernels(state: MachineState) -> Check:
         return skip("Kernels", "simulated, needs none")
     if installed is None or not state.has_npus:
         return skip("Kernels", "no CANN" if state.has_npus else "no cards")
-    known = [card for chip in state.visible_chips if (card := card_of(chip.name))]
+    known = [model for chip in state.visible_chips if (model := card_of(chip.name))]
     training = [one for one in known if one.trains] or known  # the others are to be excluded
     wanted = sorted({one.kernels for one in training})
     package = f"Install the kernels (ops) package for {{}} in version {installed.version}."
