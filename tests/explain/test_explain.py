@@ -343,3 +343,24 @@ def test_gloo_that_reached_every_rank_is_no_error() -> None:
     line = "[Gloo] Rank 0 is connected to {} peer ranks. Expected number of connected peer ranks is : 7"
     assert "gloo-mesh" not in {error.code for error in explain(line.format(7))}
     assert explain(line.format(3))[0].code == "gloo-mesh"
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("RuntimeError: gather(): Expected out.dtype to be equal to self.dtype", "dtype-mismatch"),
+        ("AssertionError: Expects weight to be on npu:3, was on npu:0", "device-mixed"),
+        ("RuntimeError: the block must be below 4096", "condition-unmet"),
+        ("ValueError: the option `pack_rows` must be set", "settings-contradict"),
+        ("TypeError: step() missing 2 required positional arguments: 'closure' and 'x'", "versions-apart"),
+        ("RuntimeError: npu::npu_swiglu() is missing value for argument 'dim'.", "versions-apart"),
+        ("ModuleNotFoundError: No module named 'imghdr'", "python-too-new"),
+        (
+            "ImportError: libx.so: symbol cudaMallocAsync version libcudart.so.11.0 not defined in file",
+            "cuda-library-missing",
+        ),
+        ("AssertionError: the bucket has already been reduced", "gradient-twice"),
+    ],
+)
+def test_a_sentence_is_read_by_what_it_is_about(message: str, code: str) -> None:
+    assert explain(message)[0].code == code

@@ -31,11 +31,13 @@ SUBJECTS = {
     r"(?:cannot open shared object|undefined reference|(?:is )?not found)"
     r"|(?:[Uu]nable to load|[Cc]ould ?n[o']t (?:find|load)|[Ff]ailed to (?:load|open)) (?:library |dynamic library )?"
     r"['\"]?(?P<name2>lib[\w+.-]+?\.so[\w.]*)",
-    "symbol": r"undefined symbol: (?P<name>\w+)",
+    "symbol": r"undefined symbol: (?P<name>\w+)|\bsymbol (?P<name2>\w+) version \S+ not defined in file",
     "attribute": r"(?:partially initialized )?module ['\"](?P<owner>[\w.]+)['\"] has no attribute ['\"](?P<part>\w+)",
     "import": r"cannot import name ['\"](?P<part>\w+)['\"](?: from (?P<early>partially initialized module )?"
     r"['\"](?P<owner>[\w.]+)['\"](?: \((?P<place>[^)\n]*)\))?)?",
     "argument": r"(?P<owner>[\w.<>]+)\(\) got (?:an )?unexpected (?:keyword )?argument ['\"](?P<part>\w+)",
+    "argument missing": r"(?P<owner>[\w:.<>]+)\(\) (?:is )?missing (?:value for|\d+ required [\w -]+) arguments?:? "
+    r"['\"](?P<part>\w+)",
     "argument twice": r"(?P<owner>[\w.<>]+)\(\) got multiple values for (?:keyword )?argument ['\"](?P<part>\w+)",
     "member": r"['\"](?P<owner>\w+)['\"] object has no attribute ['\"](?P<part>\w+)",
     "package": r"(?:No matching distribution found for|satisfies the requirement|No package metadata was found for)"
@@ -75,6 +77,7 @@ LEAST_SPECIFIC = (
 IN_WORDS = ("sentence", "warning", "instruction", "failure")  # what they name is a sentence: their rows have phrases
 # Names within a sentence, not its words.
 CODE = re.compile(r"`[^`\s]*`|'[^'\s]*'|\"[^\"\s]*\"|\S*[\w)]\.[a-z_]\w*\S*|\S*/\S*")
+PROPERTY = re.compile(r"(?<=[\w)\]])\.(dtype|device|shape)\b(?!\()")  # what a sentence says of a tensor
 WORD = re.compile(r"\w+")
 WHOLE_WORD = re.compile(r"(?<![\w*])\w+(?![\w*])")
 TITLE = re.compile(r"\bERR\d{5}\b.*")  # what torch_npu calls the kind of a code is no sentence of its own
@@ -135,9 +138,9 @@ def _name(subject: str, match: re.Match[str]) -> str:
 def _error_about(subject: str, name: str) -> KnownError | None:
     """The first row of a subject that fits a name, or a sentence."""
     if subject in IN_WORDS:
-        words = CODE.sub("x", TITLE.sub("", name)) if subject != "warning" else name
+        words = CODE.sub("x", PROPERTY.sub(r" \1", TITLE.sub("", name))) if subject != "warning" else name
         present = set(WORD.findall(words.lower()))
-        return next((row.error for row in _phrases(subject) if row.are_in(words, present)), None)
+        return next((row.error for row in _phrases(subject) if row.are_in(words, present, name)), None)
     rows = named_errors(subject)
     return next((row.error for row in rows if any(fnmatchcase(name, each) for each in row.names)), None)
 
@@ -149,9 +152,12 @@ class _Phrases:
     pattern: re.Pattern[str]
     words: frozenset[str] | None
     error: KnownError
+    beside: str
 
-    def are_in(self, sentence: str, present: set[str]) -> bool:
-        return (self.words is None or not self.words.isdisjoint(present)) and bool(self.pattern.search(sentence))
+    def are_in(self, words: str, present: set[str], sentence: str) -> bool:
+        if self.words is not None and self.words.isdisjoint(present):
+            return False
+        return bool(self.pattern.search(words)) and bool(re.search(self.beside, sentence))
 
 
 @functools.cache
@@ -164,7 +170,7 @@ def _phrases(subject: str) -> list[_Phrases]:
             phrases = [phrase for phrase in row.names if bool(whole[phrase]) == (words is not None)]
             if phrases:
                 pattern = re.compile("|".join(map(_phrase, phrases)), re.IGNORECASE)
-                rows.append(_Phrases(pattern, words, row.error))
+                rows.append(_Phrases(pattern, words, row.error, row.beside))
     return rows
 
 

@@ -45,6 +45,7 @@ class NamedError:
 
     names: tuple[str, ...]
     error: KnownError
+    beside: str = ""  # a pattern that the sentence must have, too
 
 
 @functools.cache
@@ -87,9 +88,9 @@ def _named_rows() -> Iterator[dict[str, Any]]:
 def _named() -> dict[str, tuple[NamedError, ...]]:
     by_subject: dict[str, list[NamedError]] = {}
     for row in _named_rows():
-        error = {name: value for name, value in row.items() if name not in ("subject", "names")}
+        error = {name: value for name, value in row.items() if name not in ("subject", "names", "beside")}
         names = tuple(row["names"])
-        by_subject.setdefault(row["subject"], []).append(NamedError(names, make_row(KnownError, error)))
+        by_subject.setdefault(row["subject"], []).append(NamedError(names, make_row(KnownError, error), row.get("beside", "")))
     return {subject: tuple(rows) for subject, rows in by_subject.items()}
 
 
