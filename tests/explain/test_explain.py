@@ -364,3 +364,8 @@ def test_gloo_that_reached_every_rank_is_no_error() -> None:
 )
 def test_a_sentence_is_read_by_what_it_is_about(message: str, code: str) -> None:
     assert explain(message)[0].code == code
+
+
+def test_what_is_not_there_is_a_path_only_where_the_sentence_names_one() -> None:
+    assert explain("ValueError: the shard of layer 3 was not found")[0].code == "path-missing"
+    assert explain("AssertionError: the fused branch was not found")[0].code == "not-there"
