@@ -90,8 +90,9 @@ def _named() -> dict[str, tuple[NamedError, ...]]:
     for row in _named_rows():
         error = {name: value for name, value in row.items() if name not in ("subject", "names", "beside")}
         names = tuple(row["names"])
-        named = NamedError(names, make_row(KnownError, error), row.get("beside", ""))
-        by_subject.setdefault(row["subject"], []).append(named)
+        by_subject.setdefault(row["subject"], []).append(
+            NamedError(names, make_row(KnownError, error), row.get("beside", ""))
+        )
     return {subject: tuple(rows) for subject, rows in by_subject.items()}
 
 
