@@ -47,6 +47,18 @@ def test_a_script_is_recorded_and_judged(tmp_path: Path, steps: str) -> None:
     assert advised.advice[0].finding.code == "NPK804"
 
 
+@pytest.mark.parametrize("steps", ["0-1", "1-2", "5-6"])
+def test_a_script_that_ends_before_its_first_step_ends_as_it_does_alone(tmp_path: Path, steps: str) -> None:
+    """The profiler, the marks of collections and the tracer have to be off before the interpreter takes itself down."""
+    (tmp_path / "train.py").write_text("import torch\nraise SystemExit('This needs a CUDA device.')\n")
+    command = ["profile", "--steps", steps, "--device", "cpu", "train.py"]
+    ran = subprocess.run([sys.executable, "-m", "npukit", *command], cwd=tmp_path, capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[0] == "This needs a CUDA device."
+    assert len(ran.stderr.splitlines()) == 2  # that, and that nothing was recorded
+    assert not list((tmp_path / "profile").rglob("*trace.json*"))
+
+
 def test_steps() -> None:
     assert steps_of("10-12") == (10, 12) and steps_of("7") == (7, 7)
     assert steps_of("0") == (0, 0)

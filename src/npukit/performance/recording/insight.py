@@ -57,9 +57,13 @@ class Insight:
             "line": line,
         }
 
+    def stop(self) -> None:
+        """Note no further lines."""
+        self._tracer.stop()
+
     def write(self, path: Path) -> None:
         """Stop, and write what there is."""
-        self._tracer.stop()
+        self.stop()
         data = self._tracer.as_data() | {"kept": self._kept, "step_loops": self._step_loops}
         if self._examiner is not None:
             self._examiner.leave()

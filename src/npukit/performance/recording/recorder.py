@@ -110,7 +110,7 @@ class ProfileRecorder:
             self._start()
 
     def _start(self) -> None:
-        self._profiler = make_profiler(self.settings)
+        self._profiler = make_profiler(self.settings, lambda: self.done > self.settings.first)
         if self.settings.level > 0:
             self._insight = Insight()
         self._profiler.start()
@@ -127,6 +127,10 @@ class ProfileRecorder:
             return
         self._finished = True
         first, last = self.settings.first, min(self.done - 1, self.settings.last)
+        if self._insight:
+            self._insight.stop()
+        if self._profiler is not None:
+            self._stop_profiler()
         if self._profiler is None or last < first:
             self._say(
                 f"nothing was recorded: the script made {self.done} steps. Record earlier ones: --steps."
@@ -136,7 +140,6 @@ class ProfileRecorder:
             return
         if self._insight:
             self._insight.write(Path(self.settings.folder) / f"{LINES}.rank{os.environ.get('RANK', '0')}.json.gz")
-        self._stop_profiler()
         self._say(f"steps {first} to {last} are recorded: npukit advise {os.path.relpath(self.settings.folder)}")
         if self.settings.stop and self.done > self.settings.last:
             sys.exit(0)
@@ -152,8 +155,9 @@ def _subclasses(kind: Any) -> Iterator[Any]:
         yield from _subclasses(below)
 
 
-def make_profiler(settings: Settings) -> Any:
-    """torch_npu's profiler on an NPU, torch's own elsewhere; it warms up for one step and writes the folder at the end.
+def make_profiler(settings: Settings, has_steps: Callable[[], bool]) -> Any:
+    """torch_npu's profiler on an NPU, torch's own elsewhere; it warms up for one step and writes the folder at the end, if there are
+    steps to write by then.
 
     Both print a warning when they are not to warm up at all.
     """
@@ -165,7 +169,7 @@ def make_profiler(settings: Settings) -> Any:
     options: dict[str, Any] = {"record_shapes": settings.level >= 1, "with_stack": settings.level >= STACKS}
     options["profile_memory"] = settings.level >= 1 and kind != "cpu"
     if kind == "npu":
-        return _npu_profiler(settings, active, options)
+        return _npu_profiler(settings, active, options, has_steps)
     activities = [torch.profiler.ProfilerActivity.CPU]
     if kind == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
@@ -173,22 +177,23 @@ def make_profiler(settings: Settings) -> Any:
     profiler = torch.profiler.profile(
         activities=activities,
         schedule=torch.profiler.schedule(wait=0, warmup=1, active=active, repeat=1),
-        on_trace_ready=lambda made: made.export_chrome_trace(str(trace)),
+        on_trace_ready=lambda made: made.export_chrome_trace(str(trace)) if has_steps() else None,
         **options,
     )
     profiler.preset_metadata_json("npukit_gc", "1")
     return profiler
 
 
-def _npu_profiler(settings: Settings, active: int, options: dict[str, Any]) -> Any:
+def _npu_profiler(settings: Settings, active: int, options: dict[str, Any], has_steps: Callable[[], bool]) -> Any:
     import torch_npu
 
     npu = torch_npu.profiler
+    write = _without_chatter(npu.tensorboard_trace_handler(settings.folder))
     level = (npu.ProfilerLevel.Level0, npu.ProfilerLevel.Level1, npu.ProfilerLevel.Level1)[settings.level]
     return npu.profile(
         activities=[npu.ProfilerActivity.CPU, npu.ProfilerActivity.NPU],
         schedule=npu.schedule(wait=0, warmup=1, active=active, repeat=1),
-        on_trace_ready=_without_chatter(npu.tensorboard_trace_handler(settings.folder)),
+        on_trace_ready=lambda made: write(made) if has_steps() else None,
         experimental_config=npu._ExperimentalConfig(profiler_level=level, gc_detect_threshold=1.0),
         **options,
     )
