@@ -112,3 +112,12 @@ def test_completion_knows_the_verbs_and_their_options() -> None:
         environ["COMP_CWORD"] = str(words.count(" "))
         completed = subprocess.run([sys.executable, "-m", "npukit"], capture_output=True, text=True, env=environ)
         assert expected in completed.stdout.split()
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed_are_left_alone(closed: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\nx = torch.ones(2).cuda()\n")
+    command = f"{sys.executable} -m npukit migrate train.py --output new.py {closed}"
+    ran = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "cuda" not in (tmp_path / "new.py").read_text()

@@ -116,3 +116,27 @@ def test_ctrl_c_is_one_line_in_npukit_s_own_modules(
     if stderr:
         assert isinstance(ended.value, SystemExit) and ended.value.code == 130
         assert capsys.readouterr().err == stderr
+
+
+PRINTS = "import itertools\nfor number in itertools.count():\n    print(number)\n"
+OURS = f"""
+import sys
+from npukit.launch import script
+script.run_command = lambda arguments: exec({PRINTS!r})
+sys.argv = ["script", "-m", "npukit.train"]
+script.main()
+"""
+
+
+@pytest.mark.parametrize("whose", ["ours", "theirs"])
+def test_where_the_reader_of_the_output_has_ended_there_is_nothing_to_explain(whose: str, tmp_path: Path) -> None:
+    """As with `npukit train … | head`: npukit ends silently, a script with its own traceback."""
+    (tmp_path / "script.py").write_text(PRINTS)
+    command = [sys.executable, *(["-c", OURS] if whose == "ours" else ["-m", "npukit.launch.script", "script.py"])]
+    writer = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert writer.stdout is not None and writer.stderr is not None
+    assert writer.stdout.readline() == "0\n"
+    writer.stdout.close()
+    errors = writer.stderr.read().split("Exception ignored")[0].splitlines()
+    assert writer.wait() in (1, 120)
+    assert errors[-1:] == ([] if whose == "ours" else ["BrokenPipeError: [Errno 32] Broken pipe"])

@@ -16,7 +16,7 @@ from npukit.errors import NpukitError
 from npukit.launch.imports import quicken_imports
 from npukit.quiet import hide_libraries, verbosity
 from npukit.report.result import data_of, error_data
-from npukit.report.terminal import printable, say
+from npukit.report.terminal import open_closed_streams, printable, say
 
 app = new_app(name="npukit", cls=Verbs)
 WAYS_OUT = {
@@ -60,6 +60,7 @@ def npukit(
 
 def main() -> None:
     """Run the command. What the user can fix is one sentence; any other error keeps its traceback."""
+    open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal that is not UTF-8
     for number in (signal.SIGTERM, signal.SIGHUP):

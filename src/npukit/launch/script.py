@@ -25,7 +25,7 @@ from pathlib import Path
 from npukit import quiet
 from npukit.children import die_with
 from npukit.launch.imports import quicken_imports
-from npukit.report.terminal import say
+from npukit.report.terminal import reader_is_gone, say
 from npukit.shim.children import run_first_in_spawned
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
@@ -68,6 +68,9 @@ def main() -> None:
             _mark_done()
         raise
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and is_ours(arguments) and reader_is_gone():
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what Python flushes at exit
+            sys.exit(1)
         sys.exit(_tell_failure(_named_if_ours(error, arguments)))
     except KeyboardInterrupt:
         if not is_ours(arguments):
@@ -201,7 +204,8 @@ def _tell_failure(error: Exception) -> int:
         write_error_file(error_file, f"{type(error).__name__}: {error}", text, "traceback")
     else:
         sys.excepthook(type(error), error, error.__traceback__)
-        print(explained(text), end="", file=sys.stderr)
+        if not (isinstance(error, BrokenPipeError) and reader_is_gone()):
+            print(explained(text), end="", file=sys.stderr)
     return 1
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from npukit.report.language import translated
@@ -40,6 +42,32 @@ def _escaped(match: re.Match[str]) -> str:
     if 0xDC80 <= number <= 0xDCFF:  # how Python holds a byte that is not UTF-8
         number -= 0xDC00
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def open_closed_streams() -> None:
+    """Open /dev/null where standard input, output or error was closed, as by `>&-`.
+
+    A file that is opened later would otherwise take the stream's number, and be written to by child processes.
+
+    >>> open_closed_streams()
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+
+
+def reader_is_gone() -> bool:
+    """Whether the program that read our output through a pipe has ended, as `| head` does.
+
+    >>> reader_is_gone()
+    False
+    """
+    poll = select.poll()
+    poll.register(1, 0)
+    return any(events & select.POLLERR for _, events in poll.poll(0))
 
 
 def has_color(stream: TextIO | None = None) -> bool:

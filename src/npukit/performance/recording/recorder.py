@@ -156,8 +156,9 @@ def _subclasses(kind: Any) -> Iterator[Any]:
 
 
 def make_profiler(settings: Settings, has_steps: Callable[[], bool]) -> Any:
-    """torch_npu's profiler on an NPU, torch's own elsewhere; it warms up for one step and writes the folder at the end, if there are
-    steps to write by then.
+    """torch_npu's profiler on an NPU, torch's own elsewhere; it warms up for one step and writes the folder at the end.
+
+    It writes nothing if there are no steps by then.
 
     Both print a warning when they are not to warm up at all.
     """
