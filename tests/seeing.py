@@ -261,6 +261,41 @@ def make_hearing_model(tokenizer: Any, folder: Path) -> None:
     (folder / "preprocessor_config.json").write_text(json.dumps({**settings, "sampling_rate": RATE}))
 
 
+OMNI_TOKENS = ["vision_bos", "vision_eos", "IMAGE", "VIDEO", "audio_bos", "AUDIO", "audio_eos"]
+
+
+def make_omni_model(tokenizer: Any, folder: Path) -> None:
+    """A tiny thinker of Qwen2.5-Omni, which hears stretches of 20 frames."""
+    import torch
+    from transformers import Qwen2_5OmniThinkerConfig, Qwen2_5OmniThinkerForConditionalGeneration
+
+    tokenizer.add_special_tokens({"additional_special_tokens": [f"<|{name}|>" for name in OMNI_TOKENS]})
+    ids = {name: tokenizer.convert_tokens_to_ids(f"<|{name}|>") for name in OMNI_TOKENS}
+    common = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "pad_token_id": 0}
+    shape = Qwen2_5OmniThinkerConfig(
+        text_config=TEXT | common | {"rope_parameters": ROPE},
+        vision_config=QWEN2_5_VISION,
+        audio_config={**AUDIO, "max_source_positions": 40, "n_window": 10, "output_dim": TEXT["hidden_size"]},
+        image_token_index=ids["IMAGE"],
+        video_token_index=ids["VIDEO"],
+        audio_token_index=ids["AUDIO"],
+        audio_start_token_id=ids["audio_bos"],
+        audio_end_token_id=ids["audio_eos"],
+        vision_start_token_id=ids["vision_bos"],
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Qwen2_5OmniThinkerForConditionalGeneration(shape)
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.05) if parameter.dim() > 1 else None
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    write_processor("qwen2_5_vl", folder)
+    settings = json.loads((folder / "preprocessor_config.json").read_text())
+    settings |= {"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 16, "chunk_length": 4}
+    (folder / "preprocessor_config.json").write_text(json.dumps({**settings, "sampling_rate": RATE}))
+
+
 GLM = ("glm4v", "glm46v")
 VIDEO_FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
 IDS = ("vision_start_token_id", "vision_end_token_id", "image_token_id")

@@ -82,7 +82,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 }
 ROWS["rm"] = ROWS["dpo"]
 ROWS["grpo"] = [{"query": asked, "solution": f"${2 * number}$"} for number, asked in enumerate(ASKED)]
-HEARS = "qwen2_audio"
+OTHERS = {"qwen2_audio": seeing.make_hearing_model, "qwen2_5_omni_thinker": seeing.make_omni_model}
 FILES: dict[Kind, tuple[str, str]] = {
     "image": ("a.png", "b.png"),
     "video": ("walk", "run"),
@@ -110,11 +110,10 @@ def stand_in(name: str, task: str, folder: Path) -> tuple[str, Path]:
 
     kind = media_type(name) or next((kind for part, kind in FAMILIES.items() if part in name.lower()), "qwen2")
     place = folder / kind
-    if kind in seeing.FAMILIES or kind == HEARS:
+    if kind in seeing.FAMILIES or kind in OTHERS:
         own = seeing.make_tokenizer()
         own.add_tokens(["yes", "no"])
-        make_hearing = seeing.make_hearing_model
-        make_hearing(own, place) if kind == HEARS else seeing.make_model(kind, own, place)
+        OTHERS[kind](own, place) if kind in OTHERS else seeing.make_model(kind, own, place)
     elif not place.exists():
         own = tokenizer()
         ids = {"vocab_size": len(own), "eos_token_id": own.eos_token_id, "pad_token_id": own.pad_token_id}
@@ -146,7 +145,7 @@ def with_media(rows: list[dict[str, Any]], kinds: list[Kind], points: bool, fold
 def small(config: Config, folder: Path) -> tuple[str, Config]:
     """The run with a small model, own rows and three steps."""
     family, place = stand_in(config.model.path, config.task, folder)
-    sees = family in seeing.FAMILIES or family == HEARS
+    sees = family in seeing.FAMILIES or family in OTHERS
     stored = next((kind for part, kind in QUANTISED.items() if part in config.model.path.lower()), None)
     if stored and not sees:
         plain_model, place = place, folder / stored
@@ -155,7 +154,7 @@ def small(config: Config, folder: Path) -> tuple[str, Config]:
     if sees and config.task != "pt":
         kinds = [kind for source in config.data.train for kind in kinds_of(source)]
         points = any(source.preset == "coco" for source in config.data.train)
-        own = with_media(own, kinds or ["audio" if family == HEARS else "image"], points, folder)
+        own = with_media(own, kinds or ["audio" if family == "qwen2_audio" else "image"], points, folder)
     rows.write_text("".join(json.dumps(row) + "\n" for row in own))
     data = {"train": [{"path": str(rows)}], "cache": False, "preprocessing_workers": 1, "folder": str(folder)}
     data["media_dir"] = str(folder) if sees else None

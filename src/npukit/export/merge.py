@@ -19,7 +19,7 @@ from npukit.llm.config.record import record_files
 from npukit.llm.models.adapter import Change, is_transposed, read_adapter, tied_weights
 from npukit.llm.models.checkpoint import WeightFiles, open_checkpoint
 from npukit.llm.models.folder import read_json
-from npukit.llm.models.loading import auto_class
+from npukit.llm.models.loading import auto_class, thinker_of
 
 GB = 10**9
 TOKENIZER = ("tokenizer", "special_tokens_map", "added_tokens", "vocab", "merges", "chat_template", "generation_config")
@@ -102,13 +102,15 @@ class MergedWeights:
 
     def _saved_name(self, parameter: str, tied: Mapping[str, str], folder: Path) -> str:
         """The name that a parameter has in the files: some models are saved without the prefix of their body, and those
-        that see with the names of their language model alone, or of that within them.
+        that see with the names of their language model alone, or of that within them; of one that speaks this is the
+        thinker.
         """
         bare = parameter.removeprefix(f"{self._skeleton.base_model_prefix}.")
         seeing = [
             parameter.replace("model.language_model.", prefix, 1) for prefix in ("model.", "language_model.model.")
         ]
-        for name in (parameter, bare, *seeing):
+        names = (parameter, bare, *seeing)
+        for name in (*names, *(f"thinker.{name}" for name in names)):
             if name in self._weights.entries or name in tied:
                 return name
         raise NpukitError(
@@ -177,7 +179,7 @@ def make_skeleton(model: Path, trust_remote_code: bool) -> Any:
 
     try:
         with torch.device("meta"):
-            config = AutoConfig.from_pretrained(model, trust_remote_code=trust_remote_code)
+            config = thinker_of(AutoConfig.from_pretrained(model, trust_remote_code=trust_remote_code))
             return auto_class(config).from_config(config, trust_remote_code=trust_remote_code)
     except Exception as error:  # what a broken configuration leads to has no common kind
         first = str(error).strip().split("\n")[0]

@@ -28,7 +28,7 @@ from npukit.llm.images.images import Images
 from npukit.llm.models.adapter import apply_adapter
 from npukit.llm.models.checkpoint import WeightFiles, open_checkpoint
 from npukit.llm.models.folder import find_parts, read_json
-from npukit.llm.models.loading import auto_class, from_pretrained, load_images
+from npukit.llm.models.loading import auto_class, from_pretrained, load_images, thinker_of
 from npukit.llm.models.weights import broken_tokenizer
 from npukit.report.terminal import say
 
@@ -182,7 +182,7 @@ def _config(folder: Path, use: Use) -> Any:
                 f"{folder} comes with Python code of its own: read it, then allow it with --trust-remote-code."
             )
     with _named(folder):
-        return AutoConfig.from_pretrained(folder, trust_remote_code=use.model.trust_remote_code)
+        return thinker_of(AutoConfig.from_pretrained(folder, trust_remote_code=use.model.trust_remote_code))
 
 
 def _load_weights(weights: WeightFiles, config: Any, dtype: torch.dtype, use: Use, kind: Any) -> Any:

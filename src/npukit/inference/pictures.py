@@ -118,7 +118,7 @@ def read(images: Images, measured: Sequence[RowImage | RequestImage], ids: Seque
         contents = np.split(pixels, ends) if len(parts) > 1 else [pixels]
         for number, (part, own) in enumerate(zip(parts, contents, strict=True)):
             digest = image.digest + number.to_bytes(4, "big")
-            pictures.append(Picture(int(places[at]), part.tokens, part.grid, own, digest))
+            pictures.append(Picture(int(places[at]), part.tokens, part.grid, own, digest, image.kind))
             at += part.tokens
     return Multimodal(tuple(pictures), images.positions(tokens, measured))
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npukit.llm.families.vision import Grid
+from npukit.llm.medium import Kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +21,7 @@ class Picture:
     grid: Grid
     pixels: npt.NDArray[np.float32]
     digest: bytes  # of its content: cached blocks are reused only for the same image
+    kind: Kind = "image"
 
     @property
     def stop(self) -> int:

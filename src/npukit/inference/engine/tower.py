@@ -85,17 +85,21 @@ class Tower:
             for picture in _pictures(chunk)
             if picture not in chunk.sequence.features
         ]
-        missing.sort(key=lambda pair: pair[0].request.adapter or "")
-        for adapter, pictures in groupby(missing, key=lambda pair: pair[0].request.adapter):
+
+        def same(pair: tuple[Sequence, Picture]) -> tuple[str, bool]:
+            return pair[0].request.adapter or "", pair[1].kind == "audio"
+
+        for (adapter, _), pictures in groupby(sorted(missing, key=same), key=same):
             for group in _groups(pictures):
-                self._run(adapter, group)
+                self._run(adapter or None, group)
 
     def _run(self, adapter: str | None, group: list[tuple[Sequence, Picture]]) -> None:
         pixels = torch.from_numpy(np.concatenate([picture.pixels for _, picture in group]))
-        inputs = self._vision.tower_inputs(self._shape, [picture.grid for _, picture in group])
+        vision = self._vision.of(group[0][1].kind)
+        inputs = vision.tower_inputs(self._shape, [picture.grid for _, picture in group])
         self._adapters.select([adapter], [pixels.shape[0]])
         on_device = to_device(pixels, self._device)
-        first, deeper = self._vision.features(self._body, on_device, _moved(inputs, self._device))
+        first, deeper = vision.features(self._body, on_device, _moved(inputs, self._device))
         counts = [picture.tokens for _, picture in group]
         split = [torch.split(features, counts) for features in (first, *deeper)]
         for (sequence, picture), own in zip(group, zip(*split, strict=True), strict=True):

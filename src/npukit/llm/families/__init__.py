@@ -27,7 +27,8 @@ def of(config: Any) -> Family:
     >>> of({"model_type": "qwen2"}).attention
     'plain'
     """
-    family = known().get(as_mapping(config).get("model_type", "").removesuffix("_text"), UNKNOWN)
+    whole, text = (values.get("model_type", "") for values in (thinker(config), as_mapping(config)))
+    family = known().get(text.removesuffix("_text")) or known().get(whole, UNKNOWN)
     vision = vision_of(config)
     return family if vision is None or vision.packs else replace(family, packs=False)
 
@@ -38,15 +39,25 @@ def vision_of(config: Any) -> Vision | None:
     >>> vision_of({"model_type": "qwen2_vl"}).token
     '<|image_pad|>'
     """
-    values = config if isinstance(config, Mapping) else config.to_dict()
+    values = thinker(config)
     has_tower = values.get("vision_config") or values.get("audio_config")
     return visions().get(values.get("model_type", "")) if has_tower else None
 
 
 def as_mapping(config: Any) -> Mapping[str, Any]:
     """The keys of config.json that describe the language model; a multimodal one has them under text_config."""
-    values = config if isinstance(config, Mapping) else config.to_dict()
+    values = thinker(config)
     return {**values, **(values.get("text_config") or {})}
+
+
+def thinker(config: Any) -> Mapping[str, Any]:
+    """The keys of config.json; of a model that also speaks, those of the part that reads and writes text.
+
+    >>> thinker({"model_type": "qwen2_5_omni", "thinker_config": {"model_type": "qwen2_5_omni_thinker"}})
+    {'model_type': 'qwen2_5_omni_thinker'}
+    """
+    values: Mapping[str, Any] = config if isinstance(config, Mapping) else config.to_dict()
+    return values.get("thinker_config") or values
 
 
 def known() -> dict[str, Family]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npukit.llm.families import qwen2_vl
 from npukit.llm.families.vision import Grid, ImageSize, TowerSizes, Vision
 from npukit.llm.medium import Kind
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,14 @@ class AudioTower(Vision):
         if tokens < 1:
             raise ValueError("is shorter than a token, which takes 40 milliseconds")
         return ImageSize(tokens, (1, 1, frames))
+
+    def heard(self, processor: Any, samples: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Mel frames of 30 seconds."""
+        rate = processor.sampling_rate
+        made: NDArray[np.float32] = processor(samples, sampling_rate=rate, padding="max_length", return_tensors="np")[
+            "input_features"
+        ]
+        return made
 
     def tower_inputs(self, config: Any, grids: Sequence[Grid]) -> dict[str, Any]:
         """Which positions of the tower are sound, and which of its features are tokens."""

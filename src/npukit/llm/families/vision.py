@@ -116,6 +116,8 @@ class VideoRule:
     min_tokens: int = 128
     """Of a frame, where neither the checkpoint nor the user says otherwise."""
     max_tokens: int = 768
+    swift_seconds: float | None = None
+    """What ms-swift takes for the seconds of two frames, however far apart they are; None where it counts them."""
 
     def frames(self, total: int, fps: float, limits: VideoLimits) -> list[int]:
         """Which of a file's frames are taken, as the model's own processor chooses them.
@@ -181,6 +183,8 @@ class Vision:
     """How it sees videos, if it does."""
     kind: Kind = "image"
     """What it takes: images, or audio."""
+    audio: Vision | None = None
+    """How it hears, if it does so beside seeing."""
     packs: bool = True
     """Whether several rows can be one row of a training batch, if the language model's attention allows it."""
     crosses: bool = False
@@ -193,7 +197,12 @@ class Vision:
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """What it takes besides text."""
-        return (self.kind, "video") if self.video else (self.kind,)
+        video: tuple[Kind, ...] = ("video",) if self.video else ()
+        return (self.kind, *video, *(self.audio.kinds if self.audio else ()))
+
+    def of(self, kind: Kind) -> Vision:
+        """The part that takes media of this kind."""
+        return self.audio if self.audio and kind == "audio" else self
 
     def part_of(self, name: str) -> str | None:
         """Which part of the model a module or parameter belongs to: vision_tower, projector or language_model.
@@ -238,6 +247,10 @@ class Vision:
 
     def audio_size(self, processor: Any, samples: int) -> ImageSize:
         """What so many samples of audio become; raises ValueError with a reason where they cannot be used."""
+        raise NotImplementedError
+
+    def heard(self, processor: Any, samples: NDArray[np.float32]) -> NDArray[np.float32]:
+        """What the tower is given of audio; those of several recordings are put one behind the other."""
         raise NotImplementedError
 
     def tower_sizes(self, config: Mapping[str, Any]) -> TowerSizes:

@@ -77,7 +77,7 @@ def _train(config: Config, log: Log, is_main: bool, make_rollouts: MakeRollouts 
     tokenizer = load_tokenizer(config.model, place)
     images = load_images(config.model, place, shape, config.data)
     prepared = prepare(config.data, task, tokenizer, config.training.seed, log, config.model.hub, images)
-    words = max(shape.get_text_config().vocab_size, images.token_id + 1 if images else 0)
+    words = max(shape.get_text_config().vocab_size, max(images.token_ids) + 1 if images else 0)
     _check_vocabulary(config, prepared, tokenizer, words)
     if is_main:
         _begin_run(config, prepared, log)

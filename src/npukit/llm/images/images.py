@@ -103,8 +103,10 @@ class Images:
         data: DataOptions,
         video_settings: Mapping[str, Any] | None = None,
         blanks: bool = False,
+        audio_processor: Any = None,
     ) -> None:
         self.vision, self.processor = vision, processor
+        self.audio_processor = audio_processor or processor
         if vision.prefix and data.tokens == "llama_factory":
             raise NpukitError(
                 f"LLaMA-Factory's row layout for {shape.model_type} is not supported: use a configuration "
@@ -132,33 +134,36 @@ class Images:
     def with_blanks(self) -> Images:
         """The same, but a batch without images has a blank one: a tower that is trained or sharded runs on all ranks
         or on none."""
-        return Images(self.vision, self.processor, self._shape, self._data, self._video_settings, blanks=True)
+        return Images(
+            self.vision, self.processor, self._shape, self._data, self._video_settings, True, self.audio_processor
+        )
 
     @property
     def markers(self) -> dict[Kind, str]:
         """What stands for an image or a video in a prompt."""
-        markers: dict[Kind, str] = {self.vision.kind: self.vision.markers.get(self._data.tokens, self.vision.marker)}
+        markers: dict[Kind, str] = {part.kind: part.markers.get(self._data.tokens, part.marker) for part in self._parts}
         return markers | ({"video": self.vision.video.marker} if self.vision.video else {})
+
+    @property
+    def _parts(self) -> list[Vision]:
+        """One for each tower."""
+        return [self.vision, *([self.vision.audio] if self.vision.audio else [])]
 
     def written(self, images: Sequence[RowImage | RequestImage]) -> tuple[tuple[str, str], ...]:
         """What is replaced of the marker of each of these, and by which text; where markers are numbered, all of it."""
         made: list[tuple[str, str]] = []
         for number, image in enumerate(images):
             before = sum(other.kind == image.kind for other in images[:number])
-            marker, text = self.markers[image.kind], self.vision.text(image.size, before)
+            part = self.vision.of(image.kind)
+            marker, text = self.markers[image.kind], part.text(image.size, before)
             if image.kind == "video":
                 assert self.vision.video
                 made.append((marker, self.vision.video.text(image.size)))
             elif NUMBER in marker:
-                made.append((marker, marker.replace(NUMBER, str(before + 1)).replace(self.vision.token, text)))
+                made.append((marker, marker.replace(NUMBER, str(before + 1)).replace(part.token, text)))
             else:
-                made.append((self.vision.token, text))
+                made.append((part.token, text))
         return tuple(made)
-
-    @property
-    def token_id(self) -> int:
-        """The token that stands for a feature of an image, or of audio."""
-        return int(getattr(self._shape, f"{self.vision.kind}_token_id"))
 
     def is_image(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
         """Which tokens are those of images and videos."""
@@ -167,16 +172,22 @@ class Images:
     @property
     def token_ids(self) -> list[int]:
         """The tokens that stand for parts of images and videos."""
-        return [self.token_id, *([int(self._shape.video_token_id)] if self.vision.video else [])]
+        return [number for part in self._parts for number in self._ids_of(part)]
+
+    def _ids_of(self, part: Vision) -> list[int]:
+        kinds = [kind for kind in part.kinds if part.of(kind) is part]
+        return [int(getattr(self._shape, f"{kind}_token_id")) for kind in kinds]
 
     @property
     def tokens(self) -> str:
         """The tokens that text must not have, in a sentence."""
-        return f"{self.vision.token} or {self.vision.video.token}" if self.vision.video else self.vision.token
+        video = [self.vision.video.token] if self.vision.video else []
+        return " or ".join([*(part.token for part in self._parts), *video])
 
     def depends_on(self) -> Any:
         """What the number of tokens of an image or a video depends on."""
-        processor = {name: str(value) for name, value in sorted(self.processor.to_dict().items())}
+        both = {**self.audio_processor.to_dict(), **self.processor.to_dict()}
+        processor = {name: str(value) for name, value in sorted(both.items())}
         names = {name for name in type(self._data).model_fields if name.startswith(("image_", "video_"))}
         options = self._data.model_dump(mode="json", include={"media_dir", "tokens", *names})
         return [asdict(self.vision), processor, options, {**self._video_settings}]
@@ -204,11 +215,11 @@ class Images:
         """What an image or audio becomes, by its header."""
         if kind == "image":
             return self._size(read_size(source, self._turns, name), name)
-        return self._audio_size(read_length(source, self.processor.sampling_rate, name), name)
+        return self._audio_size(read_length(source, self.audio_processor.sampling_rate, name), name)
 
     def _audio_size(self, samples: int, name: str) -> ImageSize:
         try:
-            return self.vision.audio_size(self.processor, samples)
+            return self.vision.of("audio").audio_size(self.audio_processor, samples)
         except ValueError as error:
             raise BadImage(f"{name} {error}") from None
 
@@ -227,7 +238,10 @@ class Images:
 
     def positions(self, ids: NDArray[np.int64], images: Iterable[RequestImage | RowImage]) -> NDArray[np.int64] | None:
         """Positions [3, tokens] of a prompt with these images; None where they are those of plain text."""
-        return self.vision.positions(self.is_image(ids), (each.size for each in images))
+        is_seen = np.isin(ids, self._ids_of(self.vision))
+        return self.vision.positions(
+            is_seen, (each.size for each in images if self.vision.of(each.kind) is self.vision)
+        )
 
     def groups(self, ids: NDArray[np.int64], prompt: int) -> NDArray[np.int64] | None:
         """Which tokens of a row see each other, see `Vision.groups`."""
@@ -266,7 +280,8 @@ class Images:
         """What a batch has besides its tokens; `ids` are all of them in one row, `rows` their places and images,
         `prompts` the number of tokens before each row's first answer.
 
-        pixel_values and tower for the tower, image_at (where its features go), position_ids [3, tokens] where images
+        pixel_values and tower for the tower, image_at (where its features go), audio with the same for a second tower,
+        position_ids [3, tokens] where images
         have positions of their own, token_type_ids where some tokens see each other.
         """
         images = [image for _, some in rows for image in some]
@@ -279,15 +294,23 @@ class Images:
         types = [self.vision.token_types(own) for own in groups if own is not None]
         if types and types[0] is not None:
             inputs["token_type_ids"] = np.concatenate([own for own in types if own is not None])
+        inputs |= self._for_tower(self.vision, images, ids)
+        if self.vision.audio and (heard := self._for_tower(self.vision.audio, images, ids)):
+            inputs["audio"] = _as_tensors(heard)
         if images or self._blanks:
-            pixels, grids = self.pixels(images) if images else self._blank()
-            inputs["pixel_values"] = pixels
-            inputs["image_at"] = np.flatnonzero(self.is_image(ids)) if images else np.zeros(0, np.int64)
-            inputs["tower"] = self.vision.tower_inputs(self._shape, grids)
             sizes = [[image.size for image in some] for _, some in rows]
             if cross := self.vision.cross(self._shape, [ids[row] for row, _ in rows], sizes):
                 inputs["cross"] = cross
         return inputs
+
+    def _for_tower(self, part: Vision, images: Sequence[RowImage], ids: NDArray[np.int64]) -> Inputs:
+        """What a tower computes for these tokens, and where it belongs; nothing if it has nothing to do."""
+        own = [image for image in images if self.vision.of(image.kind) is part]
+        if not own and not self._blanks:
+            return {}
+        pixels, grids = self.pixels(own) if own else self._blank(part)
+        places = np.flatnonzero(np.isin(ids, self._ids_of(part))) if own else np.zeros(0, np.int64)
+        return {"pixel_values": pixels, "image_at": places, "tower": part.tower_inputs(self._shape, grids)}
 
     def pixels(self, images: Iterable[RowImage]) -> tuple[Any, list[Grid]]:
         """The pixels of images and videos as the processor makes them, and the grids of their patches."""
@@ -331,28 +354,31 @@ class Images:
         return np.concatenate(steps).reshape(sum(map(len, steps)), -1)
 
     def _read_audio(self, audio: RowImage | RequestImage) -> Any:
-        samples = read_samples(audio.source, self.processor.sampling_rate, audio.name)
+        samples = read_samples(audio.source, self.audio_processor.sampling_rate, audio.name)
         if self._audio_size(len(samples), audio.name) != audio.size:
             raise _changed(audio)
-        return self._heard(samples)
-
-    def _heard(self, samples: NDArray[np.float32]) -> Any:
-        rate = self.processor.sampling_rate
-        return self.processor(samples, sampling_rate=rate, padding="max_length", return_tensors="np")["input_features"]
+        return self.vision.of("audio").heard(self.audio_processor, samples)
 
     def _processed(self, image: Any) -> Any:
         ready = resized(image, self._data, self.vision, self.processor)
         return self.vision.pixels(self.processor(images=[ready], return_tensors="np", **self._call)["pixel_values"])
 
-    def _blank(self) -> tuple[Any, list[Grid]]:
-        if self.vision.kind == "audio":
-            silence = np.zeros(self.processor.sampling_rate, np.float32)
-            return self._heard(silence), [self.vision.audio_size(self.processor, len(silence)).grid]
+    def _blank(self, part: Vision) -> tuple[Any, list[Grid]]:
+        if part.kind == "audio":
+            silence = np.zeros(self.audio_processor.sampling_rate, np.float32)
+            size = part.audio_size(self.audio_processor, len(silence))
+            return part.heard(self.audio_processor, silence), [size.grid]
         from PIL import Image
 
         blank = Image.new("RGB", (BLANK, BLANK), "white")
         size = self._size(blank.size, "a blank image")
         return self._processed(blank), list(size.slices or (size.grid,))
+
+
+def _as_tensors(inputs: Inputs) -> Inputs:
+    import torch
+
+    return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in inputs.items()}
 
 
 def _changed(image: RowImage | RequestImage) -> NpukitError:

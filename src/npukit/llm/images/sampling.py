@@ -53,7 +53,10 @@ class Sampling:
         patch, merge = self.processor.patch_size, self.processor.merge_size
         grid = (-(-len(frames) // 2), height // patch, width // patch)
         seconds = header.seconds if self.data.tokens == "llama_factory" else header.total / fps
-        interval = rule.interval(self.shape, 2 / fps if header.fps is None else 2 * seconds / len(frames))
+        pace = 2 / fps if header.fps is None else 2 * seconds / len(frames)
+        if self.data.tokens == "ms_swift" and rule.swift_seconds is not None:
+            pace = rule.swift_seconds
+        interval = rule.interval(self.shape, pace)
         times = rule.seconds([frame / fps for frame in frames])
         return Sampled(frames, sizes, ImageSize(math.prod(grid) // merge**2, grid, interval, times))
 

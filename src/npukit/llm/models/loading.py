@@ -39,9 +39,15 @@ def load_config(options: ModelOptions, place: str) -> Any:
         config = AutoConfig.from_pretrained(
             place, revision=options.revision, trust_remote_code=options.trust_remote_code
         )
+    config = thinker_of(config)
     if options.rope:
         _stretch(config.get_text_config(), options)
     return config
+
+
+def thinker_of(config: Any) -> Any:
+    """Of a model that also speaks, the configuration of the part that reads and writes text."""
+    return getattr(config, "thinker_config", config)
 
 
 def _stretch(shape: Any, options: ModelOptions) -> None:
@@ -168,8 +174,8 @@ def auto_class(shape: Any) -> Any:
 def attention_of(shape: Any, name: str | None) -> Any:
     """The name of an attention for transformers: of a vision-language model, that of its language model."""
     vision = families.vision_of(shape)
-    tower = "vision_config" if vision and vision.kind == "image" else "audio_config"
-    return {"": name, "text_config": name, tower: "sdpa"} if name and vision else name
+    towers = [part for part in ("vision_config", "audio_config") if hasattr(shape, part)]
+    return {"": name, "text_config": name, **dict.fromkeys(towers, "sdpa")} if name and vision else name
 
 
 def load_images(options: ModelOptions, place: str, shape: Any, data: DataOptions) -> Images | None:
@@ -181,10 +187,13 @@ def load_images(options: ModelOptions, place: str, shape: Any, data: DataOptions
         raise NpukitError("Images need a newer transformers: install the latest release 5.")
     from transformers import AutoFeatureExtractor, AutoImageProcessor
 
-    kind = AutoImageProcessor if vision.kind == "image" else AutoFeatureExtractor
+    kinds = {"image": AutoImageProcessor, "audio": AutoFeatureExtractor}
+    given = {"revision": options.revision, "trust_remote_code": options.trust_remote_code}
     with _told(options), _quiet():
-        processor = kind.from_pretrained(place, revision=options.revision, trust_remote_code=options.trust_remote_code)
-    return Images(vision, processor, shape, data, _video_settings(Path(place), data.tokens))
+        processor = kinds[vision.kind].from_pretrained(place, **given)
+        hears = kinds["audio"].from_pretrained(place, **given) if vision.audio else None
+    settings = _video_settings(Path(place), data.tokens)
+    return Images(vision, processor, shape, data, settings, audio_processor=hears)
 
 
 def _video_settings(folder: Path, tokens: str) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def look_at(options: ModelOptions) -> Outline | None:
     folder = Path(options.path).expanduser()
     try:
         known = None if folder.exists() else known_model(options.path)
-        written = known or json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        written = families.thinker(known or json.loads((folder / "config.json").read_text(encoding="utf-8")))
         config = families.as_mapping(written)
         family = families.of(config)
         # Files keep each expert apart; a model that is loaded has them in one tensor.

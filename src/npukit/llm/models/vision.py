@@ -41,6 +41,8 @@ def see_images(model: Any, vision: Vision) -> None:
     body.forward = partial(_forward, body, vision)
     if isinstance(vision, GridVision):
         body.visual.config._attn_implementation = NAME
+    if vision.audio:
+        body.audio_tower.config._attn_implementation = NAME
     if hasattr(body.language_model, "_deepstack_process"):
         body.language_model._deepstack_process = _add_at
     for module in model.modules():
@@ -65,6 +67,7 @@ def _forward(
     features: Features | None = None,
     token_type_ids: Tensor | None = None,
     cross: Mapping[str, Any] | None = None,
+    audio: Mapping[str, Any] | None = None,
     **batch: Any,
 ) -> Any:
     embedded: Tensor = body.get_input_embeddings()(input_ids) if inputs_embeds is None else inputs_embeds
@@ -77,6 +80,10 @@ def _forward(
         embedded = _put_at(embedded, image_at, first)
         if deeper:
             batch |= {"visual_pos_masks": image_at, "deepstack_visual_embeds": deeper}
+    if audio is not None:
+        assert vision.audio
+        heard, _ = vision.audio.features(body, audio["pixel_values"], audio["tower"])
+        embedded = _put_at(embedded, audio["image_at"], heard)
     if token_type_ids is not None:  # the model's own code makes masks of them
         return type(body).forward(body, inputs_embeds=embedded, token_type_ids=token_type_ids, **batch)
     outputs = body.language_model(inputs_embeds=embedded, **batch)
