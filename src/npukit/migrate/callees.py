@@ -52,10 +52,7 @@ def own_method(func: ast.expr, file: PythonFile) -> ast.AST | None:
     """self.NAME, or NAME of an object that the file makes, where its class has such a method."""
     if not isinstance(func, ast.Attribute):
         return None
-    if _is_self(func.value):
-        owner = next((ancestor for ancestor in file.ancestors(func) if isinstance(ancestor, ast.ClassDef)), None)
-    else:
-        owner = _class_of(func.value, file)
+    owner = file.class_around(func) if _is_self(func.value) else _class_of(func.value, file)
     methods = owner.body if owner else ()
     return next((node for node in methods if isinstance(node, ast.FunctionDef) and node.name == func.attr), None)
 

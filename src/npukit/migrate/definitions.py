@@ -179,7 +179,7 @@ def _aliases(names: dict[str, str], file: PythonFile) -> dict[str, str]:
 
 def _speaks_of_libraries(file: PythonFile) -> bool:
     """Whether a name that is read or defined is of a library for CUDA: to look at all definitions takes long."""
-    defined = (definition.name for kind in _RUN_LATER[:3] for definition in file.by_type.get(kind, ()))  # type: ignore[attr-defined]
+    defined = (definition.name for kind in _RUN_LATER[:3] for definition in file.of_type(kind))  # type: ignore[attr-defined]
     return (
         any(map(named_for_cuda, (*file.names.read, *defined)))
         or any(map(needed, file.names.imports))

@@ -162,12 +162,12 @@ def _matches(file: PythonFile, rules: Sequence[Rule], target: Target) -> Iterato
     """Every node with each check of these rules that wants to see it."""
     for rule in rules:
         for node_type, words, check in rule.checks:
-            for node in file.saying(node_type, words) if words else file.by_type.get(node_type, ()):
+            for node in file.saying(node_type, words) if words else file.of_type(node_type):
                 yield node, check
     by_name = _by_name(target)
     chosen = set(rules)
-    for node in file.by_type.get(ast.Call, ()):
-        for rule, check in _called(node.func, by_name, file):  # type: ignore[attr-defined]
+    for node in file.of_type(ast.Call):
+        for rule, check in _called(node.func, by_name, file):
             if rule in chosen:
                 yield node, check
 

@@ -20,7 +20,7 @@ from npukit.facts.torch_npu.names import names_of
 from npukit.migrate.kernels import always_run
 from npukit.migrate.own_cuda import needs_cuda, own_cuda
 from npukit.source import Place, PythonFile
-from npukit.source.names import definition_of
+from npukit.source.names import definition_of, last_name
 
 # Of get_device_properties: torch_npu has these names, and None for each.
 ABOUT_THE_CARD = {"major", "minor", "multi_processor_count", "max_threads_per_multi_processor"}
@@ -68,7 +68,7 @@ def of_attribute(node: ast.Attribute) -> tuple[str, str] | None:
         return ("api", f"torch.cuda.{name}") if is_torch and npu_lacks(name) else None
     if getattr(owner, "attr", "") == "version" and name in ("cuda", "hip"):
         return "card", f"torch.version.{name}"
-    asks_cudnn = getattr(owner, "attr", getattr(owner, "id", "")) == "cudnn" and isinstance(node.ctx, ast.Load)
+    asks_cudnn = last_name(owner) == "cudnn" and isinstance(node.ctx, ast.Load)
     if name in ABOUT_THE_CARD or (asks_cudnn and name in _CUDNN_SWITCHES):
         return "card", name
     return speaks(name)
@@ -86,7 +86,7 @@ def of_call(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
     if not isinstance(node, ast.Call):
         return None
     func = node.func
-    name = getattr(func, "attr", "") or getattr(func, "id", "")
+    name = last_name(func)
     if name == "cuda" and isinstance(func, ast.Attribute):
         method = own_cuda(func.value, file)
         return ("name", "cuda() of its own class") if method and needs_cuda(method) else None

@@ -37,7 +37,7 @@ def _mentions_graphs(file: PythonFile) -> bool:
 @per_file
 def graph_parts(file: PythonFile) -> frozenset[Definition]:
     """The functions and classes of a file that are named after CUDA graphs, or capture one."""
-    definitions = (node for kind in _DEFINITIONS for node in file.by_type.get(kind, ()) if isinstance(node, Definition))
+    definitions = (node for kind in _DEFINITIONS for node in file.of_type(kind))
     named_so = (node for node in definitions if _GRAPH.search(node.name))
     captures = [node for name in _CAPTURES for node in file.by_name.get(name, ())]
     made = (node for node in captures if getattr(getattr(file.parent(node), "func", None), "id", "") != "hasattr")

@@ -46,7 +46,7 @@ def _of_pair(node: ast.Attribute, file: PythonFile) -> tuple[str, str] | None:
     return ("kernel", node.attr) if pair and is_of_module and isinstance(node.ctx, ast.Load) else None
 
 
-def first(nodes: Iterable[ast.AST], texts: Iterable[str], file: PythonFile, calls: bool = True) -> Evidence | None:
+def first(nodes: Iterable[ast.AST], texts: Iterable[str], file: PythonFile) -> Evidence | None:
     """The first evidence in what always runs of some code, or in texts that say what it is about."""
     nodes = list(nodes)
     where = file.place(next((candidate for candidate in nodes if hasattr(candidate, "lineno")), file.tree))
@@ -55,7 +55,7 @@ def first(nodes: Iterable[ast.AST], texts: Iterable[str], file: PythonFile, call
             return Evidence("name", library.name, where)
     for part in nodes:
         for node in always_run(part):
-            if mention := of_node(node, file) or (of_call(node, file) if calls else None) or _layout(node):
+            if mention := of_node(node, file) or of_call(node, file) or _layout(node):
                 return Evidence(*mention, file.place(node))
     return None
 

@@ -75,7 +75,7 @@ def _classes(value: ast.expr, file: PythonFile, depth: int = _DEPTH) -> Iterator
 
 def _attributes(value: ast.Attribute, file: PythonFile) -> list[ast.expr]:
     """What the class gives to an attribute of its `self`."""
-    owner = next((ancestor for ancestor in file.ancestors(value) if isinstance(ancestor, ast.ClassDef)), None)
+    owner = file.class_around(value)
     if owner is None or not isinstance(value.value, ast.Name) or value.value.id != "self":
         return []
     return _given_to_self(owner).get(value.attr, [])

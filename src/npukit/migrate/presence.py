@@ -13,7 +13,7 @@ from functools import lru_cache
 from npukit.facts.libraries import Library, imported, named
 from npukit.migrate.kernels import needed
 from npukit.source import PythonFile
-from npukit.source.names import Names, file_of, inside, names_of
+from npukit.source.names import Names, file_of, inside, last_name, names_of
 
 _FROM_CUDA = re.compile(r"\.cu[\"']|\bcuda_sources\b|\bwith_cuda=True")
 _NEEDED = re.compile(
@@ -100,7 +100,7 @@ def imported_in(part: ast.AST) -> str:
             modules = [alias.name for alias in node.names]
         else:
             func = node.func if isinstance(node, ast.Call) and node.args else None
-            by_name = getattr(func, "attr", getattr(func, "id", "")) in ("import_module", "__import__", "find_spec")
+            by_name = last_name(func) in ("import_module", "__import__", "find_spec")
             given = node.args[0] if by_name and isinstance(node, ast.Call) else None
             modules = [str(given.value)] if isinstance(given, ast.Constant) else []
         for module in modules:
@@ -131,7 +131,7 @@ def refuses_without(statement: ast.stmt, file: PythonFile, asks_any: bool = Fals
         return library.name if library and library.name != "Triton" else ""
     value = statement.value if isinstance(statement, (ast.Expr, ast.Assign, ast.Return)) else None
     if isinstance(value, ast.Call) and file.has("cpp_extension"):
-        builds = getattr(value.func, "attr", getattr(value.func, "id", "")) in ("load", "load_inline")
+        builds = last_name(value.func) in ("load", "load_inline")
         if builds and _FROM_CUDA.search(file.source(value)):
             return "a kernel that nvcc compiles"
     if isinstance(value, ast.Call) and getattr(value.func, "attr", "") == "importorskip" and value.args:
@@ -173,7 +173,7 @@ def marks(decorators: Sequence[ast.expr], file: PythonFile, depth: int = 2) -> s
             values = [binding.value for binding in file.names.lookup(mark)[1] if binding.value is not None]
             if library_name := marks(values, file, depth - 1):
                 return library_name
-        name = getattr(mark, "id", getattr(mark, "attr", ""))
+        name = last_name(mark)
         if _REQUIRES.match(name) and (library := named_for_cuda(name)):
             return library.name
         if isinstance(mark, ast.Call) and (kind := getattr(mark.func, "attr", "")) in SKIPS:
@@ -188,7 +188,7 @@ def marks(decorators: Sequence[ast.expr], file: PythonFile, depth: int = 2) -> s
 def leaves(statement: ast.stmt) -> bool:
     """Whether nothing after a statement runs: return, raise, pytest.skip(), sys.exit()"""
     call = statement.value if isinstance(statement, ast.Expr) else None
-    name = getattr(call.func, "attr", getattr(call.func, "id", "")) if isinstance(call, ast.Call) else ""
+    name = last_name(call.func) if isinstance(call, ast.Call) else ""
     return isinstance(statement, (ast.Return, ast.Raise, ast.Continue, ast.Break)) or name in (
         "skip",
         "skipTest",

@@ -23,10 +23,10 @@ def questions(file: PythonFile) -> Iterator[ast.expr]:
         asked = asked_for_cards(func, file)
         if asked is not None and is_negated(asked) and (file.resolve(func) or "").startswith("torch.cuda."):
             yield asked
-    for compare in file.by_type.get(ast.Compare, ()):
-        sides = (compare.left, *compare.comparators)  # type: ignore[attr-defined]
+    for compare in file.of_type(ast.Compare):
+        sides = (compare.left, *compare.comparators)
         if any(_is_word(operand) for side in sides for operand in getattr(side, "elts", (side,))):
-            yield compare  # type: ignore[misc]
+            yield compare
     yield from (node for node in file.by_name.get("is_cuda", ()) if isinstance(node, ast.Attribute))
 
 

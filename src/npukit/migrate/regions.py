@@ -262,12 +262,8 @@ def _required(exit_test: ast.AST) -> Iterator[ast.AST]:
 
 def after(statement: ast.stmt, file: PythonFile) -> list[ast.AST]:
     """The statements of the same block that follow."""
-    parent = file.parent(statement)
-    for name in ("body", "orelse", "finalbody"):
-        block = getattr(parent, name, None)
-        if isinstance(block, list) and statement in block:
-            return list(block[block.index(statement) + 1 :])
-    return []
+    block = file.block_of(statement)
+    return [*block[block.index(statement) + 1 :]]
 
 
 def _skipped(call: ast.Call, file: PythonFile) -> list[Region]:
@@ -341,6 +337,6 @@ def _uses_of_attribute(target: ast.expr, file: PythonFile) -> list[ast.expr]:
     """self.use_flash, wherever its class reads it"""
     if not isinstance(target, ast.Attribute) or getattr(target.value, "id", "") != "self":
         return []
-    owner = next((ancestor for ancestor in file.ancestors(target) if isinstance(ancestor, ast.ClassDef)), None)
+    owner = file.class_around(target)
     reads = [read for read in file.by_name[target.attr] if isinstance(read.ctx, ast.Load)]
     return [read for read in reads if file.source(read) == file.source(target) and owner in set(file.ancestors(read))]

@@ -1,17 +1,25 @@
-"""A rule: what it looks for in which nodes or files, the findings it makes, and its policy."""
+"""A rule: what it looks for in which nodes or files, the findings it makes, and its policy.
+
+The modules in `rules` import from here whatever rules are made of.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import NamedTuple, TypeVar
 
 from npukit.facts.target import Target
+from npukit.migrate.goal import Goal
 from npukit.report import Finding, Severity
 from npukit.source import Document, Edit, Place, PythonFile
 
+__all__ = ["Document", "Edit", "Effort", "Finding", "Findings", "Goal", "Place", "PythonFile", "Rule", "Severity"]
+__all__ += ["place_in"]
+
+Findings = Iterator[Finding]
 Check = Callable[..., Iterable[Finding]]
 Called = Callable[[Target], Mapping[str, frozenset[str]]]  # with words of which a file needs one as well
 _C = TypeVar("_C", bound=Check)

@@ -11,6 +11,7 @@ from npukit.facts.device_arguments import positions
 from npukit.facts.libraries import own_devices
 from npukit.migrate.callees import looks_up_module, own_method, parameter_of
 from npukit.source import PythonFile, per_file
+from npukit.source.names import last_name
 
 _DEPTH = 6
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -147,7 +148,7 @@ def is_choice(node: ast.AST, file: PythonFile) -> bool:
 
 def _is_choice_of_click(call: ast.Call) -> bool:
     """type=click.Choice(["cuda", "cpu"])"""
-    return getattr(call.func, "attr", getattr(call.func, "id", "")) == "Choice"
+    return last_name(call.func) == "Choice"
 
 
 def chosen_by_device(test: ast.AST | None, file: PythonFile) -> ast.IfExp | None:
@@ -162,7 +163,7 @@ def chosen_by_device(test: ast.AST | None, file: PythonFile) -> ast.IfExp | None
 
 
 def _is_literal(node: ast.Subscript) -> bool:
-    return (getattr(node.value, "id", "") or getattr(node.value, "attr", "")) == "Literal"
+    return last_name(node.value) == "Literal"
 
 
 def _annotates(node: ast.AST, sink: Sink, file: PythonFile) -> bool:
@@ -190,7 +191,7 @@ def _compared(node: ast.expr, sink: Sink) -> bool:
         node = node.args[0]
     if isinstance(node, ast.Attribute) and node.attr == "type":
         node = node.value
-    return sink.named(node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None))
+    return sink.named(last_name(node))
 
 
 def _value(node: ast.AST, table: ast.Dict, sink: Sink, file: PythonFile, depth: int) -> bool:
@@ -229,7 +230,7 @@ def _keyword(keyword: ast.keyword, sink: Sink, file: PythonFile, depth: int) -> 
     call = file.parent(keyword)
     if not isinstance(call, ast.Call):
         return False
-    method = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    method = last_name(call.func)
     if method in ("add_argument", "option", "Option", "Argument", "field", "Field"):
         if keyword.arg not in ("default", "default_factory", "choices", "const", "type"):
             return False
@@ -250,8 +251,9 @@ def _option(call: ast.Call, sink: Sink, file: PythonFile) -> bool:
         return True
     attributes = {name.lstrip("-").replace("-", "_") for name in names if name.startswith("--")}
     return any(
-        isinstance(node, ast.Attribute) and node.attr in attributes and reaches(node, sink, file, 3)
-        for node in file.nodes
+        isinstance(node, ast.Attribute) and reaches(node, sink, file, 3)
+        for name in attributes
+        for node in file.by_name.get(name, ())
     )
 
 
@@ -267,7 +269,7 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
         return sink.calls[name] == position
     if sink is DEVICE and (name or "").startswith(("torch.cuda.", "torch.npu.")):
         return True
-    method = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+    method = last_name(func)
     if name == "str" or (method in ("format", "join") and isinstance(func, ast.Attribute)):
         return reaches(call, sink, file, depth)
     if isinstance(func, ast.Attribute) and sink.calls.get("." + method) == position:
@@ -277,7 +279,7 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
         key = call.args[position - 1] if position else None
         return isinstance(key, ast.Constant) and isinstance(key.value, str) and sink.named(key.value)
     if method in ("append", "add") and isinstance(func, ast.Attribute):  # devices.append("cuda")
-        return sink.named((getattr(func.value, "attr", "") or getattr(func.value, "id", "")).removesuffix("s"))
+        return sink.named(last_name(func.value).removesuffix("s"))
     if method in ("Option", "Argument", "Field"):  # of typer and pydantic: device: str = Field("cuda")
         return position == 0 and reaches(call, sink, file, depth)
     parameter = parameter_of(func, position, file)

@@ -33,16 +33,10 @@ def inside(node: ast.AST) -> Iterator[ast.AST]:
 
 
 @per_file
-def calls(file: PythonFile) -> tuple[ast.Call, ...]:
-    """Every call of the file."""
-    return tuple(node for node in file.nodes if isinstance(node, ast.Call))
-
-
-@per_file
 def step_loops(file: PythonFile) -> dict[Loop, ast.Call]:
     """The innermost loops that call backward(), with that call: one turn is one training step."""
     loops: dict[Loop, ast.Call] = {}
-    for call in calls(file):
+    for call in file.of_type(ast.Call):
         if method(call) == "backward" and (loop := enclosing_loop(call, file)):
             loops.setdefault(loop, call)
     return loops
@@ -74,22 +68,15 @@ def runs_every_turn(node: ast.AST, loop: Loop, file: PythonFile) -> bool:
 
 def blocks_around(node: ast.AST, file: PythonFile) -> set[ast.AST]:
     """The statements that stand beside the node or beside what it is in: other branches of an `if` do not."""
-    beside: set[ast.AST] = set()
-    child: ast.AST = node
-    for ancestor in file.ancestors(node):
-        for block in ("body", "orelse", "finalbody"):
-            statements = getattr(ancestor, block, None)
-            if isinstance(statements, list) and child in statements:
-                beside.update(statements)
-        child = ancestor
-    return beside
+    around = (outer for outer in (node, *file.ancestors(node)) if isinstance(outer, ast.stmt))
+    return {statement for outer in around for statement in file.block_of(outer)}
 
 
 def assigned_from(file: PythonFile, callees: Iterable[str]) -> dict[str, ast.Call]:
     """The variables (as written, `self.scaler` too) that hold the result of calling one of these dotted names."""
     wanted = tuple(callees)
     assigned = {}
-    for call in calls(file):
+    for call in file.of_type(ast.Call):
         name = file.resolve(call.func) or ""
         statement = file.parent(call)
         if isinstance(statement, ast.IfExp):

@@ -407,6 +407,15 @@ def children(node: ast.AST) -> list[ast.AST]:
     return children
 
 
+def last_name(node: ast.AST | None) -> str:
+    """The last part of a dotted name; "" of what is none.
+
+    >>> last_name(ast.parse("torch.cuda", mode="eval").body)
+    'cuda'
+    """
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
 def inside(node: ast.AST) -> Iterator[ast.AST]:
     """The node and all below it, but for operators and contexts.
 

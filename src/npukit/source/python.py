@@ -19,6 +19,7 @@ Function = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)")
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_N = TypeVar("_N", bound=ast.AST)
 
 
 def _lengths(text: str) -> list[int]:
@@ -114,6 +115,14 @@ class PythonFile:
             nodes[type(node)].append(node)
         return nodes
 
+    def of_type(self, kind: type[_N]) -> Sequence[_N]:
+        """The nodes of one type, as they are written.
+
+        >>> file.of_type(ast.Call)
+        [<ast.Call object>]
+        """
+        return self.by_type.get(kind, ())  # type: ignore[return-value]
+
     @cached_property
     def by_name(self) -> Mapping[str, Sequence[ast.Attribute | ast.Name]]:
         """The names and attributes that are written so."""
@@ -148,7 +157,7 @@ class PythonFile:
         if kind is ast.Constant:
             return [node for node, text in self._strings if any(word in text for word in words)]
         if kind is ast.keyword:
-            return [node for node in self.by_type.get(kind, ()) if node.arg in words]  # type: ignore[attr-defined]
+            return [node for node in self.of_type(ast.keyword) if node.arg in words]
         return [node for word in sorted(words) for node in self.by_name.get(word, ()) if type(node) is kind]
 
     def parent(self, node: ast.AST) -> ast.AST | None:
@@ -162,6 +171,16 @@ class PythonFile:
     def function(self, node: ast.AST) -> ast.AST:
         """The function the node is in, else the module."""
         return next((ancestor for ancestor in self.ancestors(node) if isinstance(ancestor, Function)), self.tree)
+
+    def class_around(self, node: ast.AST) -> ast.ClassDef | None:
+        """The innermost class that the node is in."""
+        return next((ancestor for ancestor in self.ancestors(node) if isinstance(ancestor, ast.ClassDef)), None)
+
+    def block_of(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The statements among which one stands."""
+        parent = self.parent(statement)
+        blocks = (getattr(parent, name, None) for name in ("body", "orelse", "finalbody"))
+        return next((block for block in blocks if isinstance(block, list) and statement in block), [statement])
 
     def statement(self, node: ast.AST) -> ast.stmt:
         """The statement the node is part of."""
@@ -223,11 +242,14 @@ class PythonFile:
         """The offset of the line on which a statement starts."""
         return self._starts[node.lineno - 1]
 
+    def indent(self, node: ast.stmt) -> str:
+        """What stands before a statement on its line."""
+        return self.text[self.line_start(node) : self.span(node)[0]]
+
     def alone_on_lines(self, node: ast.stmt) -> bool:
         """Whether nothing else (but a comment) is on the lines of a statement."""
-        start, end = self.span(node)
-        before, after = self.text[self.line_start(node) : start], self.text[end : self.line_end(node)].strip()
-        return not before.strip() and (not after or after.startswith("#"))
+        after = self.text[self.span(node)[1] : self.line_end(node)].strip()
+        return not self.indent(node).strip() and (not after or after.startswith("#"))
 
     def imports(self, module: str) -> bool:
         """Whether the file imports this module anywhere."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+
 from npukit.migrate.distributed.data import loader_of, sampled
 from npukit.migrate.distributed.model import trained_model, wrapped
 from npukit.migrate.distributed.parts import Unseen
 from npukit.migrate.distributed.processes import process_group, saved_once, without_index
 from npukit.migrate.goal import Goal
-from npukit.migrate.training import calls, step_loops
+from npukit.migrate.training import step_loops
 from npukit.source import Edit, PythonFile
 
 __all__ = ["Unseen", "distributed"]
@@ -25,7 +27,7 @@ def distributed(file: PythonFile, goal: Goal) -> list[Edit]:
     for loop in loops:
         loader, epochs = loader_of(loop, file)
         edits += [*sampled(loader, file), *epochs]
-    for call in calls(file):
+    for call in file.of_type(ast.Call):
         if file.resolve(call.func) == "torch.save":
             edits += saved_once(call, file)
     return [*dict.fromkeys([*edits, *without_index(file)])]

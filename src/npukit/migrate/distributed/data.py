@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.migrate.distributed.parts import Unseen, last_name, line_before, parameter_for
+from npukit.migrate.distributed.parts import Unseen, line_before, parameter_for
 from npukit.migrate.styles.style import torch_name
-from npukit.migrate.training import LOOPS, Loop, calls, enclosing_loops, has_double_star, is_true
+from npukit.migrate.training import LOOPS, Loop, enclosing_loops, has_double_star, is_true
 from npukit.source import Edit, PythonFile
+from npukit.source.names import last_name
 
 _WRAPPERS = ("enumerate", "tqdm", "iter", "track", "trange")
 
@@ -52,7 +53,7 @@ def _values_of(name: ast.Name, file: PythonFile, depth: int = 4) -> Iterator[tup
 
 
 def _arguments_for(parameter: ast.arg, file: PythonFile) -> Iterator[ast.expr]:
-    for call in calls(file):
+    for call in file.of_type(ast.Call):
         for argument in [*call.args, *(keyword.value for keyword in call.keywords)]:
             if parameter_for(argument, file) is parameter:
                 yield argument
@@ -68,7 +69,7 @@ def _set_epoch_at_call(call: ast.Call | None, loader: ast.Name, file: PythonFile
     """set_epoch in the loop around the call of the function that trains an epoch."""
     if call is None:  # a variable of the module: the function that reads it may be called in a loop
         function = file.function(loader)
-        users = (use for use in calls(file) if isinstance(use.func, ast.Name))
+        users = (use for use in file.of_type(ast.Call) if isinstance(use.func, ast.Name))
         within = [use for use in users if any(b.node is function for b in file.bindings(use.func))]  # type: ignore[arg-type]
         name = loader.id
     else:

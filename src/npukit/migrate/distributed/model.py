@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from npukit.migrate.distributed.parts import Unseen, line_after, parameter_for
 from npukit.migrate.styles.style import torch_name
-from npukit.migrate.training import calls, method, step_loops
+from npukit.migrate.training import method, step_loops
 from npukit.source import Edit, PythonFile
 
 _MOVES = ("to", "cuda", "npu", "to_empty")
@@ -23,7 +23,7 @@ _OWN = frozenset((  # what a wrapped model still answers to, with the same resul
 def trained_model(file: PythonFile) -> ast.Name:
     """The one variable whose parameters are trained."""
     models: dict[str, ast.Name] = {}
-    optimizers = [call for call in calls(file) if (file.resolve(call.func) or "").startswith("torch.optim.")]
+    optimizers = [call for call in file.of_type(ast.Call) if (file.resolve(call.func) or "").startswith("torch.optim.")]
     optimizers = [call for call in optimizers if ".lr_scheduler" not in (file.resolve(call.func) or "")]
     for call in optimizers:
         argument = file.argument(call, 0, "params")
@@ -45,7 +45,7 @@ def trained_model(file: PythonFile) -> ast.Name:
 def wrapped(model: ast.Name, file: PythonFile) -> Iterator[Edit]:
     """The wrap below the last statement that makes or moves the model, and `.module` where its own names are used."""
     bindings = [binding.node for binding in file.bindings(model) if binding.kind == "assign"]
-    moved = [call for call in calls(file) if _is_move(call, model, file)]
+    moved = [call for call in file.of_type(ast.Call) if _is_move(call, model, file)]
     if not bindings or not moved:
         raise Unseen(
             model,
@@ -53,7 +53,7 @@ def wrapped(model: ast.Name, file: PythonFile) -> Iterator[Edit]:
             f"the place where {model.id} is moved to the device is not in this file",
             "Wrap it by hand after it was moved.",
         )
-    block = _block_of(file.statement(bindings[0]), file)
+    block = file.block_of(file.statement(bindings[0]))
     last: ast.stmt | None = None
     for node in (*bindings, *moved):
         around = [ancestor for ancestor in (node, *file.ancestors(node)) if ancestor in block]
@@ -81,15 +81,6 @@ def _is_move(call: ast.Call, model: ast.Name, file: PythonFile) -> bool:
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     same = (t for t in targets if isinstance(t, ast.Name) and file.names.lookup(t) == file.names.lookup(model))
     return any(same) and isinstance(statement, ast.Assign) and statement.value is call
-
-
-def _block_of(statement: ast.stmt, file: PythonFile) -> list[ast.stmt]:
-    parent = file.parent(statement)
-    for name in ("body", "orelse", "finalbody"):
-        block = getattr(parent, name, [])
-        if isinstance(block, list) and statement in block:
-            return block
-    return [statement]
 
 
 def _through_module(

@@ -15,20 +15,12 @@ class Unseen(Exception):
         self.node, self.part, self.what, self.remedy = node, part, what, remedy
 
 
-def indent_of(statement: ast.stmt, file: PythonFile) -> str:
-    return file.text[file.line_start(statement) : file.span(statement)[0]]
-
-
 def line_before(statement: ast.stmt, text: str, file: PythonFile) -> Edit:
-    return file.insert_line(file.line_start(statement), indent_of(statement, file) + text)
+    return file.insert_line(file.line_start(statement), file.indent(statement) + text)
 
 
 def line_after(statement: ast.stmt, text: str, file: PythonFile) -> Edit:
-    return file.insert_line(file.line_end(statement), indent_of(statement, file) + text)
-
-
-def last_name(node: ast.AST) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return file.insert_line(file.line_end(statement), file.indent(statement) + text)
 
 
 def parameter_for(argument: ast.AST, file: PythonFile) -> ast.arg | None:

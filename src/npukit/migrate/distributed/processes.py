@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from npukit.migrate import head
-from npukit.migrate.distributed.parts import Unseen, indent_of, line_after, line_before
+from npukit.migrate.distributed.parts import Unseen, line_after, line_before
 from npukit.migrate.goal import Goal
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.helpers import is_own_constant
@@ -31,7 +31,7 @@ def saved_once(call: ast.Call, file: PythonFile) -> Iterator[Edit]:
     inner = [node for node in ast.walk(statement) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     if not file.alone_on_lines(statement) or any(string.lineno != string.end_lineno for string in inner):
         raise Unseen(statement, "statement", "this statement cannot be indented", "Run it only where get_rank() is 0.")
-    indent = indent_of(statement, file)
+    indent = file.indent(statement)
     yield line_before(statement, f"if {torch_name(file).text}.distributed.get_rank() == 0:", file)
     line = file.line_start(statement)
     while line < end:

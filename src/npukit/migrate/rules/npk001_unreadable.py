@@ -5,8 +5,7 @@ Nothing in the file was checked or changed. Fix it, or leave it out with `exclud
 
 from __future__ import annotations
 
-from npukit.migrate.rule import Rule
-from npukit.report import Severity
+from npukit.migrate.rule import Rule, Severity
 
 rule = Rule(
     "NPK001",

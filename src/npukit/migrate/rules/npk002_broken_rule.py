@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from npukit.migrate.rule import Rule
-from npukit.report import Severity
+from npukit.migrate.rule import Rule, Severity
 
 rule = Rule(
     "NPK002",

@@ -6,13 +6,11 @@ The file is imported in a process of its own, before and after, without a device
 from __future__ import annotations
 
 from npukit.migrate.rule import Effort, Rule
-from npukit.report import Severity
 
 rule = Rule(
     "NPK003",
     "import-breaks",
     words=(),
-    severity=Severity.error,
     why="The migrated file failed to import, so it was left as it was.",
     remedy="Migrate this file by hand: `npukit migrate FILE --diff` shows the change that breaks it.",
     effort=Effort(30, 15),

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
 from npukit.facts.torch_npu.names import names_of
 from npukit.facts.versions import key
@@ -22,18 +21,15 @@ from npukit.migrate import lookup
 from npukit.migrate.cuda_files import of_file
 from npukit.migrate.decision import parts_for_cuda, stays, why_left
 from npukit.migrate.evidence import ABOUT_THE_CARD
-from npukit.migrate.goal import Goal
 from npukit.migrate.graphs import graph_around, graph_parts
 from npukit.migrate.messages import is_printed, reworded_reason
 from npukit.migrate.patches import is_test
 from npukit.migrate.questions import asked_for_cards
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Effort, Finding, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.helpers import spelled_out
 from npukit.migrate.styles.npu import RENAMED
 from npukit.migrate.styles.style import call_of
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
 
 rule = Rule(
     "NPK101",
@@ -55,7 +51,7 @@ _OUT_OF_MEMORY_SINCE = "2.5"  # torch.OutOfMemoryError, which all devices raise
 
 
 @rule.on(ast.Module)
-def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(module: ast.Module, file: PythonFile, goal: Goal) -> Findings:
     names = lookup.cuda_names(file)
     if evidence := of_file(file):
         if names or _IN_CODE.search(file.text):
@@ -101,7 +97,7 @@ def _left_for_graphs(graph: ast.AST, node: ast.AST, file: PythonFile, goal: Goal
     )
 
 
-def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Findings:
     part, function = _function(node, file)
     if function in _OTHER_RULES or _is_type_argument(node, function, file):
         return

@@ -10,15 +10,11 @@ npu style does the same if torch.npu lacks one of the imported names.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from npukit.migrate.decision import stays
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.npu import goes_over, import_torch_npu
-from npukit.report import Finding
-from npukit.source import Edit, PythonFile
 
 rule = Rule(
     "NPK102",
@@ -32,7 +28,7 @@ rule = Rule(
 
 
 @rule.on(ast.ImportFrom)
-def check(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Findings:
     is_ours = style_of(goal).imports_from_npu and not node.level and node.module == "torch.cuda"
     if not is_ours or stays(node, file, goal) or not goes_over(node, goal):
         return

@@ -11,17 +11,13 @@ default to CUDA get an explicit device: torch.amp.GradScaler(), torch.is_autocas
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from npukit.facts.versions import key
 from npukit.migrate import lookup
 from npukit.migrate.decision import stays
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.style import torch_name
-from npukit.report import Finding
-from npukit.source import Edit, PythonFile
 
 rule = Rule(
     "NPK103",
@@ -55,7 +51,7 @@ _LAST_NAMES = tuple(name.rpartition(".")[2] for name in _MEAN_CUDA)
 
 
 @rule.on(ast.Module)
-def use(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def use(module: ast.Module, file: PythonFile, goal: Goal) -> Findings:
     for node, resolved in lookup.cuda_names(file):
         if not resolved.startswith("torch.cuda.amp") or stays(node, file, goal) or _is_for_older_torch(node, file):
             continue
@@ -70,7 +66,7 @@ def use(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
 
 
 @rule.on_call(_LAST_NAMES)
-def default(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def default(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     """What means CUDA because no device is named."""
     new, arguments = _MEAN_CUDA.get(file.resolve(call.func) or "", ("", 0))
     names_device = any(keyword.arg in ("device", None) for keyword in call.keywords)
@@ -95,7 +91,7 @@ def default(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     )
 
 
-def _in_older_torch(call: ast.Call, file: PythonFile) -> Iterator[Finding]:
+def _in_older_torch(call: ast.Call, file: PythonFile) -> Findings:
     """A torch whose functions take no device has those of autocast in torch.npu as well."""
     name = file.source(call.func)
     if "autocast" in name:
@@ -190,12 +186,12 @@ def _is_used_for_cuda(statement: ast.AST, file: PythonFile, goal: Goal) -> bool:
 
 def _passed_on(alias: ast.alias, file: PythonFile) -> bool:
     name = alias.asname or alias.name
-    uses = [n for n in file.nodes if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
+    uses = [use for use in file.by_name.get(name, ()) if isinstance(use, ast.Name) and isinstance(use.ctx, ast.Load)]
     return not all(isinstance(call := file.parent(use), ast.Call) and call.func is use for use in uses)
 
 
 @rule.on(ast.ImportFrom)
-def unused_import(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def unused_import(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Findings:
     """The import itself, also where what it imports is not used here."""
     edits = () if _is_for_older_torch(node, file) else _import_edits(node, file, goal)
     if edits and not stays(node, file, goal):

@@ -14,16 +14,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
 from npukit.migrate.decision import stays
-from npukit.migrate.goal import Goal
 from npukit.migrate.own_cuda import needs_cuda, own_cuda
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule
 from npukit.migrate.styles import style_of
 from npukit.migrate.torch_imports import is_of_another_framework
-from npukit.report import Finding
-from npukit.source import PythonFile
 from npukit.source.names import file_of
 
 rule = Rule(
@@ -43,7 +39,7 @@ _OVERRIDDEN = "The method is for CUDA. Migrated code calls .to() instead."
 
 
 @rule.on_call(("cuda",))
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     func = call.func
     if not isinstance(func, ast.Attribute) or file.resolve(func) == "torch.cuda" or is_of_another_framework(file):
         return
@@ -65,7 +61,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
 
 
 @rule.on(ast.Attribute, says=("cuda",))
-def check_unbound(method: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check_unbound(method: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
     """map(torch.Tensor.cuda, batch)"""
     parent = file.parent(method)
     is_called = isinstance(parent, ast.Call) and parent.func is method
@@ -76,7 +72,7 @@ def check_unbound(method: ast.Attribute, file: PythonFile, goal: Goal) -> Iterat
 
 
 @rule.on_call(("getattr", "methodcaller"))
-def check_name(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check_name(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     """getattr(x, "cuda")(), map(operator.methodcaller("cuda"), batch), getattr(torch, "cuda")"""
     if not call.args or len(call.args) > 2 or getattr(call.args[-1], "value", None) != "cuda":
         return
@@ -99,5 +95,5 @@ def _own_method(func: ast.Attribute, file: PythonFile) -> bool:
     on_super = isinstance(receiver, ast.Call) and isinstance(receiver.func, ast.Name) and receiver.func.id == "super"
     if not (on_self or on_super):
         return False
-    owner = next((ancestor for ancestor in file.ancestors(func) if isinstance(ancestor, ast.ClassDef)), None)
+    owner = file.class_around(func)
     return owner is not None and any(isinstance(node, ast.FunctionDef) and node.name == "cuda" for node in owner.body)

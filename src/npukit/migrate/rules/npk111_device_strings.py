@@ -13,18 +13,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
 from npukit.migrate.callees import looks_up_module
 from npukit.migrate.decision import stays
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.sinks import DEVICE, is_choice, reaches
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.choices import is_chosen
 from npukit.migrate.styles.strings import is_beside_cpu, is_device
-from npukit.report import Finding, Severity
-from npukit.source import Edit, PythonFile
 
 rule = Rule(
     "NPK111",
@@ -49,7 +45,7 @@ _UNCLEAR = "npukit cannot see where the string is used, so it did not change it.
 
 @rule.on(ast.JoinedStr)
 @rule.on(ast.Constant, says=("cuda",))
-def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> Findings:
     if not _is_cuda(node) or isinstance(file.parent(node), ast.JoinedStr) or stays(node, file, goal):
         return
     if _is_compared(node, file):

@@ -16,13 +16,11 @@ import re
 from collections.abc import Iterator
 
 from npukit.migrate.decision import decides_about_torch, stays, why_left
-from npukit.migrate.goal import Goal
 from npukit.migrate.mentions import first
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.sinks import BACKEND, DEVICE
 from npukit.migrate.styles import style_of
-from npukit.report import Finding, Severity
-from npukit.source import Edit, PythonFile
+from npukit.source.names import last_name
 
 rule = Rule(
     "NPK112",
@@ -41,7 +39,7 @@ _TYPE = re.compile(r"torch\.cuda\.(\w*Tensor)")
 
 
 @rule.on(ast.Compare)
-def compare(node: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def compare(node: ast.Compare, file: PythonFile, goal: Goal) -> Findings:
     if len(node.ops) != 1:
         return
     left, operator, right = node.left, node.ops[0], node.comparators[0]
@@ -71,7 +69,7 @@ def compare(node: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding
 
 
 @rule.on_call(("startswith", "replace", "removeprefix"))
-def startswith(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def startswith(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     func = call.func
     if not isinstance(func, ast.Attribute):
         return
@@ -85,7 +83,7 @@ def startswith(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding
 
 
 @rule.on(ast.Dict)
-def table(node: ast.Dict, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def table(node: ast.Dict, file: PythonFile, goal: Goal) -> Findings:
     """{"cuda": "nccl", "cpu": "gloo"}[device.type]"""
     lookup = file.parent(node)
     if isinstance(lookup, ast.Subscript) and lookup.value is node and _names(lookup.slice, "cuda", file):
@@ -94,7 +92,7 @@ def table(node: ast.Dict, file: PythonFile, goal: Goal) -> Iterator[Finding]:
 
 
 @rule.on(ast.MatchValue)
-def case(node: ast.MatchValue, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def case(node: ast.MatchValue, file: PythonFile, goal: Goal) -> Findings:
     """match device.type: case "cuda" """
     word = _word(node.value, file)
     branch = file.parent(node)
@@ -104,7 +102,7 @@ def case(node: ast.MatchValue, file: PythonFile, goal: Goal) -> Iterator[Finding
 
 
 @rule.on(ast.Constant, says=(_NO_MEMORY,))
-def out_of_memory(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def out_of_memory(node: ast.Constant, file: PythonFile, goal: Goal) -> Findings:
     compare = file.parent(node)
     if not isinstance(compare, ast.Compare) or compare.left is not node:
         return
@@ -151,7 +149,7 @@ def _names(node: ast.AST, word: str, file: PythonFile) -> bool:
             return _names(node.args[0], word, file) or isinstance(node.args[0], ast.Constant)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "type" and not node.args:  # x.type()
             return True
-        method = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        method = last_name(node.func)
         if method in ("lower", "get_device") and isinstance(node.func, ast.Attribute):
             return _names(node.func.value, word, file)
         return sink.named(method) and not any(isinstance(argument, ast.Constant) for argument in node.args)
@@ -229,7 +227,7 @@ def _report(
     file: PythonFile,
     goal: Goal,
     portable: tuple[Edit, ...] = (),
-) -> Iterator[Finding]:
+) -> Findings:
     if stays(node, file, goal):
         return
     new = _WORDS[word][0]

@@ -8,17 +8,13 @@ after (portable): if x.device.type in ("cuda", "npu"): ...
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from npukit.migrate.decision import stays, why_left
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.sinks import DEVICE, reaches
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.npu import import_torch_npu
 from npukit.migrate.styles.style import quote
-from npukit.report import Finding, Severity
-from npukit.source import Edit, PythonFile
 
 rule = Rule(
     "NPK113",
@@ -35,7 +31,7 @@ _NAMES_CUDA = "What it chooses is called CUDA, and goes where an NPU may not be 
 
 
 @rule.on(ast.Attribute, says=("is_cuda",))
-def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
     if not isinstance(node.ctx, ast.Load) or stays(node, file, goal):
         return
     if (isinstance(node.value, ast.Name) and node.value.id == "self") or _is_imported(node.value, file):

@@ -7,15 +7,11 @@ after (npu):  library.launch(stream.npu_stream)
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from npukit.migrate.decision import stays
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.npu import import_torch_npu
-from npukit.report import Finding
-from npukit.source import Edit, PythonFile
 
 rule = Rule(
     "NPK115",
@@ -29,7 +25,7 @@ rule = Rule(
 
 
 @rule.on(ast.Attribute, says=("cuda_stream", "cuda_event"))
-def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
     if not isinstance(node.ctx, ast.Load) or node.attr not in rule.words or stays(node, file, goal):
         return
     end = file.span(node)[1]

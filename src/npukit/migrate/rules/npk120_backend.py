@@ -11,16 +11,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
 from npukit.migrate.decision import stays
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule
 from npukit.migrate.sinks import BACKEND, chosen_by_device, is_choice, reaches
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.style import Edits, in_place
-from npukit.report import Finding
-from npukit.source import Edit, PythonFile
 
 rule = Rule(
     "NPK120",
@@ -39,7 +35,7 @@ _LITERAL = re.compile(
 
 
 @rule.on(ast.Constant, says=("nccl", "NCCL"))
-def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Findings:
     if isinstance(file.parent(node), ast.JoinedStr):
         return
     match = _LITERAL.fullmatch(file.source(node))
@@ -57,7 +53,7 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]
 
 
 @rule.on(ast.Attribute, says=("NCCL",))
-def member(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def member(node: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
     if isinstance(file.parent(node), (ast.Compare, ast.Dict)):
         return
     if file.resolve(node) != "torch.distributed.Backend.NCCL" or stays(node, file, goal):

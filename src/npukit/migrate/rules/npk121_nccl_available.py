@@ -8,14 +8,10 @@ after (portable): ok = dist.is_backend_available("hccl" if hasattr(torch, "npu")
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from npukit.migrate.decision import stays
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule
 from npukit.migrate.styles import style_of
-from npukit.report import Finding
-from npukit.source import Edit, PythonFile
 
 rule = Rule(
     "NPK121",
@@ -29,7 +25,7 @@ rule = Rule(
 
 
 @rule.on_function("torch.distributed.is_nccl_available")
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     if stays(call, file, goal):
         return
     backend = style_of(goal).backend(call, file, goal)

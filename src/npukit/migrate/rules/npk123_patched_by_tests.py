@@ -15,13 +15,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
 from npukit.migrate.cuda_files import of_file
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule, Severity
 
 rule = Rule(
     "NPK123",
@@ -38,7 +34,7 @@ _CUDA = re.compile(r"torch\.cuda\.(\w+)")
 
 
 @rule.on_call(("patch", "object", "setattr"))
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     given = [_name(argument, file) for argument in call.args[:2]]
     by_name = given and isinstance(call.args[0], ast.Constant)
     name = given[0] if by_name else ".".join(given)

@@ -12,15 +12,12 @@ stay with CUDA.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from npukit.facts.variables import is_refused, renamed
 from npukit.migrate.decision import stays
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Edit, Effort, Finding, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.styles import style_of
-from npukit.report import Finding, Severity
-from npukit.source import Edit, PythonFile
 
 _VARIABLES = renamed()
 rule = Rule(
@@ -37,7 +34,7 @@ _CALLS = ("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.po
 
 
 @rule.on(ast.Constant)
-def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Findings:
     if not isinstance(node.value, str) or node.value not in _VARIABLES or stays(node, file, goal):
         return
     access = _access(node, file)
@@ -66,7 +63,7 @@ def _is_printed(node: ast.Constant, file: PythonFile) -> bool:
 
 
 @rule.on(ast.keyword)
-def keyword(node: ast.keyword, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def keyword(node: ast.keyword, file: PythonFile, goal: Goal) -> Findings:
     """dict(os.environ, CUDA_VISIBLE_DEVICES="0"), os.environ.update(CUDA_VISIBLE_DEVICES="0")"""
     call = file.parent(node)
     given = [call.func, *call.args] if isinstance(call, ast.Call) else []
@@ -160,6 +157,9 @@ def _set_too(statement: ast.AST | None, twin: str, end: int, file: PythonFile) -
     if not isinstance(statement, ast.Assign):
         return ()
     if isinstance(statement.value, (ast.Name, ast.Attribute)) and file.alone_on_lines(statement):
-        indent = file.text[file.line_start(statement) : file.span(statement)[0]]
-        return (file.insert_line(file.line_end(statement), f"{indent}{twin} = {file.source(statement.value)}"),)
+        return (
+            file.insert_line(
+                file.line_end(statement), f"{file.indent(statement)}{twin} = {file.source(statement.value)}"
+            ),
+        )
     return (file.insert(end, f" = {twin}"),)

@@ -18,10 +18,7 @@ from collections.abc import Iterable, Iterator
 from npukit.facts.variables import is_refused, renamed
 from npukit.migrate import shell_reads
 from npukit.migrate.decision import stays
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule, place_in
-from npukit.report import Finding, Severity
-from npukit.source import Document, Edit, Place, PythonFile
+from npukit.migrate.rule import Document, Edit, Effort, Findings, Goal, Place, PythonFile, Rule, Severity, place_in
 
 rule = Rule(
     "NPK150",
@@ -59,7 +56,7 @@ _NEW = {"cuda": "npu", "nccl": "hccl"}
 
 
 @rule.on_text("shell", "docker", "yaml")
-def variables(document: Document, goal: Goal) -> Iterator[Finding]:
+def variables(document: Document, goal: Goal) -> Findings:
     """Where NPUs have their place only, the variable's name changes wherever it stands; else each setting of it in a
     script gets a twin."""
     text = document.text
@@ -76,7 +73,7 @@ def variables(document: Document, goal: Goal) -> Iterator[Finding]:
         yield from _read(document)
 
 
-def _read(document: Document) -> Iterator[Finding]:
+def _read(document: Document) -> Findings:
     """Where a variable is read that the script does not make of its own."""
     text = document.text
     settings = list(_SHELL.finditer(text))
@@ -99,7 +96,7 @@ def _read(document: Document) -> Iterator[Finding]:
 
 
 @rule.on_text("notebook")
-def commands(document: Document, goal: Goal) -> Iterator[Finding]:
+def commands(document: Document, goal: Goal) -> Findings:
     """!CUDA_VISIBLE_DEVICES=0 python train.py, and cells that are not Python."""
     for cell, line, text in document.book.commands if document.book else ():
         if _WORD.search(text) or _DEVICE.search(text) or ".cuda" in text:
@@ -112,7 +109,7 @@ def commands(document: Document, goal: Goal) -> Iterator[Finding]:
 
 
 @rule.on_call(_RUNNERS)
-def in_python(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def in_python(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     """os.system("CUDA_VISIBLE_DEVICES=0 python train.py")"""
     if not call.args or stays(call, file, goal):
         return
@@ -159,7 +156,7 @@ def _beside(match: re.Match[str], text: str) -> Edit | None:
 
 
 @rule.on_text("shell", "yaml", "docker", "json", "toml")
-def words(document: Document, goal: Goal) -> Iterator[Finding]:
+def words(document: Document, goal: Goal) -> Findings:
     for match in _devices(document.text):
         start, end = match.span(1)
         if _line(document, start).startswith("#"):
@@ -175,7 +172,7 @@ def words(document: Document, goal: Goal) -> Iterator[Finding]:
         )
 
 
-def _found(document: Document, edits: Iterable[tuple[tuple[int, int], str, Edit | None]]) -> Iterator[Finding]:
+def _found(document: Document, edits: Iterable[tuple[tuple[int, int], str, Edit | None]]) -> Findings:
     for (start, end), old, edit in edits:
         new = _VARIABLES[old]
         if _is_skipped(document, start, old):

@@ -13,13 +13,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
 from npukit.migrate.decision import stays
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
-from npukit.report import Finding
-from npukit.source import PythonFile
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule
 
 rule = Rule(
     "NPK160",
@@ -34,7 +30,7 @@ _TYPE = re.compile(r"torch\.cuda\.\w+Tensor")
 
 
 @rule.on_call(("set_default_tensor_type", "type"))
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     """torch.set_default_tensor_type(TYPE) and x.type(TYPE), where TYPE is a string or a class."""
     given = call.args[0] if len(call.args) == 1 else None
     name = given.value if isinstance(given, ast.Constant) else file.resolve(given)

@@ -16,12 +16,10 @@ import re
 from collections.abc import Iterator
 
 from npukit.migrate.decision import stays
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.style import quote, torch_name
-from npukit.report import Finding
-from npukit.source import Edit, PythonFile
+from npukit.source.names import last_name
 
 rule = Rule(
     "NPK161",
@@ -41,13 +39,13 @@ _FLOAT64 = ("torch.float64", "torch.double")
 
 
 @rule.on_call(_NAMES)
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     reductions = list(_doubles(call, file))
     if not reductions or stays(call, file, goal):
         return
     function = file.function(call)
-    beside = (other for other in file.by_type.get(ast.Call, ()) if file.function(other) is function)
-    can_all = all(can for other in beside for _, can in _doubles(other, file))  # type: ignore[arg-type]
+    beside = (other for other in file.of_type(ast.Call) if file.function(other) is function)
+    can_all = all(can for other in beside for _, can in _doubles(other, file))
     for doubles, _ in reductions:  # one of two in float32 would help nobody
         edits = [edit for dtype in doubles for edit in _in_float32(dtype, file, goal)] if can_all else ()
         yield rule.finding((file, doubles[0]), "HCCL does not reduce float64", edits=edits)
@@ -56,7 +54,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
 def _doubles(call: ast.Call, file: PythonFile) -> Iterator[tuple[list[ast.expr], bool]]:
     """The types of what a call reduces in float64, and whether it could as well be in float32."""
     name = call.args[0] if call.args else None
-    if getattr(call.func, "attr", getattr(call.func, "id", "")) not in _NAMES or not isinstance(name, ast.Name):
+    if last_name(call.func) not in _NAMES or not isinstance(name, ast.Name):
         return
     for binding in file.bindings(name) if file.resolve(call.func) in _REDUCE else ():
         made = binding.value

@@ -32,13 +32,9 @@ at all: if the model, the optimizer or the training data loader is not in the fi
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from npukit.migrate.distributed import Unseen, distributed
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
-from npukit.report import Finding
-from npukit.source import PythonFile
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule
 
 rule = Rule(
     "NPK170",
@@ -53,7 +49,7 @@ rule = Rule(
 
 
 @rule.on(ast.Module)
-def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(module: ast.Module, file: PythonFile, goal: Goal) -> Findings:
     if not goal.distributed:
         return
     try:

@@ -13,14 +13,10 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
 from npukit.migrate.lookup import ApiRule
-from npukit.migrate.rule import Effort
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Severity
 from npukit.migrate.training import tolerates_failure
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
 
 rule = ApiRule(
     "NPK201",
@@ -28,7 +24,6 @@ rule = ApiRule(
     kind="none",
     states="has no counterpart on NPUs",
     words=("cuda", "nvtx", "NCCL"),
-    severity=Severity.error,
     why="torch.npu does not provide this function.",
     remedy="Use its replacement (`npukit explain NPK201` lists them), or remove the call.",
     effort=Effort(20, 5),
@@ -37,7 +32,7 @@ rule = ApiRule(
 
 
 @rule.on(ast.Module)
-def private(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def private(module: ast.Module, file: PythonFile, goal: Goal) -> Findings:
     """torch._C._cuda_attach_out_of_memory_observer(...)"""
     for last in [name for name in file.by_name if name.startswith("_cuda_")]:
         for node in file.by_name[last]:

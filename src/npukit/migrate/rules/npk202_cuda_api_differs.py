@@ -12,13 +12,9 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
 from npukit.migrate.lookup import ApiRule
-from npukit.migrate.rule import Effort
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Severity
 
 rule = ApiRule(
     "NPK202",
@@ -35,7 +31,7 @@ rule = ApiRule(
 
 
 @rule.on_call(("_record_memory_history",))
-def old_arguments(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def old_arguments(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     """torch.cuda.memory._record_memory_history(True, trace_alloc_max_entries=100000)"""
     if any((keyword.arg or "").startswith("trace_alloc_") for keyword in call.keywords):
         yield rule.finding(

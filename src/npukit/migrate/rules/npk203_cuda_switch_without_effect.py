@@ -13,7 +13,7 @@ good:
 from __future__ import annotations
 
 from npukit.migrate.lookup import ApiRule
-from npukit.report import Severity
+from npukit.migrate.rule import Severity
 
 rule = ApiRule(
     "NPK203",

@@ -10,19 +10,14 @@ good (kernel.cpp):
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from npukit.facts.kernels import kernel_named
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule, place_in
-from npukit.report import Finding, Severity
-from npukit.source import Document, Place
+from npukit.migrate.rule import Document, Effort, Findings, Goal, Place, Rule, Severity, place_in
 
 rule = Rule(
     "NPK204",
     "cuda-source",
     words=("__global__", "cuda", "<<<"),
-    severity=Severity.error,
     why="NPU kernels are written in Ascend C. No tool translates CUDA C++.",
     remedy="Replace the kernel with torch or fused torch_npu operators, or rewrite it in Ascend C.",
     effort=Effort(960, 480),
@@ -33,7 +28,7 @@ _INCLUDE = re.compile(r'#\s*include\s*[<"]([^>"]*(?:cuda|cublas|cudnn|nccl|thrus
 
 
 @rule.on_text("cuda")
-def check_cuda(document: Document, goal: Goal) -> Iterator[Finding]:
+def check_cuda(document: Document, goal: Goal) -> Findings:
     kernels = [match[1] for match in _KERNEL.finditer(document.text)]
     kernel_list = f", kernels {', '.join(kernels[:4])}{', …' if len(kernels) > 4 else ''}" if kernels else ""
     known = kernel_named([document.path.stem, *kernels])
@@ -47,7 +42,7 @@ def check_cuda(document: Document, goal: Goal) -> Iterator[Finding]:
 
 
 @rule.on_text("cpp")
-def check_cpp(document: Document, goal: Goal) -> Iterator[Finding]:
+def check_cpp(document: Document, goal: Goal) -> Findings:
     if match := _INCLUDE.search(document.text):
         yield rule.finding(
             place_in(document, match.start(), match.end()),

@@ -12,20 +12,15 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from npukit.facts.kernels import kernel_named
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.training import tolerates_failure
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
 
 rule = Rule(
     "NPK205",
     "cuda-extension",
     words=("cpp_extension",),
-    severity=Severity.error,
     why="The build needs nvcc, which NPU machines do not have.",
     remedy="Use the pure PyTorch path on NPUs, or build an operator with torch_npu's NpuExtension.",
     effort=Effort(120, 30),
@@ -33,7 +28,7 @@ rule = Rule(
 
 
 @rule.on_call(("CUDAExtension", "load", "load_inline"))
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     name = file.resolve(call.func) or ""
     if not name.startswith("torch.utils.cpp_extension."):
         return

@@ -15,13 +15,9 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from npukit.facts.kernels import kernel_named
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule
 
 _OTHERWISE = "run the kernel with triton-ascend and smaller blocks."
 
@@ -29,7 +25,6 @@ rule = Rule(
     "NPK206",
     "triton-kernel",
     words=("triton",),
-    severity=Severity.error,
     why="Upstream Triton has no NPU backend, and blocks sized for CUDA often exceed the buffer of an NPU core.",
     remedy=f"Use the PyTorch path on NPUs, or {_OTHERWISE}",
     effort=Effort(240, 120),
@@ -37,7 +32,7 @@ rule = Rule(
 
 
 @rule.on(ast.FunctionDef)
-def check(function: ast.FunctionDef, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(function: ast.FunctionDef, file: PythonFile, goal: Goal) -> Findings:
     for decorator in function.decorator_list:
         name = file.resolve(decorator.func if isinstance(decorator, ast.Call) else decorator)
         if name == "triton.jit":

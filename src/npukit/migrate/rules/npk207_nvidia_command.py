@@ -13,12 +13,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule, place_in
-from npukit.report import Finding, Severity
-from npukit.source import Document, Place, PythonFile
+from npukit.migrate.rule import Document, Effort, Finding, Findings, Goal, Place, PythonFile, Rule, Severity, place_in
 
 _TOOLS = {
     "nvidia-smi": "Use npu-smi info.",
@@ -57,7 +53,7 @@ rule = Rule(
 
 
 @rule.on_call(_RUNNERS)
-def check_python(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check_python(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     if not call.args:
         return
     if (file.resolve(call.func) or "").rpartition(".")[2] not in _RUNNERS:
@@ -67,7 +63,7 @@ def check_python(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Findi
 
 
 @rule.on_text("shell", "docker")
-def check_text(document: Document, goal: Goal) -> Iterator[Finding]:
+def check_text(document: Document, goal: Goal) -> Findings:
     start = 0
     for line in document.text.splitlines(keepends=True):
         if not line.lstrip().startswith("#") and (match := _COMMAND.search(line)):
@@ -77,7 +73,7 @@ def check_text(document: Document, goal: Goal) -> Iterator[Finding]:
 
 
 @rule.on_text("notebook")
-def check_notebook(document: Document, goal: Goal) -> Iterator[Finding]:
+def check_notebook(document: Document, goal: Goal) -> Findings:
     for cell, line, text in document.book.commands if document.book else ():
         if match := _COMMAND.search(text.replace("!", " ")):
             yield _finding(match[1], Place(document.path, line, cell=cell), text.strip())

@@ -10,19 +10,14 @@ good (Dockerfile):
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
 from npukit.migrate.requirements import meant_for_cuda
-from npukit.migrate.rule import Effort, Rule, place_in
-from npukit.report import Finding, Severity
-from npukit.source import Document
+from npukit.migrate.rule import Document, Effort, Findings, Goal, Rule, Severity, place_in
 
 rule = Rule(
     "NPK208",
     "cuda-image",
     words=("nvidia", "cuda", "nvcr.io"),
-    severity=Severity.error,
     why="The image contains neither CANN nor torch_npu, and its torch is a CUDA build.",
     remedy="Start from an image with CANN, such as quay.io/ascend/cann, and install torch and torch_npu.",
     effort=Effort(20, 5),
@@ -34,7 +29,7 @@ _CUDA = re.compile(r"nvidia|nvcr\.io/|cuda|[:-]cu1[0-9]{2}|-gpu\b", re.IGNORECAS
 
 
 @rule.on_text("docker", "yaml")
-def check(document: Document, goal: Goal) -> Iterator[Finding]:
+def check(document: Document, goal: Goal) -> Findings:
     for match in (_DOCKER if document.kind == "docker" else _IMAGE).finditer(document.text):
         if _CUDA.search(match[1]):
             yield rule.finding(

@@ -12,12 +12,8 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
+from npukit.migrate.rule import Effort, Finding, Findings, Goal, PythonFile, Rule, Severity
 
 rule = Rule(
     "NPK209",
@@ -32,14 +28,14 @@ rule = Rule(
 
 
 @rule.on_function("torch.compile")
-def check_call(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check_call(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     backend = file.argument(call, None, "backend")
     if backend is None or (isinstance(backend, ast.Constant) and backend.value in ("inductor", "cudagraphs")):
         yield _finding(call, file)
 
 
 @rule.on(ast.FunctionDef)
-def check_decorator(function: ast.FunctionDef, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check_decorator(function: ast.FunctionDef, file: PythonFile, goal: Goal) -> Findings:
     for decorator in function.decorator_list:
         if file.resolve(decorator) == "torch.compile":
             yield _finding(decorator, file)

@@ -12,13 +12,9 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.support import called_api, unsupported_names
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
 
 rule = Rule(
     "NPK302",
@@ -32,7 +28,7 @@ rule = Rule(
 
 
 @rule.on_call(unsupported_names)
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     fact = called_api(call, file, goal)
     if fact and fact.status == "cpu_fallback":
         yield rule.finding(

@@ -12,15 +12,12 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from npukit.facts.target import Target
 from npukit.facts.torch_npu.support import limited
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.support import called_api
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
 
 rule = Rule(
     "NPK303",
@@ -60,7 +57,7 @@ def _limited_names(target: Target) -> Mapping[str, frozenset[str]]:
 
 
 @rule.on_call(_limited_names)
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     wanted = _SHORT.get(file.resolve(file.argument(call, None, "dtype")) or "")
     fact = called_api(call, file, goal) if wanted else None
     taken = fact.types().get("dtype") if fact else None

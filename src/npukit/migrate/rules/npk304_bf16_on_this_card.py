@@ -12,19 +12,14 @@ good (card=910A):
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from npukit.facts.cards import card
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule
 
 rule = Rule(
     "NPK304",
     "bf16-on-this-card",
     words=("bfloat16",),
-    severity=Severity.error,
     why="Older cards have no bfloat16 units.",
     remedy="Use float16 with a GradScaler, or float32.",
     effort=Effort(45, 10),
@@ -32,7 +27,7 @@ rule = Rule(
 
 
 @rule.on(ast.Attribute, says=("bfloat16",))
-def check_name(name: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check_name(name: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
     if card(goal.target.card).bf16:
         return
     used = isinstance(file.parent(name), (ast.Call, ast.keyword, ast.Assign)) and file.resolve(name) == "torch.bfloat16"

@@ -12,13 +12,9 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from npukit.facts.torch_npu.support import has_own_op, own_ops
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule, Severity
 
 rule = Rule(
     "NPK305",
@@ -32,7 +28,7 @@ rule = Rule(
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     name = file.resolve(call.func) or ""
     op = name.removeprefix("torch_npu.")
     own_op = own_ops().get(op)

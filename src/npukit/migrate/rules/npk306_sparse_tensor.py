@@ -15,12 +15,8 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule, Severity
 
 rule = Rule(
     "NPK306",
@@ -37,7 +33,7 @@ _FUNCTIONS = tuple(f"torch.sparse_{kind}_tensor" for kind in ("coo", "csr", "csc
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     name = file.resolve(call.func) or ""
     if method in _METHODS or name in _FUNCTIONS or name.startswith("torch.sparse."):

@@ -19,21 +19,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
 from npukit.facts.removed_names import removed_name, removed_names
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.training import tolerates_failure
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
 
 _LAST_NAMES = frozenset(name.rpartition(".")[2] for name in removed_names())
 rule = Rule(
     "NPK307",
     "removed-from-torch",
     words=tuple(removed_names()),
-    severity=Severity.error,
     why="The releases of torch that torch_npu is for do not have it, so the import or the call fails.",
     remedy="Use its replacement.",
     effort=Effort(10, 3),
@@ -43,7 +38,7 @@ _ASKS_FOR_RELEASE = re.compile(r"version|torch_?(?:major|minor)|hasattr", re.IGN
 
 
 @rule.on(ast.ImportFrom, ast.Import)
-def check_import(node: ast.ImportFrom | ast.Import, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check_import(node: ast.ImportFrom | ast.Import, file: PythonFile, goal: Goal) -> Findings:
     """from torch._six import inf"""
     prefix = f"{node.module}." if isinstance(node, ast.ImportFrom) and not node.level else ""
     if not prefix and isinstance(node, ast.ImportFrom):
@@ -53,13 +48,13 @@ def check_import(node: ast.ImportFrom | ast.Import, file: PythonFile, goal: Goal
 
 
 @rule.on(ast.Attribute, says=_LAST_NAMES)
-def check_attribute(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check_attribute(node: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
     """torch.symeig(a)"""
     if isinstance(node.ctx, ast.Load) and (name := file.resolve(node)) in removed_names():
         yield from _findings(name, node, file, goal)
 
 
-def _findings(name: str, node: ast.AST, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def _findings(name: str, node: ast.AST, file: PythonFile, goal: Goal) -> Findings:
     removed = removed_name(name, goal.target.torch)
     if removed is None or _is_for_another_release(node, file):
         return

@@ -13,13 +13,11 @@ from __future__ import annotations
 
 from npukit.migrate.imported_libraries import LibraryRule
 from npukit.migrate.rule import Effort
-from npukit.report import Severity
 
 rule = LibraryRule(
     "NPK401",
     "library-without-npu",
     verdicts=("replace",),
-    severity=Severity.error,
     why="The library does not run on NPUs.",
     remedy="Use its replacement on NPUs (`npukit explain NPK401` lists them), and import it for CUDA only.",
     effort=Effort(120, 15),

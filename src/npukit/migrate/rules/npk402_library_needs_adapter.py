@@ -10,8 +10,7 @@ good:
 from __future__ import annotations
 
 from npukit.migrate.imported_libraries import LibraryRule
-from npukit.migrate.rule import Effort
-from npukit.report import Severity
+from npukit.migrate.rule import Effort, Severity
 
 rule = LibraryRule(
     "NPK402",

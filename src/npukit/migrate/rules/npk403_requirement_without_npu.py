@@ -9,21 +9,15 @@ good (requirements.txt):
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from npukit.facts.libraries import Library, packaged
-from npukit.migrate.goal import Goal
 from npukit.migrate.imported_libraries import STATUS, advice
 from npukit.migrate.requirements import meant_for_cuda, requirements
-from npukit.migrate.rule import Effort, Rule, place_in
-from npukit.report import Finding, Severity
-from npukit.source import Document
+from npukit.migrate.rule import Document, Effort, Findings, Goal, Rule, Severity, place_in
 
 rule = Rule(
     "NPK403",
     "requirement-without-npu",
     words=("requires", "depend", "pip", "conda", "==", ">=", "\n"),
-    severity=Severity.error,
     why="The package does not run on NPUs.",
     remedy="Make the requirement optional, and use its replacement on NPUs (`npukit explain NPK403` lists them).",
     effort=Effort(15, 5),
@@ -33,7 +27,7 @@ _SEVERITY = {"replace": Severity.error, "blocks": Severity.error, "adapter": Sev
 
 
 @rule.on_text("requirements", "toml", "yaml", "shell", "docker", "setup")
-def check(document: Document, goal: Goal) -> Iterator[Finding]:
+def check(document: Document, goal: Goal) -> Findings:
     parts_of_cuda = 0
     for needed in requirements(document):
         library = packaged(needed.name) or _of_cuda(needed.name)

@@ -10,21 +10,17 @@ good (requirements.txt):
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from npukit.facts.compatibility import pythons_by_torch, releases
 from npukit.facts.versions import key
-from npukit.migrate.goal import OLDEST_TORCH_NPU, Goal
+from npukit.migrate.goal import OLDEST_TORCH_NPU
 from npukit.migrate.requirements import meant_for_cuda, newest_allowed, requirements
-from npukit.migrate.rule import Effort, Rule, place_in
-from npukit.report import Finding, Severity
-from npukit.source import Document
+from npukit.migrate.rule import Document, Effort, Findings, Goal, Rule, Severity, place_in
 
 rule = Rule(
     "NPK404",
     "torch-pin",
     words=("torch",),
-    severity=Severity.error,
     why="Every torch_npu release works with exactly one torch release, in its CPU build.",
     remedy="Pin a torch that has a torch_npu, such as torch==2.9.0 with torch_npu==2.9.0.post6.",
     effort=Effort(15, 5),
@@ -35,7 +31,7 @@ _INDEX = re.compile(r"https?://download\.pytorch\.org/whl/(?:nightly/)?cu\d+\S*"
 
 
 @rule.on_text("requirements", "toml", "yaml", "shell", "docker", "setup")
-def check(document: Document, goal: Goal) -> Iterator[Finding]:
+def check(document: Document, goal: Goal) -> Findings:
     released = {release.torch.split("+")[0] for release in releases()} | set(pythons_by_torch())
     known = {version for version in released if key(version) >= key(OLDEST_TORCH_NPU)}
     severity = Severity.note if meant_for_cuda(document) else Severity.error

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from npukit.migrate.imported_libraries import LibraryRule
 from npukit.migrate.rule import Effort
-from npukit.report import Severity
 
 rule = LibraryRule(
     "NPK405",
     "library-blocks",
     verdicts=("blocks",),
-    severity=Severity.error,
     why="The library does not run on NPUs, and nothing replaces it.",
     remedy="Remove what depends on it, or port the operators that you need.",
     effort=Effort(2400, 60),

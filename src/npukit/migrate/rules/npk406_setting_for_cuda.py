@@ -21,16 +21,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from npukit.facts.cuda_settings import CudaSetting, cuda_settings
 from npukit.facts.libraries import own_devices
 from npukit.migrate.decision import for_cuda_only
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule, place_in
+from npukit.migrate.rule import Document, Effort, Findings, Goal, Place, PythonFile, Rule, Severity, place_in
 from npukit.migrate.sinks import imports_own_devices, library_without_npus
-from npukit.report import Finding, Severity
-from npukit.source import Document, Place, PythonFile
+from npukit.source.names import last_name
 
 _CODE = {name: setting for name, setting in cuda_settings().items() if not setting.data_only}
 _DATA = {name: setting for name, setting in cuda_settings().items() if not setting.imports}
@@ -53,7 +51,7 @@ _OPTION = re.compile(rf"""--({"|".join(name for name in _DATA if name in _CODE)}
 
 
 @rule.on_text("json", "toml", "yaml")
-def check_data(document: Document, goal: Goal) -> Iterator[Finding]:
+def check_data(document: Document, goal: Goal) -> Findings:
     for match in _LINE.finditer(document.text):
         setting = _DATA[match[1]]
         if document.kind == "yaml" and setting.data_only:
@@ -62,24 +60,24 @@ def check_data(document: Document, goal: Goal) -> Iterator[Finding]:
 
 
 @rule.on_text("shell")
-def check_options(document: Document, goal: Goal) -> Iterator[Finding]:
+def check_options(document: Document, goal: Goal) -> Findings:
     """--tf32 True, --optim=adamw_bnb_8bit"""
     for match in _OPTION.finditer(document.text):
         yield from _findings(_CODE[match[1]], match[2], place_in(document, *match.span()), match[0])
 
 
 @rule.on(ast.keyword, says=_CODE)
-def check_argument(keyword: ast.keyword, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check_argument(keyword: ast.keyword, file: PythonFile, goal: Goal) -> Findings:
     """Trainer(accelerator="gpu"), ray.remote(num_gpus=1), profile(use_cuda=True)"""
     setting, call = _CODE.get(keyword.arg or ""), file.parent(keyword)
     if setting is None or not isinstance(call, ast.Call):
         return
-    if not setting.calls or getattr(call.func, "attr", getattr(call.func, "id", "")) in setting.calls:
+    if not setting.calls or last_name(call.func) in setting.calls:
         yield from _set(setting, keyword.value, keyword, file.source(keyword), file)
 
 
 @rule.on(ast.Constant, says=_CODE)
-def check_item(key: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check_item(key: ast.Constant, file: PythonFile, goal: Goal) -> Findings:
     """kwargs["load_in_8bit"] = True"""
     target = file.parent(key)
     node = file.parent(target) if isinstance(target, ast.Subscript) else None
@@ -88,7 +86,7 @@ def check_item(key: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Find
 
 
 @rule.on(ast.Attribute, says=("attn_implementation", "_attn_implementation"))
-def check_attribute(target: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check_attribute(target: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
     """config._attn_implementation = "flash_attention_2" """
     node = file.parent(target)
     if isinstance(node, ast.Assign) and node.targets[0] is target:
@@ -96,7 +94,7 @@ def check_attribute(target: ast.Attribute, file: PythonFile, goal: Goal) -> Iter
 
 
 @rule.on(ast.Dict)
-def check_table(table: ast.Dict, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check_table(table: ast.Dict, file: PythonFile, goal: Goal) -> Findings:
     """AutoModel.from_pretrained(path, **{"attn_implementation": "flash_attention_2"}), placement_group([{"GPU": 1}])"""
     for key, value in zip(table.keys, table.values, strict=True):
         if key and (setting := _setting(key)):
@@ -107,7 +105,7 @@ def _setting(key: ast.expr) -> CudaSetting | None:
     return _CODE.get(key.value) if isinstance(key, ast.Constant) and isinstance(key.value, str) else None
 
 
-def _set(setting: CudaSetting, value: ast.expr, node: ast.AST, text: str, file: PythonFile) -> Iterator[Finding]:
+def _set(setting: CudaSetting, value: ast.expr, node: ast.AST, text: str, file: PythonFile) -> Findings:
     """The finding of a setting in code, unless it is another library's or the file serves NPUs already."""
     if setting.imports and ("NPU" in file.text or not _imports_one(setting.imports, file)):
         return
@@ -122,10 +120,10 @@ def _imports_one(modules: Iterable[str], file: PythonFile) -> bool:
 
 
 @rule.on(ast.Module)
-def check_library(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check_library(module: ast.Module, file: PythonFile, goal: Goal) -> Findings:
     """RWKV(path, strategy="cuda fp16"), ort.InferenceSession(path, providers=["CUDAExecutionProvider"])"""
-    for call in file.by_type.get(ast.Call, ()) if imports_own_devices(file) else ():
-        library, text = library_without_npus(call, file), file.source(call)  # type: ignore[arg-type]
+    for call in file.of_type(ast.Call) if imports_own_devices(file) else ():
+        library, text = library_without_npus(call, file), file.source(call)
         if library and _CUDA.search(text) and not for_cuda_only(call, file):
             remedy = f"Use {own_devices()[library]}." if own_devices()[library] else _ON_CPU
             severity = Severity.note if "CPUExecutionProvider" in text else None
@@ -133,7 +131,7 @@ def check_library(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[
             yield rule.finding((file, call), what, why=_OTHERS, remedy=remedy, severity=severity)
 
 
-def _findings(setting: CudaSetting, value: str, place: Place, text: str) -> Iterator[Finding]:
+def _findings(setting: CudaSetting, value: str, place: Place, text: str) -> Findings:
     if setting.requests_cuda(value):
         severity = Severity.note if setting.is_note(value) else None
         yield rule.finding(

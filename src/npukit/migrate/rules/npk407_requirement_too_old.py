@@ -11,15 +11,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
 from npukit.facts.libraries import libraries, packaged
-from npukit.migrate.goal import Goal
 from npukit.migrate.imported_libraries import imported_libraries, installed_version, needed_when
 from npukit.migrate.requirements import meant_for_cuda, requirements
-from npukit.migrate.rule import Effort, Rule, place_in
-from npukit.report import Finding, Severity
-from npukit.source import Document, PythonFile
+from npukit.migrate.rule import Document, Effort, Findings, Goal, PythonFile, Rule, Severity, place_in
 
 rule = Rule(
     "NPK407",
@@ -27,7 +23,6 @@ rule = Rule(
     words=(),
     text_words=("==", "<", "~="),
     modules=frozenset(name.split(".")[0] for library in libraries() if library.since for name in library.imports),
-    severity=Severity.error,
     why="NPU support was added in a later version.",
     remedy="Require the version that added NPU support, or a later one.",
     effort=Effort(60, 5),
@@ -37,7 +32,7 @@ _UPPER = re.compile(r"(?:==|~=|<=|<)\s*(\d+(?:\.\d+)*)")
 
 
 @rule.on_text("requirements", "toml", "yaml", "shell", "docker", "setup")
-def check(document: Document, goal: Goal) -> Iterator[Finding]:
+def check(document: Document, goal: Goal) -> Findings:
     for needed in requirements(document):
         library = packaged(needed.name)
         newest = _UPPER.search(needed.version)
@@ -54,7 +49,7 @@ def check(document: Document, goal: Goal) -> Iterator[Finding]:
 
 
 @rule.on(ast.Import, ast.ImportFrom)
-def check_import(node: ast.Import | ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check_import(node: ast.Import | ast.ImportFrom, file: PythonFile, goal: Goal) -> Findings:
     for library in imported_libraries(node, file):
         version = installed_version(library) if library.since else None
         if version and _number(version) < _number(library.since):

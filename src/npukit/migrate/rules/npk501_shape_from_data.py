@@ -18,13 +18,9 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.training import enclosing_loops, method, step_loops
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
 
 rule = Rule(
     "NPK501",
@@ -42,7 +38,7 @@ _METHODS = {"nonzero", "masked_select", "unique_consecutive", "argwhere"}  # .un
 
 
 @rule.on_call({*_FUNCTIONS, "where"})
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     name = file.resolve(call.func) or ""
     last = name.removeprefix("torch.")
     one_sided_where = name == "torch.where" and len(call.args) == 1 and not call.keywords

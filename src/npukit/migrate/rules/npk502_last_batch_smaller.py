@@ -12,13 +12,9 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.training import has_double_star, is_true
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
 
 rule = Rule(
     "NPK502",
@@ -32,7 +28,7 @@ rule = Rule(
 
 
 @rule.on_function("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     batch = file.argument(call, 1, "batch_size")
     single = batch is None or (isinstance(batch, ast.Constant) and batch.value in (1, None))
     shuffled = is_true(file.argument(call, 2, "shuffle")) or _samples_for_training(call, file)

@@ -10,12 +10,8 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
+from npukit.migrate.rule import Findings, Goal, PythonFile, Rule, Severity
 
 rule = Rule(
     "NPK503",
@@ -32,12 +28,12 @@ _WHAT = "sequences are padded to the longest one in each batch"
 
 
 @rule.on_function("torch.nn.utils.rnn.pad_sequence")
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     yield rule.finding((file, call), _WHAT)
 
 
 @rule.on(ast.keyword, says=("padding",))
-def check_tokenizer(keyword: ast.keyword, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check_tokenizer(keyword: ast.keyword, file: PythonFile, goal: Goal) -> Findings:
     """tokenizer(texts, padding=True)"""
     value, call = keyword.value, file.parent(keyword)
     if not isinstance(value, ast.Constant) or value.value not in (True, "longest"):

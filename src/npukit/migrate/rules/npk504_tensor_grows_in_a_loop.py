@@ -14,13 +14,9 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.training import enclosing_loop, inside
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
 
 rule = Rule(
     "NPK504",
@@ -34,7 +30,7 @@ rule = Rule(
 
 
 @rule.on_function("torch.cat", "torch.concat", "torch.concatenate", "torch.hstack", "torch.vstack")
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     assign = file.parent(call)
     if not isinstance(assign, ast.Assign) or not call.args:
         return

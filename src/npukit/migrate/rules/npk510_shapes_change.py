@@ -9,8 +9,7 @@
 
 from __future__ import annotations
 
-from npukit.migrate.rule import Effort, Rule
-from npukit.report import Severity
+from npukit.migrate.rule import Effort, Rule, Severity
 
 rule = Rule(
     "NPK510",

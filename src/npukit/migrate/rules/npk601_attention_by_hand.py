@@ -17,14 +17,11 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from npukit.facts.affinity import fused
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.training import inside, method
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
+from npukit.source.names import last_name
 
 rule = Rule(
     "NPK601",
@@ -39,8 +36,8 @@ _MATMULS = {"matmul", "bmm", "einsum", "baddbmm"}
 
 
 @rule.on_call(("softmax",))
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    name = method(call) or (call.func.id if isinstance(call.func, ast.Name) else "")
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
+    name = last_name(call.func)
     if name != "softmax" or "scaled_dot_product_attention" in file.source(file.function(call)):
         return
     products = [node for node in inside(file.function(call)) if _is_matmul(node)]

@@ -14,14 +14,10 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from npukit.facts.affinity import fused
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.training import inside, method
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
 
 rule = Rule(
     "NPK602",
@@ -34,7 +30,7 @@ rule = Rule(
 
 
 @rule.on_call(("rsqrt",))
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     if method(call) != "rsqrt":
         return
     around = file.function(call)

@@ -14,13 +14,9 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from npukit.facts.affinity import fused
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
+from npukit.migrate.rule import Findings, Goal, PythonFile, Rule, Severity
 
 rule = Rule(
     "NPK603",
@@ -35,7 +31,7 @@ _GATES = {"torch.nn.functional.silu": "swiglu", "torch.nn.functional.gelu": "geg
 
 
 @rule.on(ast.BinOp)
-def check(product: ast.BinOp, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(product: ast.BinOp, file: PythonFile, goal: Goal) -> Findings:
     if not isinstance(product.op, ast.Mult):
         return
     for gate, other in ((product.left, product.right), (product.right, product.left)):

@@ -13,13 +13,9 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from npukit.facts.affinity import fused
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
+from npukit.migrate.rule import Findings, Goal, PythonFile, Rule, Severity
 
 rule = Rule(
     "NPK604",
@@ -32,7 +28,7 @@ rule = Rule(
 
 
 @rule.on(ast.BinOp)
-def check(total: ast.BinOp, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(total: ast.BinOp, file: PythonFile, goal: Goal) -> Findings:
     if not isinstance(total.op, ast.Add):
         return
     sides = [

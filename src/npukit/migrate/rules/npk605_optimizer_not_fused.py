@@ -12,14 +12,10 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from npukit.facts.affinity import fused
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.training import has_double_star
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
 
 rule = Rule(
     "NPK605",
@@ -33,7 +29,7 @@ rule = Rule(
 
 
 @rule.on_function("torch.optim.Adam", "torch.optim.AdamW")
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     chosen = any(keyword.arg in ("fused", "foreach", "capturable") for keyword in call.keywords)
     if not chosen and not has_double_star(call) and (instead := fused("adamw", goal.target)):
         yield rule.finding((file, call), "the optimizer is not fused", remedy=instead.advice)

@@ -25,13 +25,10 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.training import inside, method
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
+from npukit.source.names import last_name
 
 rule = Rule(
     "NPK701",
@@ -50,7 +47,7 @@ _WAITS = {"synchronize", "item", "cpu", "tolist", "numpy", "wait", "elapsed_time
 
 
 @rule.on(ast.BinOp)
-def check(difference: ast.BinOp, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(difference: ast.BinOp, file: PythonFile, goal: Goal) -> Findings:
     if not isinstance(difference.op, ast.Sub) or not isinstance(difference.right, ast.Name):
         return
     if not (_is_clock(difference.left, file) or _reads_clock(difference.left, file)):
@@ -81,5 +78,5 @@ def _reads_clock(node: ast.AST, file: PythonFile) -> bool:
 
 
 def _waits(call: ast.Call) -> bool:
-    name = method(call) or (call.func.id if isinstance(call.func, ast.Name) else "")
+    name = last_name(call.func)
     return name in _WAITS or "synchronize" in name

@@ -15,13 +15,9 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.training import has_double_star, is_true
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
 
 rule = Rule(
     "NPK702",
@@ -34,7 +30,7 @@ rule = Rule(
 
 
 @rule.on_call(("DataLoader",))
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     if (file.resolve(call.func) or "").rpartition(".")[2] != "DataLoader" or has_double_star(call):
         return
     workers = file.argument(call, 5, "num_workers")

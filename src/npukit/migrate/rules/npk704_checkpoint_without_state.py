@@ -21,13 +21,9 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
-from npukit.migrate.training import GRAD_SCALERS, assigned_from, calls, method, receiver
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule, Severity
+from npukit.migrate.training import GRAD_SCALERS, assigned_from, method, receiver
 
 rule = Rule(
     "NPK704",
@@ -45,19 +41,19 @@ _STATELESS = {"torch.optim.lr_scheduler.LambdaLR"}
 
 
 @rule.on_function("torch.save")
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     saved = _dictionary(call.args[0], file) if call.args else None
     if saved is None or not _is_for_resuming(saved, file):
         return
     schedulers = {
         file.resolve(other.func) or ""
-        for other in calls(file)
+        for other in file.of_type(ast.Call)
         if (file.resolve(other.func) or "").startswith("torch.optim.lr_scheduler.")
     }
     stateful = {"scaler": assigned_from(file, GRAD_SCALERS), "scheduler": assigned_from(file, schedulers - _STATELESS)}
-    kept = {receiver(other, file) for other in calls(file) if method(other) == "state_dict"}
+    kept = {receiver(other, file) for other in file.of_type(ast.Call) if method(other) == "state_dict"}
     missing = [kind for kind, names in stateful.items() if names and not kept & set(names)]
-    keeps_random = any(method(other) in _RANDOM for other in calls(file))
+    keeps_random = any(method(other) in _RANDOM for other in file.of_type(ast.Call))
     if missing or not keeps_random:
         parts = [f"the state of the {' and the '.join(missing)}"] if missing else []
         parts += [] if keeps_random else ["the random number generators"]

@@ -21,13 +21,9 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.training import assigned_from, enclosing_loop, inside, method, receiver, step_loops
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
 
 rule = Rule(
     "NPK705",
@@ -41,7 +37,7 @@ rule = Rule(
 
 
 @rule.on_call(("step",))
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     if method(call) != "step" or "sched" not in receiver(call, file).lower():
         return
     loop = enclosing_loop(call, file)

@@ -15,13 +15,10 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.training import blocks_around, inside, method
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
+from npukit.source.names import last_name
 
 rule = Rule(
     "NPK706",
@@ -35,8 +32,8 @@ rule = Rule(
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    name = method(call) or (call.func.id if isinstance(call.func, ast.Name) else "")
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
+    name = last_name(call.func)
     if not name.startswith(("clip_grad_norm", "clip_grad_value")):
         return
     statements = blocks_around(call, file)

@@ -18,12 +18,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule, Severity
 
 rule = Rule(
     "NPK707",
@@ -38,7 +34,7 @@ rule = Rule(
 
 
 @rule.on_call(("DistributedSampler",))
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     if not (file.resolve(call.func) or "").startswith("torch.utils.data") or "set_epoch" in file.text:
         return
     if not (file.resolve(call.func) or "").endswith(".DistributedSampler"):
@@ -48,5 +44,5 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     shuffle = file.argument(call, 3, "shuffle")
     if shuffle is not None and not (isinstance(shuffle, ast.Constant) and shuffle.value):
         return
-    if any(isinstance(node, ast.For) and "epoch" in file.source(node.target) for node in file.nodes):
+    if any("epoch" in file.source(loop.target) for loop in file.of_type(ast.For)):
         yield rule.finding((file, call), "set_epoch() is never called on this sampler")

@@ -21,13 +21,9 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.training import enclosing_loop, method, receiver, runs_every_turn, step_loops
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
 
 rule = Rule(
     "NPK708",
@@ -42,7 +38,7 @@ rule = Rule(
 
 
 @rule.on_call(("item",))
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     if method(call) != "item" or call.args:
         return
     loop = enclosing_loop(call, file)

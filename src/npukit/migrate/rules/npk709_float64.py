@@ -14,13 +14,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Effort, Finding, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.training import method
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
 
 rule = Rule(
     "NPK709",
@@ -47,7 +43,7 @@ _LAST_NAMES = {name.removeprefix("torch.") for name in _TYPES}
 
 
 @rule.on(ast.Attribute, says=_LAST_NAMES)
-def check_name(name: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check_name(name: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
     if file.resolve(name) not in _TYPES or _is_only_named(name, file) or _is_elsewhere(name, file):
         return
     call = file.parent(name)
@@ -58,7 +54,7 @@ def check_name(name: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Fi
 
 
 @rule.on_call(("double",))
-def check_method(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check_method(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     if method(call) != "double" or call.args or call.keywords or "torch" not in file.text:
         return
     if not (file.resolve(call.func) or "").startswith(("torch.", "numpy.")) and not _on_cpu(call, file):

@@ -16,19 +16,14 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.training import tolerates_failure
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
 
 rule = Rule(
     "NPK710",
     "channels-last",
     words=("channels_last",),
-    severity=Severity.error,
     why="torch_npu accepts contiguous tensors only, and chooses internal layouts itself.",
     remedy="Do not set the memory format on NPUs.",
     effort=Effort(10, 3),
@@ -39,7 +34,7 @@ _FORMATS = ("torch.channels_last", "torch.channels_last_3d")
 
 
 @rule.on(ast.Attribute)
-def check(name: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(name: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
     if not name.attr.startswith("channels_last") or file.resolve(name) not in _FORMATS or tolerates_failure(name, file):
         return
     if isinstance(file.parent(name), (ast.keyword, ast.Call)):

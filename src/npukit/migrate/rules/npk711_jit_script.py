@@ -18,13 +18,9 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
 from npukit.migrate.lookup import may_be
-from npukit.migrate.rule import Rule
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
+from npukit.migrate.rule import Findings, Goal, PythonFile, Rule, Severity
 
 rule = Rule(
     "NPK711",
@@ -41,6 +37,6 @@ _LAST_NAMES = frozenset(name.rpartition(".")[2] for name in _NAMES)
 
 
 @rule.on(ast.Attribute, ast.Name)
-def check(name: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(name: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Findings:
     if isinstance(name.ctx, ast.Load) and may_be(name, _LAST_NAMES, file) and file.resolve(name) in _NAMES:
         yield rule.finding((file, name), "TorchScript does not fuse operators on NPUs")

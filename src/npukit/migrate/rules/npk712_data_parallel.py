@@ -16,18 +16,13 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule, Severity
 
 rule = Rule(
     "NPK712",
     "data-parallel",
     words=("DataParallel", "data_parallel"),
-    severity=Severity.error,
     why="It replicates the model across cards within one process, which torch_npu does not support.",
     remedy="Start one process per card with torchrun, and use DistributedDataParallel and a DistributedSampler.",
     effort=Effort(120, 20),
@@ -40,7 +35,7 @@ rule = Rule(
     "torch.nn.parallel.data_parallel",
     "torch.nn.parallel.data_parallel.DataParallel",
 )
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     conditional = any(isinstance(ancestor, (ast.If, ast.IfExp)) for ancestor in file.ancestors(call))
     severity = Severity.warning if conditional else None
     yield rule.finding((file, call), "DataParallel does not run on NPUs", severity=severity)

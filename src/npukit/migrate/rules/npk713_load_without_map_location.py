@@ -13,13 +13,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.training import has_double_star
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
 
 rule = Rule(
     "NPK713",
@@ -39,20 +35,15 @@ _MODEL = re.compile(r"model|ckpt|checkpoint|weight|state|\.pth\b", re.IGNORECASE
 
 
 @rule.on_function(*_LOADERS)
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     position = _LOADERS[file.resolve(call.func) or ""]
     if has_double_star(call) or file.argument(call, position, "map_location") is not None:
         return
     path = file.source(call.args[0]) if call.args else ""
-    is_data = _DATA.search(path) or _DATA_CLASS.search(_class(call, file))
+    is_data = _DATA.search(path) or _DATA_CLASS.search(getattr(file.class_around(call), "name", ""))
     if _is_saved_beside(path, call, file) or (is_data and not _MODEL.search(path)):
         return
     yield rule.finding((file, call), "checkpoints saved on CUDA need map_location")
-
-
-def _class(node: ast.AST, file: PythonFile) -> str:
-    """The name of the class that the node is in, or ""."""
-    return next((outer.name for outer in file.ancestors(node) if isinstance(outer, ast.ClassDef)), "")
 
 
 def _is_saved_beside(path: str, call: ast.Call, file: PythonFile) -> bool:

@@ -13,12 +13,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
-from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Rule
-from npukit.report import Finding, Severity
-from npukit.source import PythonFile
+from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule, Severity
 
 rule = Rule(
     "NPK714",
@@ -41,7 +37,7 @@ _ARGUMENTS = {
 
 
 @rule.on_function(*_ARGUMENTS)
-def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     position, name = _ARGUMENTS[file.resolve(call.func) or ""]
     size = file.argument(call, position, name)
     if isinstance(size, ast.Name):
@@ -61,7 +57,7 @@ def _uses_cards(call: ast.Call, file: PythonFile) -> bool:
     first = file.argument(call, 0, "backend") or file.argument(call, 0, "fn")
     if isinstance(first, ast.Constant):
         return first.value not in ("gloo", "mpi")
-    functions = {node.name: node for node in file.by_type.get(ast.FunctionDef, ()) if isinstance(node, ast.FunctionDef)}
+    functions = {node.name: node for node in file.of_type(ast.FunctionDef)}
     names = [first.id] if isinstance(first, ast.Name) and first.id in functions else []
     texts = [] if names else [file.text]
     while names:

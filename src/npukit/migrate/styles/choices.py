@@ -43,8 +43,7 @@ def own_device(node: ast.AST, file: PythonFile) -> str:
 def _devices(file: PythonFile) -> dict[ast.AST, list[tuple[str, ast.Assign]]]:
     """The variables that are set once, to a device, by the scope that they belong to."""
     devices: dict[ast.AST, list[tuple[str, ast.Assign]]] = {}
-    for node in file.by_type.get(ast.Assign, ()):
-        assert isinstance(node, ast.Assign)
+    for node in file.of_type(ast.Assign):
         target = node.targets[0]
         if not isinstance(target, ast.Name) or len(node.targets) > 1 or not re.search("device", target.id, re.I):
             continue
@@ -131,10 +130,10 @@ def _leads_to_asking(node: ast.AST, file: PythonFile) -> bool:
 def _set_to(file: PythonFile) -> dict[str, list[ast.expr]]:
     """What a file assigns to attributes, by their names."""
     values: dict[str, list[ast.expr]] = {}
-    for node in file.by_type.get(ast.Assign, ()):
-        for target in node.targets:  # type: ignore[attr-defined]
+    for node in file.of_type(ast.Assign):
+        for target in node.targets:
             if isinstance(target, ast.Attribute):
-                values.setdefault(file.source(target), []).append(node.value)  # type: ignore[attr-defined]
+                values.setdefault(file.source(target), []).append(node.value)
     return values
 
 

@@ -133,7 +133,7 @@ def _is_taken(name: str, file: PythonFile) -> bool:
     if any(isinstance(node, ast.Name) for node in file.by_name.get(name, ())):
         return True
     kinds, fields = (ast.arg, ast.alias, ast.FunctionDef, ast.ClassDef), ("arg", "asname", "name")
-    nodes = (node for kind in kinds for node in file.by_type.get(kind, ())) if file.has(name) else ()
+    nodes = (node for kind in kinds for node in file.of_type(kind)) if file.has(name) else ()
     return any(getattr(node, field, "") == name for node in nodes for field in fields)
 
 
@@ -153,8 +153,7 @@ def _in_function(helper: _Helper, nodes: list[ast.Name], was: PythonFile, file: 
             if not isinstance(following, (ast.Import, ast.ImportFrom)):
                 break
             last = following
-        indent = file.text[file.line_start(statement) : file.span(statement)[0]]
-        yield file.insert_line(file.line_end(last), f"{indent}{name} = {own.value}")
+        yield file.insert_line(file.line_end(last), f"{file.indent(statement)}{name} = {own.value}")
         yield from (file.replace(node, name) for node in nodes)
         return
     for node in nodes:

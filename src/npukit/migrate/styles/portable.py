@@ -52,6 +52,7 @@ from npukit.migrate.styles.style import (
     torch_name,
 )
 from npukit.source import Document, Edit, PythonFile, per_file
+from npukit.source.names import last_name
 
 # Functions of torch.cuda that torch.accelerator has, by the names that they have there.
 _ACCELERATOR = {
@@ -74,7 +75,7 @@ def by_accelerator(file: PythonFile, goal: Goal) -> bool:
     """Whether a file is written with torch.accelerator: not where it asks for further kinds of device itself."""
     if not goal.names_devices or not _OTHER_DEVICES.search(file.text):
         return goal.names_devices
-    strings = (constant.value for constant in file.by_type.get(ast.Constant, ()))  # type: ignore[attr-defined]
+    strings = (constant.value for constant in file.of_type(ast.Constant))
     return not any(map(_OTHER_DEVICES.fullmatch, (*file.by_name, *(text for text in strings if isinstance(text, str)))))
 
 
@@ -282,14 +283,14 @@ def _branch_for_npus(choice: ast.If, torch: str, file: PythonFile) -> Edit:
     mark = quote(choice.body[0], file)
     start, end = file.line_start(choice.body[0]), file.line_end(choice.body[-1])
     body = re.sub(rf"(?<=[\"'])cuda|(?<=\b{torch}\.)cuda\b", "npu", file.text[start:end]).rstrip("\r\n")
-    indent = file.text[file.line_start(choice) : file.span(choice)[0]].removesuffix("el")
+    indent = file.indent(choice).removesuffix("el")
     condition = f"elif hasattr({torch}, {mark}npu{mark}) and {torch}.npu.is_available():"
     return file.insert_line(end, f"{indent}{condition}{file.newline}{body}")
 
 
 def _is_seeded_anyway(node: ast.AST, file: PythonFile) -> bool:
     """torch.cuda.manual_seed_all(seed) beside torch.manual_seed(seed), which seeds every device"""
-    if getattr(node, "attr", getattr(node, "id", "")) not in _SEEDS:
+    if last_name(node) not in _SEEDS:
         return False
     if (file.resolve(node) or "").rpartition(".")[0] != "torch.cuda":
         return False
@@ -323,7 +324,7 @@ def _is_storage(value: ast.expr, file: PythonFile) -> bool:
     if function is None or [file.source(value)] != [parameter.arg for parameter in function.args.args[:1]]:
         return False
     call = next((ancestor for ancestor in file.ancestors(function) if isinstance(ancestor, ast.Call)), None)
-    name = getattr(call.func, "attr", getattr(call.func, "id", "")) if call else ""
+    name = last_name(call.func) if call else ""
     return call is not None and "load" in name and file.argument(call, 1, "map_location") is function
 
 
