@@ -121,6 +121,7 @@ def normal(package: str) -> str:
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
+@functools.lru_cache(maxsize=16384)
 def imported(module: str) -> Library | None:
     """The library that a module belongs to: the longest name that fits.
 

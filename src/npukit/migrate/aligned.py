@@ -8,7 +8,7 @@ from typing import Literal
 
 Kind = Literal["replace", "delete", "insert", "equal"]
 Block = tuple[Kind, int, int, int, int]
-_AHEAD = 32  # lines within which two that stayed follow a change
+_AHEAD = 32  # lines that are compared at once, and within which two that stayed follow a change
 
 
 def blocks(old: Sequence[str], new: Sequence[str]) -> list[Block]:
@@ -21,6 +21,8 @@ def blocks(old: Sequence[str], new: Sequence[str]) -> list[Block]:
     i = j = 0
     while i < len(old) or j < len(new):
         start = i
+        while (same := old[i : i + _AHEAD]) and same == new[j : j + _AHEAD]:
+            i, j = i + len(same), j + len(same)
         while i < len(old) and j < len(new) and old[i] == new[j]:
             i, j = i + 1, j + 1
         if i > start:

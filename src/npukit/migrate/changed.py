@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 
 from npukit.migrate.aligned import blocks
-from npukit.source import Document, PythonFile
+from npukit.source import Document, PythonFile, per_file
 from npukit.source.document import parsed
 from npukit.source.names import Names, statements
 
 _KINDS = {ast.FunctionDef: "def {}(): 0", ast.AsyncFunctionDef: "async def {}(): 0", ast.ClassDef: "class {}: 0"}
 
 
+@per_file
 def changed_tree(before: PythonFile, after: str) -> ast.Module:
     """The tree of a Python file in which the functions and classes that stayed as they were have no body.
 
@@ -21,12 +22,10 @@ def changed_tree(before: PythonFile, after: str) -> ast.Module:
     equal = [(a, a_end, b - a) for kind, a, a_end, b, _ in blocks(old, lines) if kind == "equal"]
     ends: dict[int, tuple[int, int]] = {}  # of those without a body, by the line on which they start
     seen = 0
-    for node in statements(before.tree):
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) or node.lineno <= seen:
-            continue
+    for node in _importing_nothing(before):
         first, last = first_line(node) - 1, node.end_lineno or node.lineno
         shift = next((by for a, a_end, by in equal if a <= first and last <= a_end), None)
-        if shift is not None and not any("import" in line for line in old[first:last]):
+        if shift is not None and node.lineno > seen:
             seen = last
             lines[first + shift : last + shift] = [""] * (last - first)
             head = old[node.lineno - 1][: node.col_offset] + _KINDS[type(node)].format(node.name)
@@ -39,16 +38,36 @@ def changed_tree(before: PythonFile, after: str) -> ast.Module:
     return tree
 
 
+@per_file
+def _importing_nothing(file: PythonFile) -> list[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    """The functions and classes of a file that import nothing, those around others first."""
+    definitions = (node for node in statements(file.tree) if isinstance(node, tuple(_KINDS)))
+    return [node for node in definitions if "import" not in file.text[file.line_start(node) : file.line_end(node)]]  # type: ignore[misc]
+
+
+def must_parse(before: Document, after: Document) -> None:
+    """Raise Unreadable where the file no longer parses: what stayed as it was does.
+
+    >>> must_parse(before, after)
+    """
+    if _tree(before, after) is None:
+        after.must_parse()
+
+
 def changed_part(before: Document, after: Document) -> PythonFile | None:
     """The same as a file with its names; a notebook, or a file with other line ends, as a whole.
 
     >>> changed_part(before, after).imports("torch_npu")
     False
     """
-    if after.kind != "python" or "\r" in after.code or before.python is None:
-        return after.python
-    tree = changed_tree(before.python, after.code)
-    return PythonFile(after.path, after.code, Names(tree, after.path, after.root), after.root)
+    tree = _tree(before, after)
+    return PythonFile(after.path, after.code, Names(tree, after.path, after.root), after.root) if tree else after.python
+
+
+def _tree(before: Document, after: Document) -> ast.Module | None:
+    """The same of a file; None for a notebook and other line ends, which are parsed as a whole."""
+    in_parts = after.kind == "python" and "\r" not in after.code
+    return changed_tree(before.python, after.code) if in_parts and before.python else None
 
 
 def first_line(node: ast.stmt) -> int:

@@ -97,6 +97,7 @@ def _one_by_one(work: Callable[[Path], _T], paths: Sequence[Path], tell: Tell) -
     try:
         return _counted(map(work, paths), len(paths), tell)
     finally:
+        forget()  # else the collector goes over all of them
         if was_enabled:
             gc.enable()
 

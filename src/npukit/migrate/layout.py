@@ -173,7 +173,10 @@ def _by_formatter(before: PythonFile, after: Document, formatter: Formatter) -> 
         if kind in ("replace", "insert"):
             were, are = old.within(a, a_end), new.within(b, b_end)
             one_by_one = len(were) == len(are)
-            changed.update((lines, [were[at]] if one_by_one else were) for at, lines in enumerate(are))
+            for at, lines in enumerate(are):
+                parts = [were[at]] if one_by_one else were
+                if max(map(len, (lines, *parts))) > 1 or len(new.lines[lines.start]) > formatter.width:
+                    changed[lines] = parts  # what fits on a line as it did is laid out
     pieces = dict.fromkeys(old.alone(lines) for were in changed.values() for lines in were)
     pieces.update(dict.fromkeys(new.alone(lines) for lines in changed))
     formatted = _formatted(list(pieces), formatter)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from npukit.errors import NpukitError
 from npukit.migrate.change import Change
+from npukit.migrate.changed import must_parse
 from npukit.migrate.engine import (
     FileResult,
     Tell,
@@ -155,7 +156,7 @@ def _migrated(
         return None, tuple(left)
     now = style_of(goal).finished(document, without_unused_imports(document, now), goal)
     now = laid_out(document, now)
-    now.must_parse()
+    must_parse(document, now)
     change = Change(document.path, document.text, now.text, document.encoding, tuple(fixed))
     return change, moved(left, document, now)
 

@@ -17,8 +17,8 @@ from npukit.source.find import kind_of
 _IMPORT = re.compile(rb"import[ \t]+([\w., \t]+)", re.ASCII)
 _FROM = re.compile(rb"from[ \t]+([\w.]+)", re.ASCII)
 _IN_WORD = re.compile(rb"\w")
-_PART = re.compile(rb"\w+", re.ASCII)
-_TO_WORDS = bytes(code if _PART.match(bytes([code])) else ord(" ") for code in range(256))
+_PART = re.compile(rb"(\W?)(\w+)(?=(\W?))", re.ASCII)
+_TO_WORDS = bytes(code if bytes([code]).isalnum() or code == ord("_") else ord(" ") for code in range(256))
 _PIECE = 8 << 20
 
 
@@ -54,7 +54,7 @@ def active_rules(path: Path, data: bytes, codes: tuple[str, ...], target: Target
     text = data
     if kinds == ("python",):
         tokens = set(data.translate(_TO_WORDS).split())
-        text = b" ".join(tokens)
+        text = b" ".join((b"", *tokens, b""))
     words = _present(prepared, text.lower())
     modules = _imported(data) - _own_modules(root)
     return [
@@ -109,15 +109,24 @@ def _prepared(codes: tuple[str, ...], kinds: tuple[str, ...], target: Target) ->
     for rule in (rule for rule in all_rules() if rule.code in codes):
         as_text = any(kind in kinds for kind, _ in rule.text_checks)
         if as_text or (python and (rule.checks or rule.call_checks)):
-            words = rule.words + (rule.text_words if as_text else ())
+            words = (*rule.words, *(rule.text_words if as_text else ()))
+            words = words if kinds == ("python",) else tuple(word.strip(" ") for word in words)
             only_calls = not (as_text or rule.checks or rule.modules)
             calls = _calls(rule, target) if only_calls else {}
             rules.append(_Wanted(rule, _lowered(words), _lowered(rule.needs) if python else frozenset(), calls))
     wanted = sorted({word for wanted_rule in rules for word in (*wanted_rule.words, *wanted_rule.needs)}, key=len)
-    if kinds == ("python",):  # looked for in the file's words, which have no signs: all parts of ".item(" are "item"
-        return _Prepared(tuple(rules), tuple((word, tuple(_PART.findall(word))) for word in wanted))
+    if kinds == ("python",):  # looked for in the file's words, with a blank for each sign: "torch.load" in two parts
+        return _Prepared(tuple(rules), tuple((word, _parts(word)) for word in wanted))
     inside = ((word, [other for other in wanted if other != word and other in word]) for word in wanted)
     return _Prepared(tuple(rules), tuple((word, (*shorter, word)) for word, shorter in inside))
+
+
+def _parts(word: bytes) -> tuple[bytes, ...]:
+    """
+    >>> _parts(b".item("), _parts(b"torch.load")
+    ((b' item ',), (b'torch ', b' load'))
+    """
+    return tuple(b" " * len(before) + part + b" " * len(after) for before, part, after in _PART.findall(word))
 
 
 def _calls(rule: Rule, target: Target) -> Mapping[bytes, frozenset[bytes]]:

@@ -46,7 +46,7 @@ class Rule:
 
     code: str
     name: str
-    words: tuple[str, ...]  # a file without any of these substrings is never parsed for this rule
+    words: tuple[str, ...]  # a file without any of these is never parsed for this rule: "cuda", ".item(", " optim "
     why: str  # of every finding that does not give its own
     remedy: str  # likewise
     severity: Severity = Severity.error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import symtable
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -58,7 +57,7 @@ class Document:
     def must_parse(self) -> None:
         """Raise Unreadable where Python code does not parse."""
         if self.kind in ("python", "notebook") and "python" not in self.__dict__:  # which is there once it was parsed
-            _must_parse(self.code)
+            parsed(self.code)
 
     def encoded(self) -> bytes:
         return self.text.encode(self.encoding)
@@ -108,16 +107,6 @@ def parsed(code: str) -> ast.Module:
             return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise Unreadable(_reason(error)) from error
-
-
-def _must_parse(code: str) -> None:
-    """A table of symbols is made in half the time of a tree."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            symtable.symtable(code, "<edited>", "exec")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        parsed(code)  # which forgives some that a table does not
 
 
 def _document(path: Path, kind: str, text: str, encoding: str, root: Path | None) -> Document:

@@ -155,7 +155,8 @@ class PythonFile:
         [<ast.Attribute object>]
         """
         if kind is ast.Constant:
-            return [node for node, text in self._strings if any(word in text for word in words)]
+            present = [word for word in words if self.has(word)]
+            return [node for node, text in self._strings if any(word in text for word in present)] if present else []
         if kind is ast.keyword:
             return [node for node in self.of_type(ast.keyword) if node.arg in words]
         return [node for word in sorted(words) for node in self.by_name.get(word, ()) if type(node) is kind]

@@ -35,7 +35,9 @@ _DATA = {name: setting for name, setting in cuda_settings().items() if not setti
 rule = Rule(
     "NPK406",
     "setting-for-cuda",
-    words=(*cuda_settings(), "nccl", "cuda", "CUDAExecutionProvider"),
+    words=tuple(f" {name} " for name in _CODE),
+    modules=frozenset(module.partition(".")[0] for module in own_devices()),
+    text_words=tuple(_DATA),
     severity=Severity.warning,
     why="The setting requests something that only CUDA provides.",
     remedy="Use what works on NPUs: sdpa for attention, adamw_torch for 8-bit optimizers, bf16 for quantized weights.",
