@@ -32,9 +32,9 @@ def changed_tree(before: PythonFile, after: str) -> ast.Module:
             lines[node.lineno - 1 + shift] = head
             ends[node.lineno + shift] = last + shift, node.end_col_offset or 0
     tree = parsed("\n".join(lines))
-    for node in statements(tree):
-        if node.lineno in ends and type(node) in _KINDS:
-            node.end_lineno, node.end_col_offset = ends[node.lineno]
+    for statement in statements(tree):
+        if statement.lineno in ends and type(statement) in _KINDS:
+            statement.end_lineno, statement.end_col_offset = ends[statement.lineno]
     return tree
 
 

@@ -10,7 +10,7 @@ from npukit.source import PythonFile, per_file
 
 _GRAPH = re.compile(r"cuda_?graph(?!able)(?!s?_?(?:enabled|scope|impl|config|mode|flag))", re.IGNORECASE)
 _CAPTURES = ("CUDAGraph", "make_graphed_callables", "graph_pool_handle")
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_DEFINITIONS: tuple[type[Definition], ...] = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def graph_around(node: ast.AST, file: PythonFile) -> ast.AST | None:

@@ -65,8 +65,7 @@ class Requirement:
 
     name: str
     version: str
-    start: int
-    end: int
+    span: tuple[int, int]
 
 
 def requirements(document: Document) -> Iterator[Requirement]:
@@ -110,7 +109,7 @@ def meant_for_cuda(document: Document) -> bool:
 def _found(pattern: re.Pattern[str], text: str, start: int = 0, end: int | None = None) -> Iterator[Requirement]:
     for match in pattern.finditer(text, start, len(text) if end is None else end):
         version = match[2].strip()
-        yield Requirement(match[1], version, match.start(1), match.end(2) if version else match.end(1))
+        yield Requirement(match[1], version, (match.start(1), match.end(2 if version else 1)))
 
 
 def newest_allowed(version: str) -> str:

@@ -17,9 +17,10 @@ from npukit.report import Finding, Severity
 from npukit.source import Document, Edit, Place, PythonFile
 
 __all__ = ["Document", "Edit", "Effort", "Finding", "Findings", "Goal", "Place", "PythonFile", "Rule", "Severity"]
-__all__ += ["place_in"]
+__all__ += ["Where"]
 
 Findings = Iterator[Finding]
+Where = tuple[PythonFile, ast.AST] | tuple[Document, tuple[int, int]] | Place
 Check = Callable[..., Iterable[Finding]]
 Called = Callable[[Target], Mapping[str, frozenset[str]]]  # with words of which a file needs one as well
 _C = TypeVar("_C", bound=Check)
@@ -116,7 +117,7 @@ class Rule:
 
     def finding(
         self,
-        where: tuple[PythonFile, ast.AST] | Place,
+        where: Where,
         what: str,
         why: str = "",
         remedy: str = "",
@@ -125,25 +126,32 @@ class Rule:
         evidence: str = "",
         subject: str = "",
     ) -> Finding:
-        """A finding of this rule: `where` is (file, node), or a Place for files that are not Python."""
-        if not isinstance(where, Place):
-            file, node = where
-            evidence = evidence or file.line_of(node).strip()
-            where = file.place(node)
+        """A finding of this rule: `where` is (file, node), or (document, span) for files that are not Python.
+
+        Its evidence is the line of a node, and the text of a span, unless it has its own.
+        """
+        if isinstance(where, Place):
+            place = where
+        elif isinstance(where[0], PythonFile):
+            file, node = where[0], where[1]
+            place, evidence = file.place(node), evidence or file.line_of(node).strip()
+        else:
+            document, (start, end) = where
+            place, evidence = _place_in(document, start, end), evidence or document.text[start:end]
         return Finding(
             self.code,
             severity or self.severity,
             what,
             why or self.why,
             remedy or self.remedy,
-            where,
+            place,
             evidence,
             tuple(edits),
             subject,
         )
 
 
-def place_in(document: Document, start: int, end: int) -> Place:
+def _place_in(document: Document, start: int, end: int) -> Place:
     """The place of a range of a text file."""
     before = document.text[:start]
     line = before.count("\n") + 1

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from npukit.facts.variables import is_refused, renamed
 from npukit.migrate import shell_reads
 from npukit.migrate.decision import stays
-from npukit.migrate.rule import Document, Edit, Effort, Findings, Goal, Place, PythonFile, Rule, Severity, place_in
+from npukit.migrate.rule import Document, Edit, Effort, Findings, Goal, Place, PythonFile, Rule, Severity
 
 rule = Rule(
     "NPK150",
@@ -85,7 +85,7 @@ def _read(document: Document) -> Findings:
         if _is_skipped(document, start, old):
             continue
         yield rule.finding(
-            place_in(document, start, end),
+            (document, (start, end)),
             f"{old} is read, but NPUs are chosen by {_VARIABLES[old]}" if "VISIBLE" in old else f"{old} is read",
             why=f"torch_npu and CANN read {_VARIABLES[old]}.",
             remedy=f"Read {_VARIABLES[old]}, and {old} where it is not set.",
@@ -163,7 +163,7 @@ def words(document: Document, goal: Goal) -> Findings:
             continue
         edits = () if goal.portable else (Edit(start, end, _NEW[match[1]]),)
         yield rule.finding(
-            place_in(document, start, end),
+            (document, (start, end)),
             f"{match[1]} is hard-coded",
             remedy=f"Use {_NEW[match[1]]} on NPUs.",
             edits=edits,
@@ -178,7 +178,7 @@ def _found(document: Document, edits: Iterable[tuple[tuple[int, int], str, Edit 
         if _is_skipped(document, start, old):
             continue
         yield rule.finding(
-            place_in(document, start, end),
+            (document, (start, end)),
             f"{old} has no effect on NPUs",
             why=f"torch_npu and CANN read {new}.",
             remedy=f"Set {new}.",

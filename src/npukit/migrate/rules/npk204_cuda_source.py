@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from npukit.facts.kernels import kernel_named
-from npukit.migrate.rule import Document, Effort, Findings, Goal, Place, Rule, Severity, place_in
+from npukit.migrate.rule import Document, Effort, Findings, Goal, Place, Rule, Severity
 
 rule = Rule(
     "NPK204",
@@ -45,9 +45,8 @@ def check_cuda(document: Document, goal: Goal) -> Findings:
 def check_cpp(document: Document, goal: Goal) -> Findings:
     if match := _INCLUDE.search(document.text):
         yield rule.finding(
-            place_in(document, match.start(), match.end()),
+            (document, match.span()),
             "C++ source that includes CUDA headers",
             why="CUDA headers are missing on an NPU machine.",
             severity=Severity.note,
-            evidence=match[0],
         )

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import re
 
-from npukit.migrate.rule import Document, Effort, Finding, Findings, Goal, Place, PythonFile, Rule, Severity, place_in
+from npukit.migrate.rule import Document, Effort, Finding, Findings, Goal, Place, PythonFile, Rule, Severity, Where
 
 _TOOLS = {
     "nvidia-smi": "Use npu-smi info.",
@@ -67,8 +67,7 @@ def check_text(document: Document, goal: Goal) -> Findings:
     start = 0
     for line in document.text.splitlines(keepends=True):
         if not line.lstrip().startswith("#") and (match := _COMMAND.search(line)):
-            place = place_in(document, start + match.start(1), start + match.end(1))
-            yield _finding(match[1], place, line.strip())
+            yield _finding(match[1], (document, (start + match.start(1), start + match.end(1))), line.strip())
         start += len(line)
 
 
@@ -79,5 +78,5 @@ def check_notebook(document: Document, goal: Goal) -> Findings:
             yield _finding(match[1], Place(document.path, line, cell=cell), text.strip())
 
 
-def _finding(tool: str, where: tuple[PythonFile, ast.AST] | Place, evidence: str = "") -> Finding:
+def _finding(tool: str, where: Where, evidence: str = "") -> Finding:
     return rule.finding(where, f"{tool} is not available on an NPU machine", remedy=_TOOLS[tool], evidence=evidence)

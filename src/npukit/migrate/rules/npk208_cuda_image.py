@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from npukit.migrate.requirements import meant_for_cuda
-from npukit.migrate.rule import Document, Effort, Findings, Goal, Rule, Severity, place_in
+from npukit.migrate.rule import Document, Effort, Findings, Goal, Rule, Severity
 
 rule = Rule(
     "NPK208",
@@ -33,7 +33,7 @@ def check(document: Document, goal: Goal) -> Findings:
     for match in (_DOCKER if document.kind == "docker" else _IMAGE).finditer(document.text):
         if _CUDA.search(match[1]):
             yield rule.finding(
-                place_in(document, match.start(1), match.end(1)),
+                (document, match.span(1)),
                 f"the image {match[1]} is built for CUDA",
                 severity=Severity.note if meant_for_cuda(document) else None,
                 evidence=match[0].strip(),

@@ -12,7 +12,7 @@ from __future__ import annotations
 from npukit.facts.libraries import Library, packaged
 from npukit.migrate.imported_libraries import STATUS, advice
 from npukit.migrate.requirements import meant_for_cuda, requirements
-from npukit.migrate.rule import Document, Effort, Findings, Goal, Rule, Severity, place_in
+from npukit.migrate.rule import Document, Effort, Findings, Goal, Rule, Severity
 
 rule = Rule(
     "NPK403",
@@ -37,12 +37,11 @@ def check(document: Document, goal: Goal) -> Findings:
         if library is None or library.verdict not in _SEVERITY:
             continue
         yield rule.finding(
-            place_in(document, needed.start, needed.end),
+            (document, needed.span),
             f"{library.name} {STATUS[library.verdict]}",
             why=f"{library.why}.",
             remedy=advice(library),
             severity=Severity.note if meant_for_cuda(document) else _SEVERITY[library.verdict],
-            evidence=document.text[needed.start : needed.end],
         )
 
 

@@ -15,7 +15,7 @@ from npukit.facts.compatibility import pythons_by_torch, releases
 from npukit.facts.versions import key
 from npukit.migrate.goal import OLDEST_TORCH_NPU
 from npukit.migrate.requirements import meant_for_cuda, newest_allowed, requirements
-from npukit.migrate.rule import Document, Effort, Findings, Goal, Rule, Severity, place_in
+from npukit.migrate.rule import Document, Effort, Findings, Goal, Rule, Severity
 
 rule = Rule(
     "NPK404",
@@ -40,32 +40,28 @@ def check(document: Document, goal: Goal) -> Findings:
             continue
         pin = re.match(r"\s*={1,3}\s*v?(\d+\.\d+(?:\.\d+)?)(\+cu\d+)?", needed.version)
         newest = newest_allowed(needed.version)
-        place, evidence = place_in(document, needed.start, needed.end), document.text[needed.start : needed.end]
         if pin and pin[2]:
             yield rule.finding(
-                place,
+                (document, needed.span),
                 f"torch{pin[2]} is a CUDA build",
                 remedy=f"Require torch=={pin[1]} and the torch_npu release for it.",
                 severity=severity,
-                evidence=evidence,
             )
         elif (pin and not any(version.startswith(pin[1]) for version in known)) or (
             newest and key(newest) < key(OLDEST_TORCH_NPU)
         ):
             which = pin[1] if pin else f"{newest} or older"
             yield rule.finding(
-                place,
+                (document, needed.span),
                 f"there is no torch_npu for torch {which} on PyPI",
                 remedy=f"Pin a torch release that has one: {', '.join(list(pythons_by_torch())[:4])} …",
                 severity=severity,
-                evidence=evidence,
             )
     for match in () if document.kind == "python" else _INDEX.finditer(document.text):
         yield rule.finding(
-            place_in(document, match.start(), match.end()),
+            (document, match.span()),
             "this package index serves CUDA builds",
             why="torch_npu works with the CPU build of torch.",
             remedy="Use https://download.pytorch.org/whl/cpu, or the default index.",
             severity=severity,
-            evidence=match[0],
         )

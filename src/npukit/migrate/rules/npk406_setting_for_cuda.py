@@ -26,7 +26,7 @@ from collections.abc import Iterable
 from npukit.facts.cuda_settings import CudaSetting, cuda_settings
 from npukit.facts.libraries import own_devices
 from npukit.migrate.decision import for_cuda_only
-from npukit.migrate.rule import Document, Effort, Findings, Goal, Place, PythonFile, Rule, Severity, place_in
+from npukit.migrate.rule import Document, Effort, Findings, Goal, PythonFile, Rule, Severity, Where
 from npukit.migrate.sinks import imports_own_devices, library_without_npus
 from npukit.source.names import last_name
 
@@ -35,7 +35,7 @@ _DATA = {name: setting for name, setting in cuda_settings().items() if not setti
 rule = Rule(
     "NPK406",
     "setting-for-cuda",
-    words=tuple(f" {name} " for name in _CODE),
+    words=(*(f" {name} " for name in _CODE), "_attn_implementation"),
     modules=frozenset(module.partition(".")[0] for module in own_devices()),
     text_words=tuple(_DATA),
     severity=Severity.warning,
@@ -58,14 +58,14 @@ def check_data(document: Document, goal: Goal) -> Findings:
         setting = _DATA[match[1]]
         if document.kind == "yaml" and setting.data_only:
             continue  # NPK150 changes these
-        yield from _findings(setting, match[2], place_in(document, *match.span()), match[0])
+        yield from _findings(setting, match[2], (document, match.span()))
 
 
 @rule.on_text("shell")
 def check_options(document: Document, goal: Goal) -> Findings:
     """--tf32 True, --optim=adamw_bnb_8bit"""
     for match in _OPTION.finditer(document.text):
-        yield from _findings(_CODE[match[1]], match[2], place_in(document, *match.span()), match[0])
+        yield from _findings(_CODE[match[1]], match[2], (document, match.span()))
 
 
 @rule.on(ast.keyword, says=_CODE)
@@ -75,7 +75,7 @@ def check_argument(keyword: ast.keyword, file: PythonFile, goal: Goal) -> Findin
     if setting is None or not isinstance(call, ast.Call):
         return
     if not setting.calls or last_name(call.func) in setting.calls:
-        yield from _set(setting, keyword.value, keyword, file.source(keyword), file)
+        yield from _set(setting, keyword.value, keyword, file, file.source(keyword))
 
 
 @rule.on(ast.Constant, says=_CODE)
@@ -84,7 +84,7 @@ def check_item(key: ast.Constant, file: PythonFile, goal: Goal) -> Findings:
     target = file.parent(key)
     node = file.parent(target) if isinstance(target, ast.Subscript) else None
     if isinstance(node, ast.Assign) and node.targets[0] is target and (setting := _setting(key)):
-        yield from _set(setting, node.value, node, file.line_of(node).strip(), file)
+        yield from _set(setting, node.value, node, file)
 
 
 @rule.on(ast.Attribute, says=("attn_implementation", "_attn_implementation"))
@@ -92,7 +92,7 @@ def check_attribute(target: ast.Attribute, file: PythonFile, goal: Goal) -> Find
     """config._attn_implementation = "flash_attention_2" """
     node = file.parent(target)
     if isinstance(node, ast.Assign) and node.targets[0] is target:
-        yield from _set(_CODE["attn_implementation"], node.value, node, file.line_of(node).strip(), file)
+        yield from _set(_CODE["attn_implementation"], node.value, node, file)
 
 
 @rule.on(ast.Dict)
@@ -100,21 +100,21 @@ def check_table(table: ast.Dict, file: PythonFile, goal: Goal) -> Findings:
     """AutoModel.from_pretrained(path, **{"attn_implementation": "flash_attention_2"}), placement_group([{"GPU": 1}])"""
     for key, value in zip(table.keys, table.values, strict=True):
         if key and (setting := _setting(key)):
-            yield from _set(setting, value, key, file.line_of(key).strip(), file)
+            yield from _set(setting, value, key, file)
 
 
 def _setting(key: ast.expr) -> CudaSetting | None:
     return _CODE.get(key.value) if isinstance(key, ast.Constant) and isinstance(key.value, str) else None
 
 
-def _set(setting: CudaSetting, value: ast.expr, node: ast.AST, text: str, file: PythonFile) -> Findings:
+def _set(setting: CudaSetting, value: ast.expr, node: ast.AST, file: PythonFile, text: str = "") -> Findings:
     """The finding of a setting in code, unless it is another library's or the file serves NPUs already."""
     if setting.imports and ("NPU" in file.text or not _imports_one(setting.imports, file)):
         return
     if isinstance(value, ast.Constant):
-        yield from _findings(setting, str(value.value), file.place(node), text)
+        yield from _findings(setting, str(value.value), (file, node), text)
     elif setting.computed:
-        yield from _findings(setting, file.source(value), file.place(node), text)
+        yield from _findings(setting, file.source(value), (file, node), text)
 
 
 def _imports_one(modules: Iterable[str], file: PythonFile) -> bool:
@@ -133,9 +133,9 @@ def check_library(module: ast.Module, file: PythonFile, goal: Goal) -> Findings:
             yield rule.finding((file, call), what, why=_OTHERS, remedy=remedy, severity=severity)
 
 
-def _findings(setting: CudaSetting, value: str, place: Place, text: str) -> Findings:
+def _findings(setting: CudaSetting, value: str, where: Where, text: str = "") -> Findings:
     if setting.requests_cuda(value):
         severity = Severity.note if setting.is_note(value) else None
         yield rule.finding(
-            place, setting.what, why=setting.why, remedy=setting.remedy, evidence=text, severity=severity
+            where, setting.what, why=setting.why, remedy=setting.remedy, evidence=text, severity=severity
         )

@@ -15,7 +15,7 @@ import re
 from npukit.facts.libraries import libraries, packaged
 from npukit.migrate.imported_libraries import imported_libraries, installed_version, needed_when
 from npukit.migrate.requirements import meant_for_cuda, requirements
-from npukit.migrate.rule import Document, Effort, Findings, Goal, PythonFile, Rule, Severity, place_in
+from npukit.migrate.rule import Document, Effort, Findings, Goal, PythonFile, Rule, Severity
 
 rule = Rule(
     "NPK407",
@@ -39,12 +39,11 @@ def check(document: Document, goal: Goal) -> Findings:
         if library is None or not library.since or not newest or _number(newest[1]) >= _number(library.since):
             continue
         yield rule.finding(
-            place_in(document, needed.start, needed.end),
+            (document, needed.span),
             f"{library.name} {newest[1]} does not support NPUs yet",
             why=f"NPU support was added in {library.since}.",
             remedy=f"Require {needed.name}>={library.since}.",
             severity=Severity.note if meant_for_cuda(document) else None,
-            evidence=document.text[needed.start : needed.end],
         )
 
 
