@@ -86,7 +86,8 @@ def claims(data: dict[str, Any], folder: Path) -> Iterator[Claim]:
                 low, high = (bytes * share / GIB for bytes in made.memory.range)
             words = [f"{row['devices']} x {row['card']}", row["model"], row.get("method", "full"), row["length"]]
             text = ", ".join(map(str, words)) + ", checkpointing" * row["checkpointing"]
-            yield Claim(f"{kind}: {text}", row["source"], row["published"], low, high, number % 2 == 0 and kind != "allocated")
+            calibrates = number % 2 == 0 and kind != "allocated"
+            yield Claim(f"{kind}: {text}", row["source"], row["published"], low, high, calibrates)
 
 
 def main() -> None:
