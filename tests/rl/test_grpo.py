@@ -88,6 +88,26 @@ def killing(called: Callable[..., Any], at: int) -> Callable[..., Any]:
     return counted
 
 
+def test_a_run_goes_on_with_generations_of_the_same_kind_only(
+    counting: Counting, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training = {"max_steps": 1, "save_every": 1, "batch_size": 8}
+    train(counting(training=training))
+    for other in ({"num_generations": 4}, {"num_iterations": 2}):
+        with pytest.raises(NpukitError, match=f"written with grpo.{next(iter(other))}"):
+            train(counting(grpo=other, training={**training, "max_steps": 2}))
+    train(counting(grpo={"epsilon": 0.1}, training={**training, "max_steps": 2}))
+    assert len(log_of(tmp_path / "run")) == 2 and "grpo.epsilon 0.2 → 0.1" in capsys.readouterr().out
+
+
+def test_what_gives_no_reward_is_refused(counting: Counting, tiny_qwen2: Path, tmp_path: Path) -> None:
+    """A model without a score would get a random one."""
+    (tmp_path / "rewards.py").write_text("def mine(texts):\n    return [1.0 for _ in texts]\n")
+    for rewards in ({}, {"plugins": [], "models": [str(tiny_qwen2)]}):
+        with pytest.raises(NpukitError, match="rewards"):
+            train(counting(rewards=rewards))
+
+
 def test_a_reward_model_that_was_trained_here_rewards(counting: Counting, tiny_qwen2: Path, tmp_path: Path) -> None:
     pairs = [{"messages": ask("Say 1.", "One."), "rejected_response": "No."}] * 2
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))

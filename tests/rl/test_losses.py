@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -27,62 +28,84 @@ def batch(**more: Any) -> dict[str, Any]:
     return {"mask": mask, "advantages": torch.tensor(ADVANTAGES, dtype=torch.float64), "sampled": values(3), **more}
 
 
-def by_hand(logps: Any, old: Any, ref: Any, options: GrpoOptions) -> float:
+Rows = list[torch.Tensor]  # of each answer a value for each token
+
+
+def by_hand(logps: Rows, old: Rows, ref: Rows | None, advantages: Sequence[float], options: GrpoOptions) -> Any:
     """The loss as the papers write it."""
-    high = options.epsilon if options.epsilon_high is None else options.epsilon_high
     rows = []
-    for row, length in enumerate(LENGTHS):
-        advantage, losses = ADVANTAGES[row], []
-        whole = sum(logps[row][t] - old[row][t] for t in range(length)) / length
-        for t in range(length):
-            change = logps[row][t] - old[row][t] if options.importance_sampling_level == "token" else whole
-            c = math.exp(change)
-            if options.loss_type == "cispo":
-                loss = -min(c, high) * advantage * logps[row][t]
-            elif options.loss_type == "real":
-                loss = 0.0
-            elif options.loss_type == "sapo":
-                tau = options.tau_pos if advantage > 0 else options.tau_neg
-                loss = -4 / tau / (1 + math.exp(-tau * (c - 1))) * advantage
-            else:
-                free = c if options.delta is None else min(c, options.delta)
-                loss = -min(free * advantage, min(max(c, 1 - options.epsilon), 1 + high) * advantage)
+    for row, advantage in enumerate(advantages):
+        losses = []
+        for t, logp in enumerate(logps[row]):
+            c = ratio_by_hand(logps[row], old[row], t, options.importance_sampling_level)
+            loss = token_by_hand(c, logp, advantage, options)
             if options.loss_type == "fipo":
-                loss *= influence_by_hand(row, t, logps, old, c, whole, options)
+                loss = loss * influence_by_hand(logps[row], old[row], t, advantage, options)
             if ref is not None:
-                apart = ref[row][t] - logps[row][t]
-                loss += options.beta * (math.exp(apart) - apart - 1) * (c if options.use_bias_correction_kl else 1)
+                apart = ref[row][t] - logp
+                loss = loss + options.beta * (apart.exp() - apart - 1) * (c if options.use_bias_correction_kl else 1)
             losses.append(loss)
         rows.append(losses)
     if options.loss_type in ("grpo", "sapo"):
         return sum(sum(row) / len(row) for row in rows) / len(rows)
     if options.loss_type == "dr_grpo":
         return sum(map(sum, rows)) / (len(rows) * options.max_completion_length)
-    mean = sum(map(sum, rows)) / sum(LENGTHS)
-    return mean + groups_by_hand(logps, old, options) if options.loss_type == "real" else mean
+    mean = sum(map(sum, rows)) / sum(map(len, rows))
+    return mean + groups_by_hand(logps, old, advantages, options) if options.loss_type == "real" else mean
 
 
-def influence_by_hand(row: int, t: int, logps: Any, old: Any, c: float, whole: float, options: GrpoOptions) -> float:
+def ratio_by_hand(logps: torch.Tensor, old: torch.Tensor, t: int, level: str) -> torch.Tensor:
+    whole = (logps - old).mean()
+    changes = {"token": logps[t] - old[t], "sequence": whole}
+    changes["sequence_token"] = whole.detach() + logps[t] - logps[t].detach()
+    return changes[level].exp()
+
+
+def token_by_hand(c: torch.Tensor, logp: torch.Tensor, advantage: float, options: GrpoOptions) -> Any:
+    high = options.epsilon if options.epsilon_high is None else options.epsilon_high
+    if options.loss_type == "cispo":
+        return -c.clamp(max=high).detach() * advantage * logp
+    if options.loss_type == "real":
+        return 0 * logp
+    if options.loss_type == "sapo":
+        tau = options.tau_pos if advantage > 0 else options.tau_neg
+        return -4 / tau / (1 + (-tau * (c - 1)).exp()) * advantage
+    free = c if options.delta is None else c.clamp(max=options.delta)
+    return -min(free * advantage, c.clamp(1 - options.epsilon, 1 + high) * advantage)
+
+
+def influence_by_hand(
+    logps: torch.Tensor, old: torch.Tensor, t: int, advantage: float, options: GrpoOptions
+) -> torch.Tensor:
     """FIPO: the weight of a token by the changes after it."""
-    total = 0.0
-    for later in range(t, LENGTHS[row]):
-        change = logps[row][later] - old[row][later]
-        ratio = math.exp(change if options.importance_sampling_level == "token" else whole)
-        total += 2 ** (-(later - t) / options.fipo_decay_rate) * change * (ratio <= (options.delta or math.inf))
-    weight = min(max(math.exp(total), 1.0), 1 + options.fipo_clip_range)
-    return min(max(weight, 0.8), 1.0) if ADVANTAGES[row] < 0 and c > options.fipo_safety_threshold else weight
+    total = torch.zeros((), dtype=torch.float64)
+    for later in range(t, len(logps)):
+        ratio = ratio_by_hand(logps, old, later, options.importance_sampling_level)
+        change = (logps[later] - old[later]).detach() * (ratio <= (options.delta or math.inf))
+        total += 2 ** (-(later - t) / options.fipo_decay_rate) * change
+    weight = total.exp().clamp(1.0, 1 + options.fipo_clip_range)
+    c = ratio_by_hand(logps, old, t, options.importance_sampling_level)
+    return weight.clamp(0.8, 1.0) if advantage < 0 and c > options.fipo_safety_threshold else weight
 
 
-def groups_by_hand(logps: Any, old: Any, options: GrpoOptions) -> float:
-    """REAL, of groups of two answers: the second has no good answer."""
-    first, second = (
-        sum(logps[row][t] - old[row][t] for t in range(LENGTHS[row])) / LENGTHS[row] / options.real_tau
-        for row in (0, 1)
-    )
-    return (math.log1p(math.exp(-first)) + math.log1p(math.exp(second))) / 2
+def groups_by_hand(logps: Rows, old: Rows, advantages: Sequence[float], options: GrpoOptions) -> Any:
+    """REAL: a group without good answers, or without bad ones, counts nothing."""
+    size = options.num_generations
+    groups = [range(first, first + size) for first in range(0, len(logps), size)]
+    total: Any = 0.0
+    for group in groups:
+        scores = [((logps[row] - old[row]).mean() / options.real_tau, advantages[row] > 0) for row in group]
+        good, bad = ([score for score, is_good in scores if is_good is wanted] for wanted in (True, False))
+        if good and bad:
+            total += (1 + sum((-score).exp() for score in good)).log() + (1 + sum(score.exp() for score in bad)).log()
+    return total / len(groups)
 
 
-@pytest.mark.parametrize("level", ["token", "sequence"])
+def rows_of(table: torch.Tensor) -> Rows:
+    return [row[:length] for row, length in zip(table, LENGTHS, strict=True)]
+
+
+@pytest.mark.parametrize("level", ["token", "sequence", "sequence_token"])
 @pytest.mark.parametrize("loss_type", LOSSES)
 def test_a_loss_is_its_formula(loss_type: Any, level: Any) -> None:
     more: dict[str, Any] = {"epsilon_high": 0.3, "delta": 1.6} if loss_type != "cispo" else {"epsilon_high": 1.2}
@@ -95,19 +118,12 @@ def test_a_loss_is_its_formula(loss_type: Any, level: Any) -> None:
     options = GrpoOptions(loss_type=loss_type, **more)
     logps, old, ref = values(0).requires_grad_(), values(1), values(2)
     actual, figures = loss_of(logps, torch.ones_like(logps), batch(old=old, reference=ref), options)
-    assert float(actual.detach()) == pytest.approx(
-        by_hand(logps.tolist(), old.tolist(), ref.tolist(), options), abs=1e-12
-    )
-    actual.backward()
-    step = 1e-6  # the gradient is that of the formula, but for those that keep a factor fixed
-    for row, token in ((0, 1), (1, 4)) if loss_type not in ("cispo", "fipo") else ():
-        moved = []
-        for sign in (1, -1):
-            changed = logps.detach().clone()
-            changed[row, token] += sign * step
-            moved.append(by_hand(changed.tolist(), old.tolist(), ref.tolist(), options))
-        assert float(logps.grad[row, token]) == pytest.approx((moved[0] - moved[1]) / 2 / step, abs=1e-7)
-    assert not logps.grad[2, 1:].any()  # nothing is learnt from what is not there
+    (gradient,) = torch.autograd.grad(actual, logps)
+    expected = by_hand(rows_of(logps), rows_of(old), rows_of(ref), ADVANTAGES, options)
+    (expected_gradient,) = torch.autograd.grad(expected, logps)
+    assert float(actual.detach()) == pytest.approx(float(expected.detach()), abs=1e-12)
+    assert torch.allclose(gradient, expected_gradient, rtol=0, atol=1e-12)
+    assert gradient.any() and not gradient[2, 1:].any()  # nothing is learnt from what is not there
     assert float(figures["kl"]) > 0
 
 

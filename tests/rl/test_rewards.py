@@ -123,6 +123,8 @@ HOSTILE: dict[str, tuple[str, list[float | None], list[str]]] = {
     "length": ("return [1.0]", [None, None], ["length"]),
     "text": ("return 'good'", [None, None], ["length"]),
     "values": ("return [float('nan'), 'good']", [None, None], ["value", "value"]),
+    "large": ("return [1e300, 2]", [None, 2], ["value"]),
+    "reads": ("return [float(input()), 2]", [None, None], ["raised", "raised"]),
     "infinite": ("return [float('inf'), 2]", [None, 2], ["value"]),
     "no opinion": ("return [None, True]", [None, 1], []),
     "prints": ("print('hello')\n    return [1, 2]", [1, 2], []),
@@ -149,6 +151,22 @@ def test_a_function_that_misbehaves_costs_its_rewards_and_nothing_else(tmp_path:
             assert [(problem.function, problem.kind) for problem in problems] == [("mine", kind) for kind in kinds]
     if case == "raises":
         assert problems[0].answer == "b" and "ValueError: bad" in str(problems[0])
+
+
+def test_what_a_function_starts_ends_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "plugin.py"
+    file.write_text(
+        "import subprocess\ndef mine(completions, place):\n"
+        "    with open(place[0], 'w') as file:\n"
+        "        started = subprocess.Popen(['sleep', '600'])\n"
+        "        file.write(str(started.pid))\n"
+        "    started.wait()\n"
+    )
+    with Scorer(RewardOptions(plugins=[file], timeout=3.0), GrpoOptions(), ["place"]) as scorer:
+        _, problems = scorer.score(answers("a", place=[str(tmp_path / "pid")]))
+    assert [problem.kind for problem in problems] == ["timeout"]
+    status = Path("/proc", (tmp_path / "pid").read_text(), "status")
+    assert not status.exists() or "(zombie)" in status.read_text()
 
 
 def test_what_cannot_work_is_refused_before_training(tmp_path: Path) -> None:
@@ -197,3 +215,5 @@ def test_the_verb_tries_functions_on_rows(npukit: Callable[..., Any], tmp_path: 
     failing = npukit("rewards", file, "--data", data)
     assert failing.returncode == 1 and "KeyError" in failing.stdout
     assert npukit("rewards", "formt", "--data", data).returncode == 2
+    file.write_text("def short(texts):\n    return texts\n")
+    assert npukit("rewards", file, "--data", data).returncode == npukit("rewards", "--data", data).returncode == 2

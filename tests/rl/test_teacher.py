@@ -85,6 +85,6 @@ def test_what_a_teacher_cannot_do_is_refused(counting: Counting, teacher: Path) 
         ({"num_generations": 1}, "grpo.num_generations"),
         ({"teacher": str(teacher), "loss_type": "real"}, "grpo.teacher"),
     )
-    for grpo, option in cases:
+    for grpo, option in (*cases, ({"stop": [""]}, "grpo.stop")):
         config = counting(grpo=grpo)
         assert option in dict(tasks.of(config).problems(config))

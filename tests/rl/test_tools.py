@@ -56,6 +56,17 @@ class Counter:
     async def get_reward(self) -> float:
         return float(self.count)
 
+class Broken(Counter):
+    def __init__(self):
+        raise RuntimeError("no display")
+
+class Quiet(Counter):
+    get_reward = None
+
+class Wordy(Counter):
+    def get_reward(self):
+        return "much"
+
 def bare(a):
     return a
 
@@ -84,7 +95,7 @@ def talk(tmp_path: Path) -> Callable[..., Any]:
 
     def made(tools: list[str], environment: str | None, *answers: str) -> Any:
         said = list(answers)
-        found = find_tools(tools, environment, [tmp_path / "plugin.py"])
+        found = find_tools(tools, environment, [tmp_path / "plugin.py"], rewards=environment is not None)
         scheduler = ToolScheduler(*found, HERMES, lambda ids: said[ids[0]])
         begun = scheduler.begin([RolloutConversation("0", ASKED, {"start": 3})])
         turns = [Turn("0", n + 1, text, [n], [0.0], False, is_last=False) for n, text in enumerate(said)]
@@ -117,10 +128,18 @@ def test_each_conversation_has_an_environment(talk: Any) -> None:
     assert replies[2].infos["total_reward"] == 7 and "total_reward" not in replies[0].infos
 
 
-@pytest.mark.parametrize("wanted", [(["multiplied"], None), (["bare"], None), ([], "Missing"), ([], "multiply")])
+@pytest.mark.parametrize(
+    "wanted",
+    [(["multiplied"], None), (["bare"], None), ([], "Missing"), ([], "multiply"), ([], "Broken"), ([], "Quiet")],
+)
 def test_tools_that_are_none_are_refused(talk: Any, wanted: Any) -> None:
-    with pytest.raises(NpukitError):
+    with pytest.raises(NpukitError, match=r"grpo\.(tools|environment_factory)"):
         talk(*wanted)
+
+
+def test_a_reward_of_an_environment_is_a_number(talk: Any) -> None:
+    (reply,) = talk([], "Wordy", "7")[1]
+    assert reply.problem and not reply.goes_on and not reply.infos
 
 
 def test_a_training_with_tools(counting: Callable[..., Config], tmp_path: Path) -> None:

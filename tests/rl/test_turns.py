@@ -308,6 +308,14 @@ def tool(messages, answer):
         return {"role": "assistant"}
     return "Go on."
 
+def objects(messages):
+    return [{"role": "tool", "content": "x", "raw": np.arange(2), "of": {"kind": Thing}}]
+
+def circles(messages):
+    message = {"role": "tool", "content": "x"}
+    message["itself"] = message
+    return [message]
+
 def dies(messages):
     import os
     os._exit(1)
@@ -338,6 +346,28 @@ def test_a_scheduler_that_dies_or_hangs_ends_what_waits_for_it(tmp_path: Path) -
         assert reply.problem and not reply.goes_on
     assert scheduler.begin([RolloutConversation("0", [], {})]) == [[]]  # it is started again
     scheduler.close()
+
+
+def test_what_a_scheduler_says_is_plain(tmp_path: Path) -> None:
+    """Other processes know nothing of its classes."""
+    (tmp_path / "rewards.py").write_text(f"import numpy as np\nclass Thing:\n    pass\n{HOSTILE}")
+    rewards, replies = RewardOptions(plugins=[tmp_path / "rewards.py"]), []
+    for name in ("objects", "circles"):
+        scheduler = SchedulerProcess(GrpoOptions(multi_turn_scheduler=name), rewards, None)
+        scheduler.begin([RolloutConversation("0", [], {})])
+        replies += scheduler.next([Turn("0", 1, "", [5], [0.0], was_cut=False, is_last=False)])
+        scheduler.close()
+    assert replies[0].messages[0]["raw"] == [0, 1] and isinstance(replies[0].messages[0]["of"]["kind"], str)
+    assert replies[1].problem and not replies[1].goes_on
+
+
+def test_a_conversation_that_begins_with_more_than_the_model_reads(converse: Any) -> None:
+    class Long(Twice):
+        def begin(self, conversations: list[RolloutConversation]) -> list[Messages | str]:
+            return [[{"role": "user", "content": "much " * 300}] for _ in conversations]
+
+    samples, *_ = converse(Long(TurnReply()))
+    assert all(sample.problem and len(sample.ids) and len(sample.prompt.ids) < 256 for sample in samples)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from npukit.llm.tasks.task import Log
 from npukit.rl.advantages import has_signal, total_rewards
 from npukit.rl.rewards.answers import AnswerBatch, RewardProblem
 from npukit.rl.rewards.model import ScoringModel
+from npukit.rl.rewards.plugin import without_functions
 from npukit.rl.rewards.scorer import Scorer
 from npukit.rl.sampler import Sampler
 from npukit.rl.samples import RolloutSample
@@ -46,6 +47,8 @@ class Collector:
         ]
         gym = [GYM] * config.grpo.use_gym_env
         self.names = [*self._scorer.names, *(model.name for model in self._models), *gym]
+        if not self.names and not config.grpo.teacher:
+            raise without_functions(options.plugins)
         if options.weights and len(options.weights) != len(self.names):
             raise NpukitError(f"rewards.weights: there are {len(options.weights)} for {', '.join(self.names)}.")
         self.weights = torch.tensor(options.weights or [1.0] * len(self.names))

@@ -7,9 +7,11 @@ standard error.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -33,7 +35,9 @@ class Worker:
         """What it says when it is ready; its refusals are raised here."""
         command = [sys.executable, "-m", self._module, str(os.getpid())]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
+        )
         try:
             reply = self._exchange(self._begins_with, TO_START)
         except (TimeoutError, EOFError, BrokenPipeError):
@@ -58,9 +62,10 @@ class Worker:
             raise EOFError from None
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, and those that it has started."""
         if self._process is not None:
-            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.communicate()
             self._process = None
 
@@ -78,7 +83,8 @@ def serve(begin: Callable[[Any], tuple[Any, Callable[[Any], Any]]]) -> None:
     the others; an NpukitError that it raises is told instead.
     """
     die_with(int(sys.argv[1]))
-    requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # what the user's Python reads from
     os.dup2(2, 1)
     sys.path.insert(0, str(Path.cwd()))
     try:

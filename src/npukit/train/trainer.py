@@ -132,7 +132,7 @@ class Trainer:
             parallel.module, parallel.dtype, parallel.rank, detection.jump, detection.action == "stop", detection.enable
         )
         self._schedule = Schedule(parallel.optimizer, options, self.total_steps)
-        fixed = {**_must_stay(options, parallel.world_size, self._data.steps_per_epoch), **must_stay}
+        fixed = {**must_stay, **_must_stay(options, parallel.world_size, self._data.steps_per_epoch)}
         self._checkpoints = Checkpoints(options, parallel.rank, fixed, {**may_change(options), **noted})
         self._watch = Watch(
             options, parallel.is_main, parallel.world_size, self.total_steps, flops_per_item, item, parallel.device

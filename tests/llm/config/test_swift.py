@@ -355,7 +355,7 @@ def test_grpo() -> None:
     [
         ("--reward_funcs format --use_gym_env true", "environments are for answers of several turns"),
         ("--reward_funcs format --external_plugins none.py", "there is no Python file none.py"),
-        ("--reward_funcs soft_overlong", "soft_overlong needs it"),
+        ("--reward_funcs soft_overlong", "soft_overlong needs "),
         ("--loss_type luspo --reward_funcs format", "loss_type must be one of grpo"),
         ("--loss_type real --reward_funcs format", "real compares the answers of whole groups"),
         ("", "task grpo needs rewards"),

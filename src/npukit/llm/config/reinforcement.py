@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, FiniteFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from npukit.llm import tasks
 from npukit.train.options import Called, Fraction, FrozenOptions, Needs, When
@@ -200,7 +200,7 @@ class RewardOptions(FrozenOptions):
         description="Python files with reward functions and schedulers, which are run; the functions are named in "
         "functions",
     )
-    weights: Annotated[tuple[float, ...], BeforeValidator(_as_list), Called(swift="reward_weights")] = Field(
+    weights: Annotated[tuple[FiniteFloat, ...], BeforeValidator(_as_list), Called(swift="reward_weights")] = Field(
         (), description="of the functions, then of the reward models; 1 each if empty"
     )
     models: Annotated[Names, Called(swift="reward_model")] = Field(

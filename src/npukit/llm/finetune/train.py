@@ -160,7 +160,7 @@ def _trainer(
         save_frozen=not tuning.is_adapter,  # an adapter is saved without the base model's weights
         flops_per_item=task.flops_per_token(model),
         item="tokens",
-        must_stay={f"tuning.{name}": value for name, value in tuning if name != "dropout"},
+        must_stay=_must_stay(config),
         noted=_noted(config),
         rollouts=rollouts,
     )
@@ -170,8 +170,20 @@ def _trainer(
     return trainer
 
 
+# What a generation has, and how many steps learn from it: a run may resume in the middle of one.
+OF_GENERATIONS = ("num_generations", "steps_per_generation", "num_iterations")
+
+
+def _must_stay(config: Config) -> dict[str, Any]:
+    """Values that a run must have in common with the one that it resumes."""
+    names = OF_GENERATIONS if tasks.of(config).samples else ()
+    generations = {f"grpo.{name}": getattr(config.grpo, name) for name in names}
+    return {**generations, **{f"tuning.{name}": value for name, value in config.tuning if name != "dropout"}}
+
+
 def _noted(config: Config) -> dict[str, Any]:
     """Values that are logged when a run resumes with other ones."""
+    groups = {"grpo": config.grpo, "rewards": config.rewards} if tasks.of(config).samples else {}
     data = config.data
     sources = {"train": data.train, "validation": data.validation}
     names = {name: ", ".join(source.path for source in of) for name, of in sources.items() if isinstance(of, tuple)}
@@ -180,6 +192,7 @@ def _noted(config: Config) -> dict[str, Any]:
         "model.path": config.model.path,
         "tuning.dropout": config.tuning.dropout,
         **{f"data.{name}": value for name, value in {**names, **plain}.items()},
+        **{f"{group}.{name}": value for group, options in groups.items() for name, value in options},
     }
 
 

@@ -47,14 +47,19 @@ class GRPO(Task):
                 "task grpo needs rewards: functions, Python files (plugins) or models.",
             )
         if options.num_generations == 1 and not options.teacher:
-            yield "grpo.num_generations", "answers are compared with others to the same prompt: take 2 at least."
+            yield (
+                "grpo.num_generations",
+                "answers are compared with others to the same prompt: make grpo.num_generations 2 at least.",
+            )
         if options.teacher and options.loss_type == "real":
             yield (
                 "grpo.teacher",
                 "real compares whole answers, but a teacher scores each token: choose another grpo.loss_type.",
             )
         if options.teacher and options.dynamic_sample and not sources:
-            yield "grpo.dynamic_sample", "without rewards there are none to compare: set it to false."
+            yield "grpo.dynamic_sample", "without rewards there are none to compare: set grpo.dynamic_sample=false."
+        if "" in options.stop:
+            yield "grpo.stop", "an empty text would end every answer at once: leave it out of grpo.stop."
         for file in rewards.plugins:
             if not file.is_file():
                 yield "rewards.plugins", f"there is no Python file {file}."
@@ -63,11 +68,11 @@ class GRPO(Task):
         if rewards.weights and rewards.functions:
             count = len(rewards.functions) + len(rewards.models) + options.use_gym_env
             if len(rewards.weights) != count:
-                text = f"there are {len(rewards.weights)} weights for {count} reward functions and models."
+                text = f"rewards.weights has {len(rewards.weights)} numbers for {count} reward functions and models."
                 yield "rewards.weights", text
         per_generation = options.steps_per_generation or training.accumulation
         if per_generation % training.accumulation:
-            yield "grpo.steps_per_generation", "it must be a multiple of training.accumulation."
+            yield "grpo.steps_per_generation", "grpo.steps_per_generation must be a multiple of training.accumulation."
         if options.loss_type == "real" and (
             training.batch_size % options.num_generations or per_generation != training.accumulation
         ):
@@ -77,11 +82,14 @@ class GRPO(Task):
                 "grpo.num_generations, and leave grpo.steps_per_generation out.",
             )
         if "soft_overlong" in rewards.functions and rewards.soft_cache_length is None:
-            yield "rewards.soft_cache_length", "soft_overlong needs it: tokens over which its penalty grows."
+            yield (
+                "rewards.soft_cache_length",
+                "soft_overlong needs rewards.soft_cache_length: tokens over which its penalty grows.",
+            )
         if config.tuning.noise:
             yield (
                 "tuning.noise",
-                "with noise, training would not compute the probabilities of generation: set it to 0.",
+                "with noise, training would not compute the probabilities of generation: set tuning.noise=0.",
             )
 
     def joins(self, config: Config, can_pack: bool) -> bool:

@@ -89,6 +89,7 @@ def _numbers(name: str, returned: Any, answers: AnswerBatch) -> Scores:
 
 
 SENTENCE = 200
+LARGEST = 3e38  # of the numbers that rewards are added as
 
 
 def _number(value: Any) -> float | None:
@@ -99,7 +100,7 @@ def _number(value: Any) -> float | None:
         number = float(value)
     except (TypeError, ValueError):
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) <= LARGEST else None
 
 
 def _none(answers: AnswerBatch, problem: RewardProblem) -> Scores:

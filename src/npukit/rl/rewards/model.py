@@ -13,7 +13,7 @@ from npukit.llm.data.prepare import pad_id
 from npukit.llm.hub import Hub
 from npukit.llm.models.adapter import apply_adapter
 from npukit.llm.models.folder import find_parts
-from npukit.llm.models.loading import load_model, load_tokenizer, locate
+from npukit.llm.models.loading import load_config, load_model, load_tokenizer, locate
 from npukit.rl.rewards.answers import AnswerBatch
 
 ROWS = 16  # answers that are scored at once
@@ -28,6 +28,12 @@ class ScoringModel:
         place = locate(options)
         self.name = Path(path).name
         self._tokenizer = load_tokenizer(options, place)
+        kinds = load_config(options, place).architectures or ()
+        if not adapters and not any("SequenceClassification" in kind for kind in kinds):  # it would have a random score
+            raise NpukitError(
+                f"rewards.models: {path} has no score: train it with task rm, or name a model that was trained to "
+                "score answers."
+            )
         model: Any = load_model(options, place, dtype, None, 1)
         for adapter in adapters:
             apply_adapter(model, adapter)

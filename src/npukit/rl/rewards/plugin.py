@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from npukit.errors import NpukitError
 from npukit.rl import swift
 from npukit.rl.plugins import accepted, cannot_run, functions_of, run_file
 from npukit.rl.rewards.answers import AnswerBatch
@@ -75,6 +76,14 @@ def load_plugins(files: Sequence[Path], args: Any) -> dict[str, PluginFunction]:
         classes = {name: made for name, made in swift.registry("orms").items() if before.get(name) is not made}
         functions |= {name: PluginFunction(_made(file, kind, args), is_trl=False) for name, kind in classes.items()}
     return functions
+
+
+def without_functions(files: Sequence[Path]) -> NpukitError:
+    """The sentence about files in which nothing rewards."""
+    return NpukitError(
+        f"rewards.plugins: there is no reward function in {', '.join(map(str, files))}: write one with an argument "
+        "named completions, or a class of ms-swift's form, and enter it in orms."
+    )
 
 
 def _made(file: Path, registered: Any, args: Any) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ from npukit.errors import NpukitError
 from npukit.llm.config.reinforcement import GrpoOptions, RewardOptions
 from npukit.llm.data.files import read_file
 from npukit.rl.rewards.answers import AnswerBatch, RewardProblem
+from npukit.rl.rewards.plugin import without_functions
 from npukit.rl.rewards.scorer import Scorer
 
 ANSWERS = ("completion", "response", "output", "answer")  # columns that may hold an answer
@@ -37,6 +38,8 @@ def try_rewards(options: RewardOptions, data: Path, rows: int = 8) -> RewardTria
     >>> try_rewards(RewardOptions(functions=["format"]), Path("rows.jsonl")).means
     [0.5]
     """
+    if not (options.functions or options.plugins):
+        raise NpukitError("Name reward functions, or Python files with some.")
     records = list(islice(_records(data), rows))
     if not records:
         raise NpukitError(f"{data} has no rows.")
@@ -45,6 +48,8 @@ def try_rewards(options: RewardOptions, data: Path, rows: int = 8) -> RewardTria
     columns = [{name: value for name, value in record.items() if name not in TURNS} for record in records]
     ids = [list(range(len(text.split()))) for text in texts]  # words stand for tokens: no model has been chosen yet
     with Scorer(options, GrpoOptions(), list(columns[0])) as scorer:
+        if not scorer.names:
+            raise without_functions(options.plugins)
         scored, problems = scorer.score(AnswerBatch([prompt for prompt, _ in answers], texts, ids, columns))
     rewards = [[None if math.isnan(reward) else reward for reward in row] for row in scored]
     means = [_mean([reward for reward in column if reward is not None]) for column in zip(*rewards, strict=True)]

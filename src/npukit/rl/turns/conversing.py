@@ -128,6 +128,8 @@ class Conversations:
         if not problem and begun != prompt.messages:
             try:
                 ids = self._encoder.prompt(begun)  # type: ignore[arg-type]
+                if len(ids) >= self._longest:
+                    raise BadRow(f"has {len(ids)} tokens, and the model reads up to {self._longest}")
                 prompt = prompt._replace(ids=ids, messages=begun)  # type: ignore[arg-type]
             except BadRow as error:
                 problem = f"the conversation that it begins {error}."

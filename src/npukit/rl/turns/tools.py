@@ -77,7 +77,8 @@ class ToolScheduler:
             results = [await _result(call, use) for call in calls]
             infos: dict[str, Any] = {"tool_calls": use.calls, "tool_failures": use.failures}
             if not results and hasattr(use.environment, "get_reward"):
-                infos["total_reward"] = await _awaited(use.environment.get_reward())
+                reward = await _awaited(use.environment.get_reward())
+                infos["total_reward"] = None if reward is None else float(reward)
         except Exception as error:
             return TurnReply(problem=sentence(error))
         return TurnReply(goes_on=bool(results), messages=results, infos=infos)
@@ -111,9 +112,9 @@ async def _all(made: Any) -> list[Any]:
 
 
 def find_tools(
-    names: Sequence[str], environment: str | None, files: Sequence[Path]
+    names: Sequence[str], environment: str | None, files: Sequence[Path], rewards: bool = False
 ) -> tuple[dict[str, Tool], Callable[[], Any] | None]:
-    """The functions and the environment of these names in some files."""
+    """The functions and the environment of these names in some files; `rewards` says whether it must have rewards."""
     known: dict[str, Any] = {}
     for file in files:
         known |= {name: made for name, made in vars(run_file(file)).items() if callable(made)}
@@ -126,12 +127,16 @@ def find_tools(
     make = known[environment] if environment else None
     try:
         made = make() if make else None
+    except Exception as error:
+        raise NpukitError(f"grpo.environment_factory: {environment} cannot be made: {sentence(error)}") from error
+    try:
         for tool in (*tools.values(), *methods_of(made).values()):
             schema_of(tool)
     except Exception as error:
         raise NpukitError(f"grpo.tools: a tool cannot be described: {sentence(error)}") from error
-    if make and not callable(getattr(made, "reset", None)):
-        raise NpukitError(f"grpo.environment_factory: {environment} has no method reset.")
+    for method in ("reset", "get_reward") if rewards else ("reset",):
+        if make and not callable(getattr(made, method, None)):
+            raise NpukitError(f"grpo.environment_factory: {environment} has no method {method}.")
     return tools, make
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +50,20 @@ class TurnReply:
     more: str = ""
     infos: dict[str, Any] = field(default_factory=dict)
     problem: str = ""
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it, in which it can be sent and kept: arrays become lists, and what JSON has no word for
+    becomes text.
+
+    >>> plain({"at": (1, 2), "by": object})
+    {'at': [1, 2], 'by': "<class 'object'>"}
+    """
+    return json.loads(json.dumps(value, default=_written, skipkeys=True))
+
+
+def _written(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def sentence(error: BaseException) -> str:

@@ -126,7 +126,8 @@ class Watch:
         recent = [row["grad_norm"] for row in self._history if "grad_norm" in row][-2:]
         if recent == [0.0, 0.0] and not self._stands_still:
             self.note(
-                self._step, "the gradient is zero, so nothing is learned: lower learning_rate, or check the labels"
+                self._step,
+                "the gradient is zero, so nothing is learned: lower learning_rate, or check the labels or rewards",
             )
         self._stands_still = recent == [0.0, 0.0]
 
