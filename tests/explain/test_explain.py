@@ -90,6 +90,13 @@ def test_that_something_failed_is_said_only_where_nothing_else_is_known() -> Non
     assert [error.kind for error in explain(f"{failed}\nRuntimeError: NPU out of memory.")] == ["cause"]
 
 
+def test_a_package_that_scripts_need_as_well_is_cann_s_only_where_cann_is_about() -> None:
+    missing = "ModuleNotFoundError: No module named 'scipy'"
+    compiling = 'File "/usr/local/Ascend/ascend-toolkit/latest/python/site-packages/tbe/dsl/api.py", line 3\n'
+    assert explain(f'File "/home/me/project/utils.py", line 2, in <module>\n{missing}')[0].code == "module-missing"
+    assert explain(compiling + missing)[0].code == "compiler-module-missing"
+
+
 def test_the_package_that_asked_is_named() -> None:
     log = """Traceback (most recent call last):
   File "train.py", line 3, in <module>

@@ -115,7 +115,8 @@ def named_errors_in(text: str) -> Iterator[tuple[KnownError, int]]:
             name = _name(subject, match)
             if subject == "exception":
                 name = f"{name}@{asker}{_part(text, match.start())}"
-            if (error := _error_about(subject, name)) is not None:
+            around = text[max(0, match.start() - NEAR) : match.start() + NEAR]
+            if (error := _error_about(subject, name, around)) is not None:
                 to_do = instructions_in(text[match.start() : match.start() + NEAR])
                 if subject == "instruction" and not to_do:
                     continue
@@ -135,14 +136,14 @@ def _name(subject: str, match: re.Match[str]) -> str:
     return f"{name}@{groups['place']}" if groups.get("place") == "unknown location" else name
 
 
-def _error_about(subject: str, name: str) -> KnownError | None:
-    """The first row of a subject that fits a name, or a sentence."""
+def _error_about(subject: str, name: str, around: str) -> KnownError | None:
+    """The first row of a subject that fits a name, or a sentence; `around` is the text before and after it."""
     if subject in IN_WORDS:
         words = CODE.sub("x", PROPERTY.sub(r" \1", TITLE.sub("", name))) if subject != "warning" else name
         present = set(WORD.findall(words.lower()))
         return next((row.error for row in _phrases(subject) if row.are_in(words, present, name)), None)
-    rows = named_errors(subject)
-    return next((row.error for row in rows if any(fnmatchcase(name, each) for each in row.names)), None)
+    fitting = (row for row in named_errors(subject) if any(fnmatchcase(name, each) for each in row.names))
+    return next((row.error for row in fitting if re.search(row.beside, around)), None)
 
 
 @dataclass(frozen=True)

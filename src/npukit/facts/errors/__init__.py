@@ -45,7 +45,7 @@ class NamedError:
 
     names: tuple[str, ...]
     error: KnownError
-    beside: str = ""  # a pattern that the sentence must have, too
+    beside: str = ""  # a pattern that must be in the sentence, too, or in the text around a name
 
 
 @functools.cache
