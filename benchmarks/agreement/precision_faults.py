@@ -1,4 +1,4 @@
-"""Plant faults one at a time in fourteen small models: is the first operator that differs the one that was changed?
+"""Plant faults in small models, one at a time: is the first operator that differs the one that was changed?
 
     python -m benchmarks precision_faults [--cases tuned held_out] [--only NAME] [--msprobe PYTHON] [--keep FOLDER]
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from benchmarks.agreement.planted_faults import cases, family_cases, more_cases
+from benchmarks.agreement.planted_faults import cases, family_cases, later_cases, more_cases
 from benchmarks.agreement.planted_faults.faults import Clean, Fault, Patch, WrongKernel
 from benchmarks.agreement.planted_faults.models import make
 from torch import Tensor, nn
@@ -37,6 +37,8 @@ CASES: dict[str, tuple[list[Fault], list[Clean]]] = {
     "families_read": (family_cases.READ, family_cases.READ_CLEAN),
     "families_unread": (family_cases.UNREAD, family_cases.UNREAD_CLEAN),
     "more_families": (more_cases.FAULTS, more_cases.CLEAN),
+    "later": (later_cases.FAULTS, later_cases.CLEAN),
+    "later_unread": (later_cases.UNREAD, later_cases.UNREAD_CLEAN),
 }
 
 
@@ -116,7 +118,7 @@ class Evaluation:
     def fault(self, fault: Fault) -> bool:
         """Whether it is named."""
         below = WrongKernel(fault.op, fault.number, fault.change) if fault.change else None
-        result = self._compare(fault.model, "ops", fault.patch, below)
+        result = self._compare(fault.model, "ops", fault.patch, below, fault.left)
         named = is_named(fault, result)
         self._show("found " if named else "MISSED", fault, result, "same")
         return named
@@ -127,10 +129,12 @@ class Evaluation:
         self._show("clean " if result.same else "FALSE ", clean, result, f"same, {result.coverage:.0%} compared")
         return result.same
 
-    def _compare(self, model: str, level: str, patch: Patch | None, below: WrongKernel | None) -> Comparison:
-        left = self._folder / f"{model}-{level}"
+    def _compare(
+        self, model: str, level: str, patch: Patch | None, below: WrongKernel | None, own: Patch | None = None
+    ) -> Comparison:
+        left = self._folder / (f"left of {len(self.pairs)}" if own else f"{model}-{level}")
         if not left.exists():
-            record(model, left, level=level)
+            record(model, left, own, level=level)
         right = record(model, self._folder / str(len(self.pairs)), patch, below, level)
         self.pairs.append((str(left), str(right)))
         return compare(left, right)

@@ -1,4 +1,4 @@
-"""Fourteen families of transformers and diffusers, tiny, each with a batch and an optimizer that decays no norm."""
+"""Families of transformers and diffusers, tiny, each with a batch and an optimizer that decays no norm."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from benchmarks.agreement.planted_faults import more_families
+from benchmarks.agreement.planted_faults import later_families, more_families
 from benchmarks.agreement.planted_faults.faults import Run
 from torch import Tensor, nn
 from torch.nn import functional
@@ -153,18 +153,19 @@ _TRANSFORMERS: dict[str, Callable[[Any], Any]] = {
     "qwen3moe": _qwen3_moe, "deepseek": _deepseek_v3, "encodec": Codec, "mamba": _mamba, "mamba2": _mamba2,
     "convnext": _convnext, "bart": _bart, "whisper": _whisper, "gemma2": _gemma2, "swin": _swin,
     "wav2vec2": _wav2vec2, "deberta": _deberta, "bloom": _bloom, "clip": Clip, **more_families.TRANSFORMERS,
+    **later_families.TRANSFORMERS,
 }  # fmt: skip
-_DIFFUSERS: dict[str, Callable[[], Any]] = {
-    "denoiser": Denoiser, "image codec": ImageCodec, **more_families.DIFFUSERS,
+_OTHERS: dict[str, Callable[[], Any]] = {
+    "denoiser": Denoiser, "image codec": ImageCodec, **more_families.DIFFUSERS, **later_families.OWN,
 }  # fmt: skip
-FAMILIES = {*_TRANSFORMERS, *_DIFFUSERS}
+FAMILIES = {*_TRANSFORMERS, *_OTHERS}
 
 
 def make_family(kind: str) -> Run:
     """A model of a family ready to train, always the same."""
     torch.manual_seed(5)
-    if kind in _DIFFUSERS:
-        model = _DIFFUSERS[kind]()
+    if kind in _OTHERS:
+        model = _OTHERS[kind]()
     else:
         import transformers
 
@@ -181,6 +182,8 @@ def make_family(kind: str) -> Run:
 def _batch(kind: str) -> dict[str, Tensor]:
     if kind in {*more_families.TRANSFORMERS, *more_families.DIFFUSERS}:
         return more_families.batch(kind)
+    if kind in {*later_families.TRANSFORMERS, *later_families.OWN}:
+        return later_families.batch(kind)
     tokens = torch.randint(3, 96, (2, 10))
     if kind in ("bart", "deberta"):
         mask = torch.ones_like(tokens)

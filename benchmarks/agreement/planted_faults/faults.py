@@ -58,6 +58,7 @@ class Fault:
     change: Callable[[Tensor], Tensor] | None = None
     patch: Patch | None = None
     expected: str = ""  # of mistakes in code: kind, and a pattern over the sentence that names the first difference
+    left: Patch | None = None  # of the other run, where it is not the plain one
 
 
 @dataclass(frozen=True)
