@@ -56,7 +56,8 @@ def _starcoder2(t: Any) -> Any:
 
 
 def _gpt_neox(t: Any) -> Any:
-    config = t.GPTNeoXConfig(**_TEXT, pad_token_id=0, num_labels=3, max_position_embeddings=32)
+    rotary = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}
+    config = t.GPTNeoXConfig(**_TEXT, pad_token_id=0, num_labels=3, rope_parameters=rotary)
     return t.GPTNeoXForSequenceClassification(config)
 
 
