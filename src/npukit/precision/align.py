@@ -42,9 +42,12 @@ def align(left: Sequence[Call], right: Sequence[Call], rename: Mapping[str, str]
     guessed = guess_renames(ours, theirs)
     ours = [replace(call, path=guessed.get(call.path, call.path)) for call in ours]
     groups: dict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    parameters = [parameters_of(calls) for calls in (ours, theirs)]
+    known = {*parameters[0].values()} & {*parameters[1].values()}
     for side, calls in enumerate((ours, theirs)):
         for place, call in enumerate(calls):
-            groups[_group(call)][side].append(place)
+            parameter = parameters[side].get(call.name)
+            groups[call.kind, call.phase, call.path, parameter if parameter in known else ""][side].append(place)
     partner: dict[int, int] = {}
     for mine, other in groups.values():
         partner.update(_match(ours, theirs, mine, other))
@@ -82,8 +85,31 @@ def _renamed(path: str, rename: Mapping[str, str]) -> str:
     return path
 
 
-def _group(call: Call) -> Hashable:
-    return call.kind, call.phase, call.path
+def parameters_of(calls: Sequence[Call]) -> dict[str, str]:
+    """The parameter that an operator of an optimizer's step updates, by the operator's row; where it is only one.
+
+    Operators that work on results of each other belong together; the gradient among what they read tells to whom.
+    """
+    names: dict[str, str] = {}  # by the hash of the gradient; empty where several have it
+    for call in calls:
+        for place, value in call.outputs.items() if call.kind == "gradients" else ():
+            names[value.hash] = "" if value.hash in names else f"{call.path}.{place}"
+    rows: dict[str, list[str]] = {}  # that belong together, by each of them
+    found: dict[str, set[str]] = defaultdict(set)
+    for call in calls:
+        if call.kind != "op" or call.phase != "optimizer":
+            continue
+        rows[call.name] = [call.name]
+        for value in call.inputs.values():
+            if (others := rows.get(value.maker)) is not None and others is not rows[call.name]:
+                others += rows[call.name]
+                for name in rows[call.name]:
+                    rows[name] = others
+            if name := names.get(value.hash, ""):
+                found[call.name].add(name)
+    together = {id(members): members for members in rows.values()}.values()
+    whose = [(members, set().union(*(found[row] for row in members))) for members in together]
+    return {row: name for members, of in whose if len(of) == 1 for name in of for row in members}
 
 
 def _match(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from npukit.precision.explaining import Reason, explain, inserted, place_of
 from npukit.precision.judge import Judged, draws, errors, judge, optimizer_settings
 from npukit.precision.losses import losses_of
 from npukit.precision.one_sided import OneSidedGradients
+from npukit.precision.own_ways import OwnWays, Place
 from npukit.precision.parts import is_of_all_parts, parts_of
 from npukit.precision.provenance import SIDES, Provenance
 from npukit.precision.reading.find import find_dumps, read
@@ -26,7 +27,6 @@ from npukit.precision.tolerance import ROUNDINGS, unit
 
 _MOST = 64  # differences of which the first counts that nothing settles
 _OPERATORS = ("Aten.", "NPU.", "Torch.")
-_Place = tuple[str, str]  # a module, and forward, backward or optimizer
 
 
 def compare(left: Path, right: Path, rename: Mapping[str, str] | None = None, exact: bool = False) -> Comparison:
@@ -90,7 +90,8 @@ def compare_dumps(
         (value.norm or 0.0 for call in left.calls if call.kind == "gradients" for value in call.outputs.values()),
         default=0.0,
     )
-    walk = _Walk(left, right, step, rank, largest, exact)
+    partners = {one.name: other.name for one, other in aligned.pairs if one and other}
+    walk = _Walk(Provenance(left.calls, right.calls, partners), step, rank, largest, exact)
     rows = walk.settled([walk.row(one, other) for one, other in aligned.pairs])
     counts = Counter(row.outcome.value for row in rows)
     first = walk.end()
@@ -111,25 +112,22 @@ def _list(dumps: Mapping[tuple[int, int], Path]) -> str:
 class _Walk:
     """Judges pairs in their order, and remembers what became of each."""
 
-    def __init__(
-        self, left: Dump, right: Dump, step: int, rank: int, largest_gradient: float, exact: bool = False
-    ) -> None:
+    def __init__(self, origins: Provenance, step: int, rank: int, largest_gradient: float, exact: bool = False) -> None:
         self._step, self._rank, self._largest_gradient, self._exact = step, rank, largest_gradient, exact
-        self._origins = Provenance(left.calls, right.calls)
+        self._origins = origins
         self._gradients = OneSidedGradients()
         self._gradients_differ = False  # at all, be it by rounding
         self._noise: set[tuple[str, str]] = set()  # hashes, and rows that made nothing else
-        self._divergences: dict[_Place, Divergence] = {}  # the first of each module
-        self._implemented: dict[_Place, set[str]] = defaultdict(set)  # sides with operators of their own
-        self._agreeing: set[_Place] = set()  # modules that return the same
-        self._belongs: dict[str, _Place] = {}  # rows of autograd that add up what a module made
+        self._divergences: dict[tuple[Place, int], Divergence] = {}  # the first of each pass of a module
+        self._own_ways = OwnWays()
+        self._numbers: dict[str, int] = {}  # of rows of the left run
+        self._belongs: dict[str, Place] = {}  # rows of autograd that add up what a module made
         self._late: set[str] = set()  # rows after the first of a backward pass
         self._small: Divergence | None = None  # what one run computes more, with an effect of the size of rounding
         self._draws: tuple[str, Call] | None = None  # random numbers that only one run draws
         self._types: Counter[tuple[str, ...]] = Counter()  # of forward results, where they are not the same
         self._results = 0  # of forward calls, in floating point
         self._optimizers: list[str] = []  # settings that are not the same, in words
-        self._partners: dict[str, str] = {}  # rows of both runs, left to right
 
     def row(self, left: Call | None, right: Call | None) -> Row:
         """Judge a pair."""
@@ -170,9 +168,12 @@ class _Walk:
         )
 
     def _is_settled(self, row: Row) -> bool:
-        """Whether a row belongs to a module that each run computes with operators of its own, to the same result."""
+        """Whether a row shows but another way to the same result."""
+        is_operator = row.left.startswith(_OPERATORS)
+        if row.left not in self._numbers or not (is_operator or row.left.startswith("Module.")) or self._exact:
+            return False
         place = self._belongs.get(row.left, (row.path, row.phase))
-        return row.left.startswith(_OPERATORS) and place in self._agreeing and len(self._implemented[place]) == 2
+        return self._own_ways.cover(self._numbers[row.left], place, is_operator)
 
     def notes(self, first: Divergence | None) -> list[str]:
         """What is no difference, and yet not the same."""
@@ -182,13 +183,11 @@ class _Walk:
     def _note_alone(self, row: Row, call: Call) -> None:
         side = SIDES[row.outcome is Outcome.only_right]
         self._gradients.alone(row, call)
-        if call.kind == "op":
-            self._implemented[call.path, call.phase].add(side)
+        self._own_ways.alone(side, call)
         if draws(call) and self._draws is None:
             self._draws = side, call
 
     def _pair(self, row: Row, left: Call, right: Call) -> Row:
-        self._partners[left.name] = right.name
         left, right = self._made_alike(left, right), inputs_like(left, right)
         judged = judge(
             left, right, self._largest_gradient, self._is_noise, self._exact, self._gradients_differ,
@@ -197,7 +196,7 @@ class _Walk:
         self._gradients_differ |= left.kind == "gradients" and bool(judged.error)
         self._remember_noise(left, right, judged)
         self._gradients.pair(left, right)
-        if judged.computed_in:
+        if judged.computed_in and left.phase == "forward":
             self._results += 1
             self._types[judged.computed_in] += len(set(judged.computed_in)) > 1
         if left.kind == "optimizer":
@@ -211,11 +210,12 @@ class _Walk:
             allowed=judged.allowed.total if judged.allowed else None,
             details=(*judged.settings, *judged.dtypes, *([judged.nonfinite] if judged.nonfinite else [])),
         )
-        if left.kind == "module" and judged.outcome is Outcome.same and not self._exact:
-            self._agreeing.add((left.path, left.phase))
         if left.phase == "backward" or self._late:
             self._late.add(row.left)
-        place = self._place(left, right, judged)
+        belongs = self._place(left, right, judged)
+        place = belongs, self._own_ways.pass_of(belongs)
+        if left.kind != "gradients":
+            self._numbers[left.name] = self._own_ways.both(left, judged.outcome is Outcome.same)
         if place not in self._divergences and len(self._divergences) < _MOST:
             divergence = self._divergence(row, left, right, judged)
             if divergence:
@@ -234,20 +234,18 @@ class _Walk:
         outputs = {
             place: value
             for place, value in left.outputs.items()
-            if place not in right.outputs
-            or not value.maker
-            or not right.outputs[place].maker
-            or self._partners.get(value.maker) == right.outputs[place].maker
+            if place not in right.outputs or self._origins.belong_together(value.maker, right.outputs[place].maker)
         }
         return dataclasses.replace(left, outputs=outputs)
 
-    def _place(self, left: Call, right: Call, judged: Judged) -> _Place:
+    def _place(self, left: Call, right: Call, judged: Judged) -> Place:
         """The module, and its forward or backward, that a difference belongs to."""
         if left.kind == "op" and not left.path and left.phase == "backward" and judged.bad_inputs:
             worst = judged.bad_inputs[0]
             maker = next(filter(None, self._origins.makers(left.inputs[worst], right.inputs[worst])), None)
             if maker:
-                self._belongs[left.name] = maker.call.path, maker.call.phase
+                own = maker.call.path, maker.call.phase
+                self._belongs[left.name] = self._belongs.get(maker.call.name, own)
         return self._belongs.get(left.name, (left.path, left.phase))
 
     def _divergence(self, row: Row, left: Call, right: Call, judged: Judged) -> Divergence | None:

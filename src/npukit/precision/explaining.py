@@ -103,6 +103,11 @@ def _input(left: Call, right: Call, place: str, origins: Provenance) -> Reason:
     if maker is None:
         return Reason(*_source(left, place, title, values), left.path)
     path = _around(left.path, maker.call.path)
+    rows = [made.call.name if made else value.maker for made, value in zip(makers, values, strict=True)]
+    if not origins.belong_together(*rows):
+        titles = [origins.title_of(side, row) for side, row in enumerate(rows)]
+        what = f"{title} is another tensor on each side: of {titles[0]} on the left, of {titles[1]} on the right."
+        return Reason("reads", what, path)
     if any(made and was_changed(value, made.call) for made, value in zip(makers, values, strict=True)):
         return Reason("between", (
             f"{title} differs although {maker.call.title}, which made it, agreed: its values were changed by nothing "

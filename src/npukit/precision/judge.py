@@ -32,7 +32,7 @@ class Judged:
     bad_inputs: tuple[str, ...] = ()  # inputs that already differ
     nonfinite: str = ""
     noise: tuple[str, ...] = ()  # outputs that differ, but are nothing but rounding
-    computed_in: tuple[str, ...] = ()  # the types of the first result of a forward call on both sides
+    computed_in: tuple[str, ...] = ()  # the types of the first result on both sides, but of backward calls
 
 
 Accepted = Callable[[Value, Value], bool]
@@ -87,7 +87,7 @@ def judge(
     if not judged:
         outcome = Outcome.differs if bad else Outcome.same if inputs and not left.outputs else Outcome.unknown
         return Judged(outcome, None, allowed, settings, dtypes, "", bad)
-    allowances = {place: allowance(left, right, inherited, left.outputs[place]) for place in judged}
+    allowances = {place: allowance(left, right, inherited, place) for place in judged}
     excess: dict[str, float] = {}
     noise_out = []
     for place, difference in judged.items():
@@ -138,10 +138,10 @@ def _dtypes(left: Mapping[str, Value], right: Mapping[str, Value]) -> Iterator[s
 
 
 def _computed_in(left: Call, right: Call) -> tuple[str, ...]:
-    """The types of the first result of both calls, of the same forward operator or module."""
+    """The types of the first result of both calls, of the same operator or module, but not in a backward pass."""
     types = [call.outputs[place].dtype for call in (left, right) for place in list(call.outputs)[:1]]
     are_floats = all(value.is_float for call in (left, right) for value in list(call.outputs.values())[:1])
-    alike = left.op == right.op and left.kind in ("op", "module") and left.phase == "forward"
+    alike = left.op == right.op and left.kind in ("op", "module") and left.phase in ("forward", "optimizer")
     return tuple(types) if alike and are_floats else ()
 
 

@@ -31,11 +31,17 @@ class Made:
 
 
 class Provenance:
-    """The calls of both runs so far, and what all calls of a step read."""
+    """The calls of both runs so far, what all calls of a step read, and which rows of the runs belong together."""
 
-    def __init__(self, left: Sequence[Call], right: Sequence[Call]) -> None:
+    def __init__(self, left: Sequence[Call], right: Sequence[Call], partners: Mapping[str, str] | None = None) -> None:
         self._made: tuple[dict[str, Made], dict[str, Made]] = ({}, {})  # by row, and by hash of what it made
         self._read = [_read(calls) for calls in (left, right)]
+        self._titles = [{call.name: call.title for call in calls} for calls in (left, right)]
+        self._partners = dict(partners or {})
+
+    def belong_together(self, left: str, right: str) -> bool:
+        """Whether two rows do; also where one of them is not known."""
+        return not (left and right) or self._partners.get(left) == right
 
     def add(self, side: int, call: Call, outcome: Outcome) -> None:
         """Note a call that has been judged."""
@@ -49,8 +55,7 @@ class Provenance:
 
     def title_of(self, side: int, row: str) -> str:
         """A row in a person's words, as far as it is known."""
-        made = self._made[side].get(row)
-        return made.call.title if made else row.rsplit(".", 2)[0]
+        return self._titles[side].get(row) or row.rsplit(".", 2)[0]
 
     def alone(self, left: Value, right: Value) -> tuple[int, Call] | None:
         """The call that made a tensor in one run, of which the other has none, and the side that has it."""

@@ -35,6 +35,7 @@ Kind = Literal[
     "source",  # weights or data that nobody computed differ
     "outside",  # code between modules, at level modules
     "between",  # what came out of the producer agreed, what went into the consumer does not
+    "reads",  # each run reads the result of another call
     "missing",  # the producer ran on one side only
     "gradient",  # only one run computes the gradient of something that both have
     "drift",  # no single call: the error grew step by step

@@ -1,0 +1,78 @@
+"""Modules that each run computes in its own way, to the same result: what differs inside them is no difference."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from npukit.precision.align import plain_path
+from npukit.precision.dump import Call
+
+Place = tuple[str, str]  # a module, and forward, backward or optimizer
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """A module from where it begins to where it returns, by the numbers of rows."""
+
+    first: int
+    last: int
+    has_own_ways: bool  # both runs have operators that the other has not
+    agrees: bool
+
+
+class OwnWays:
+    """Looks at rows in their order; afterwards it knows of each whether it shows but another way to the same result."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._passes: dict[Place, list[_Pass]] = defaultdict(list)
+        self._alone: dict[Place, set[str]] = defaultdict(set)  # sides, in forward since the module returned last
+
+    def alone(self, side: str, call: Call) -> None:
+        """An operator that the other run does not have."""
+        self._number += 1
+        if call.kind == "op":
+            self._alone[plain_path(call.path), call.phase].add(side)
+
+    def both(self, call: Call, agrees: bool) -> int:
+        """A call of both runs; returns its number."""
+        self._number += 1
+        place = plain_path(call.path), call.phase
+        if call.kind == "module":
+            passes = self._passes[place]
+            has_own_ways = len(self._alone[place]) == 2
+            passes.append(_Pass(passes[-1].last + 1 if passes else 0, self._number, has_own_ways, agrees))
+            if call.phase == "forward":
+                self._alone[place].clear()
+        return self._number
+
+    def pass_of(self, place: Place) -> int:
+        """How many times the module has returned so far: what comes later belongs to another pass."""
+        return len(self._passes[plain_path(place[0]), place[1]])
+
+    def cover(self, number: int, place: Place, is_operator: bool) -> bool:
+        """Whether a row lies in a module that each run computes with operators of its own, to the same result."""
+        path, phase = plain_path(place[0]), place[1]
+        for around in _around(path) if is_operator else _around(path.rpartition(".")[0]):
+            if phase == "forward":
+                found = [one for one in self._passes[around, phase] if one.first <= number <= one.last]
+                has_own_ways = any(one.has_own_ways for one in found)
+            else:  # operators of a backward pass may come after the gradients of its inputs
+                found, has_own_ways = self._passes[around, phase], len(self._alone[around, phase]) == 2
+            if has_own_ways:
+                return any(one.agrees for one in found) and (around != "" or path == "")
+        return False
+
+
+def _around(path: str) -> Iterator[str]:
+    """A module and those that hold it, from the inside.
+
+    >>> list(_around("layers.0"))
+    ['layers.0', 'layers', '']
+    """
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
+    yield ""
