@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from npukit.precision import capture
 from npukit.precision.comparing import compare
+from npukit.precision.dump import Call
 from npukit.precision.result import Comparison
 
 Clip = Callable[[Sequence[Tensor]], None]
@@ -95,6 +97,27 @@ def test_parameters_in_another_order_are_compared_by_name(tmp_path: Path) -> Non
     comparison = compare(plain, train(tmp_path / "b", reverse=True))
     assert comparison.same and comparison.coverage == 1.0
     assert first_of(plain, train(tmp_path / "c", reverse=True, rate=0.2)).startswith("argument")
+
+
+def test_values_that_are_broadcast_in_one_run(tmp_path: Path) -> None:
+    def run(name: str, shape: Sequence[int]) -> Path:
+        torch.manual_seed(0)
+        values, targets = torch.randn(6), torch.randn(6)
+        with capture(tmp_path / name, level="ops"):
+            ((values * 2).view(shape) - targets).square().mean()
+        return tmp_path / name
+
+    assert first_of(run("a", (6,)), run("b", (6, 1))).startswith("shape sub")
+
+
+def test_a_module_is_judged_no_stricter_than_what_it_calls() -> None:
+    def calls(size: float, of_module: float = 0.0) -> list[Call]:
+        inner = op("mm", off(size), off(size))
+        result = replace(op("mm", off(size + of_module)).outputs["0"], maker=inner.name)
+        return [inner, Call("Module.layer.Net.forward.0", "module", "Net", "layer", "forward", 0, {}, {"0": result})]
+
+    assert compared(calls(0.0), calls(5e-6)).same
+    assert not compared(calls(0.0), calls(5e-6, 1e-5)).same
 
 
 class Block(nn.Module):

@@ -116,7 +116,11 @@ def _match(
     left: Sequence[Call], right: Sequence[Call], mine: Sequence[int], other: Sequence[int], level: int = 0
 ) -> Iterator[tuple[int, int]]:
     """Pair the calls of one module: those that are alike in all, and between them those that are alike in less."""
-    if level == len(_LEVELS) or not mine or not other:
+    if not mine or not other:
+        return
+    if level == len(_LEVELS):  # the same operators one after the other, on other shapes
+        names = [[_name(calls[place]) for place in places] for calls, places in ((left, mine), (right, other))]
+        yield from zip(mine, other, strict=True) if names[0] == names[1] else ()
         return
     i = j = 0
     tokens = [[_LEVELS[level](calls[place]) for place in places] for calls, places in ((left, mine), (right, other))]
@@ -158,10 +162,13 @@ def _given(call: Call) -> Hashable:
 
 
 def _alike(call: Call) -> Hashable:
-    name = call.op.rstrip("_")
     # Sorted, because the other run may have the dimensions in another order.
-    shapes = tuple(tuple(sorted(shape)) for shape in _shapes(call)[:1])
-    return _FAMILIES.get(name, name) if call.kind == "op" else "", shapes
+    return _name(call), tuple(tuple(sorted(shape)) for shape in _shapes(call)[:1])
+
+
+def _name(call: Call) -> str:
+    name = call.op.rstrip("_")
+    return _FAMILIES.get(name, name) if call.kind == "op" else ""
 
 
 _LEVELS = (_exact, _given, _alike)

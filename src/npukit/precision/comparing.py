@@ -191,7 +191,7 @@ class _Walk:
         left, right = self._made_alike(left, right), inputs_like(left, right)
         judged = judge(
             left, right, self._largest_gradient, self._is_noise, self._exact, self._gradients_differ,
-            self._origins.is_unused,
+            self._origins.is_unused, self._origins.has_agreed,
         )  # fmt: skip
         self._gradients_differ |= left.kind == "gradients" and bool(judged.error)
         self._remember_noise(left, right, judged)

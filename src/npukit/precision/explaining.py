@@ -68,6 +68,12 @@ def _results(left: Call, right: Call, judged: Judged, origins: Provenance) -> tu
         return "argument", f"{title} is called with other settings: {'; '.join(judged.settings)}."
     if judged.worst in right.outputs and other_layout(left.outputs[judged.worst], right.outputs[judged.worst]):
         return "layout", _layout(f"{output} of {title}", left.outputs[judged.worst], right.outputs[judged.worst])
+    shapes = [list(call.outputs[judged.worst].shape) for call in (left, right) if judged.worst in call.outputs]
+    if len(shapes) == 2 and shapes[0] != shapes[1]:
+        return (
+            "shape",
+            f"{title}: {output} is {shapes[0]} on the left, {shapes[1]} on the right, from inputs that agree.",
+        )
     if judged.error == math.inf:
         return "shape", f"{title}: {output} has other shapes or values on each side, from inputs that agree."
     if left.kind == "gradients":

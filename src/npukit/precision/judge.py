@@ -47,12 +47,14 @@ def judge(
     exact: bool = False,
     gradients_differ: bool = False,
     is_unused: Unused = lambda left, place, right: False,
+    has_agreed: Accepted = lambda left, right: False,
 ) -> Judged:
     """Compare two calls that belong together.
 
     `is_noise` tells of two tensors whether they were found to be nothing but rounding, of whatever size. With `exact`
     every bit counts. An optimizer's step is judged less strictly where `gradients_differ` at all. `is_unused` tells of
-    an output whether nothing reads it in either run: then it is no result.
+    an output whether nothing reads it in either run: then it is no result. `has_agreed` tells of two results of a
+    module whether the calls inside that made them agree: then it is no stricter.
 
     >>> judge(call, call).outcome
     <Outcome.same: 'same'>
@@ -100,6 +102,8 @@ def judge(
             excess[place] = math.inf if difference else 0.0
         elif is_noise(one, other) or (excess[place] > 1 and made_of_noise and math.isfinite(difference)):
             excess[place] = 0.0
+        elif excess[place] > 1 and left.kind == "module" and has_agreed(one, other):
+            excess[place] = 1.0
         if not exact and excess[place] <= 1 and _is_bad(one, other, difference):
             noise_out.append(place)
     worst = max(excess, key=lambda place: excess[place])

@@ -53,6 +53,14 @@ class Provenance:
         """Who made a tensor in the left run, and in the right."""
         return [_maker(made, value) for made, value in zip(self._made, (left, right), strict=True)]
 
+    def has_agreed(self, left: Value, right: Value) -> bool:
+        """Whether two tensors are still what calls that belong together returned, and these agreed."""
+        makers = self.makers(left, right)
+        return all(
+            made is not None and made.outcome is Outcome.same and not was_changed(value, made.call)
+            for made, value in zip(makers, (left, right), strict=True)
+        ) and self.belong_together(*(made.call.name for made in makers if made))
+
     def title_of(self, side: int, row: str) -> str:
         """A row in a person's words, as far as it is known."""
         return self._titles[side].get(row) or row.rsplit(".", 2)[0]
