@@ -95,7 +95,7 @@ def parameters_of(calls: Sequence[Call]) -> dict[str, str]:
         for place, value in call.outputs.items() if call.kind == "gradients" else ():
             names[value.hash] = "" if value.hash in names else f"{call.path}.{place}"
     rows: dict[str, list[str]] = {}  # that belong together, by each of them
-    found: dict[str, set[str]] = defaultdict(set)
+    read: dict[str, set[str]] = defaultdict(set)  # names of gradients, by row
     for call in calls:
         if call.kind != "op" or call.phase != "optimizer":
             continue
@@ -106,9 +106,9 @@ def parameters_of(calls: Sequence[Call]) -> dict[str, str]:
                 for name in rows[call.name]:
                     rows[name] = others
             if name := names.get(value.hash, ""):
-                found[call.name].add(name)
+                read[call.name].add(name)
     together = {id(members): members for members in rows.values()}.values()
-    whose = [(members, set().union(*(found[row] for row in members))) for members in together]
+    whose = [(members, set().union(*(read[row] for row in members))) for members in together]
     return {row: name for members, of in whose if len(of) == 1 for name in of for row in members}
 
 

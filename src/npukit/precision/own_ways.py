@@ -57,12 +57,12 @@ class OwnWays:
         path, phase = plain_path(place[0]), place[1]
         for around in _around(path) if is_operator else _around(path.rpartition(".")[0]):
             if phase == "forward":
-                found = [one for one in self._passes[around, phase] if one.first <= number <= one.last]
-                has_own_ways = any(one.has_own_ways for one in found)
+                passes = [one for one in self._passes[around, phase] if one.first <= number <= one.last]
+                has_own_ways = any(one.has_own_ways for one in passes)
             else:  # operators of a backward pass may come after the gradients of its inputs
-                found, has_own_ways = self._passes[around, phase], len(self._alone[around, phase]) == 2
+                passes, has_own_ways = self._passes[around, phase], len(self._alone[around, phase]) == 2
             if has_own_ways:
-                return any(one.agrees for one in found) and (around != "" or path == "")
+                return any(one.agrees for one in passes) and (around != "" or path == "")
         return False
 
 
