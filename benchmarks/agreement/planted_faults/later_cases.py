@@ -45,7 +45,7 @@ def chosen_after_softmax(run: Run) -> None:
 def gate_after_norm(run: Run) -> None:
     norm = run.model.model.layers[0].mamba.norm
 
-    def forward(hidden: Tensor, gate: Tensor) -> Tensor:
+    def forward(hidden: Tensor, gate: Tensor) -> Any:
         hidden = hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + norm.variance_epsilon)
         return norm.weight * hidden * functional.silu(gate)
 

@@ -168,7 +168,7 @@ class Forecaster(nn.Module):
         self.layers = nn.ModuleList(norm(nn.Conv1d(3 if n == 0 else 8, 8, 3, dilation=2**n)) for n in range(3))
         self.head = nn.Linear(8, 1)
 
-    def forward(self, wave: Tensor, targets: Tensor) -> Tensor:
+    def forward(self, wave: Tensor, targets: Tensor) -> Any:
         for n, layer in enumerate(self.layers):
             wave = functional.elu(layer(functional.pad(wave, (2 * 2**n, 0))))
         value = self.head(wave[..., -1])
