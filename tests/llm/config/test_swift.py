@@ -487,3 +487,9 @@ def test_weights_that_transformers_reads_are_taken_instead_of_those_with_code() 
     line = "--model OpenGVLab/InternVL3-8B --dataset AI-ModelScope/LaTeX_OCR#20"
     config = read(None, shlex.split(line), {}, "sft", 1).config
     assert config.model.path == "OpenGVLab/InternVL3-8B-hf"
+
+
+def test_a_token_in_a_script_is_left_aside_and_not_told() -> None:
+    reading = swift(f"{SFT} --push_to_hub false --hub_token s3cret")
+    assert any(note.startswith("hub_token: ") for note in reading.notes)
+    assert not any("s3cret" in note for note in reading.notes)
