@@ -376,3 +376,24 @@ def test_a_sentence_is_read_by_what_it_is_about(message: str, code: str) -> None
 def test_what_is_not_there_is_a_path_only_where_the_sentence_names_one() -> None:
     assert explain("ValueError: the shard of layer 3 was not found")[0].code == "path-missing"
     assert explain("AssertionError: the fused branch was not found")[0].code == "not-there"
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("RuntimeError: found at least two devices, npu:1 and npu:3!", "two-cards"),
+        ("RuntimeError: tensors, but found at least two devices, npu:1 and cpu!", "cpu-npu-mixed"),
+        (
+            "NotImplementedError: Could not run 'aten::sum' with arguments from the 'QuantizedNPU' backend",
+            "not-implemented-on-npu",
+        ),
+        ("ModuleNotFoundError: No module named 'mindspeed.core.other'", "versions-apart"),
+        ("TypeError: put_ is only implemented on CPU tensors", "unsupported-value"),
+    ],
+)
+def test_devices_and_parts_of_packages_are_told_apart(message: str, code: str) -> None:
+    assert explain(message)[0].code == code
+
+
+def test_a_report_of_a_failure_is_no_instruction() -> None:
+    assert "message-says" not in {error.code for error in explain("RuntimeError: SET WatchdogSwitch Failed.")}

@@ -89,6 +89,7 @@ TO_DO = (
     r"|to (?:fix|avoid|resolve|disable|enable|use|continue|suppress|allow|do) [^,.]{3,60}, )\b"
 )
 INSTRUCTION = re.compile(rf"(?:(?<=[.!;,:] )|(?<=[.!;])|^)\s*(?P<said>{TO_DO}[^\n]*?)(?=[.!;](?:\s|$)|$)", re.I | re.M)
+REPORT = re.compile(r"(?i)\b(?:fail\w*|errors?|timed out)[ :!]*$")  # "set stream failed" says what was done
 LONGEST_INSTRUCTION = 240
 OTHER_LINE = re.compile(r"$|Traceback|File |\[|\(|\d|[\w.]*(?:Error|Exception)\b")
 DATA = re.compile(r"/(?:datasets?|data|preprocess\w*|collat\w*|templates?)[/_.]")  # folders whose code reads rows
@@ -204,7 +205,7 @@ def instructions_in(message: str) -> list[str]:
     lines = [line.strip() for line in message.split("\n")[:4]]
     end = next((index for index, line in enumerate(lines) if index and OTHER_LINE.match(line)), len(lines))
     sentences = (match["said"].strip() for match in INSTRUCTION.finditer("\n".join(lines[:end])))
-    return [text for text in sentences if 12 <= len(text) <= LONGEST_INSTRUCTION][:2]
+    return [text for text in sentences if 12 <= len(text) <= LONGEST_INSTRUCTION and not REPORT.search(text)][:2]
 
 
 def _asker(text: str, place: int) -> str:
