@@ -12,6 +12,7 @@ import pytest
 from safetensors.torch import load_file
 from tests.rl.conftest import log_of
 
+from npukit.errors import NpukitError
 from npukit.llm.config.options import Config
 from npukit.llm.data.layout import renamed
 from npukit.llm.data.prompts import PromptRow
@@ -62,6 +63,16 @@ def test_the_learner_sees_what_the_sampler_saw(family: str, seeing: Callable[...
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     train(seeing(family, training={"output": str(tmp_path / "swapped"), "max_steps": 1}))
     assert log_of(tmp_path / "swapped")[0]["entropy"] != log[0]["entropy"]  # pictures matter
+
+
+def test_a_teacher_sees_what_the_model_sees(
+    seeing: Callable[..., Config], seeing_models: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """One that is the model itself thinks the same of every answer; one that sees otherwise is refused."""
+    train(seeing("qwen2_5_vl", grpo={"teacher": str(seeing_models("qwen2_5_vl"))}, training={"max_steps": 1}))
+    assert 0 <= log_of(tmp_path / "run")[0]["teacher_kl"] < 1e-9
+    with pytest.raises(NpukitError, match="read images"):
+        train(seeing("qwen2_5_vl", grpo={"teacher": str(seeing_models("llava"))}))
 
 
 def test_reward_functions_are_given_no_contents_of_pictures() -> None:

@@ -203,6 +203,7 @@ def _few_answers(plain: dict[str, Any], config: Config) -> None:
         "num_generations": answers,
         "steps_per_generation": min(per_step, 2),
         "max_completion_length": 24,
+        "teacher": config.grpo.teacher and plain["model"]["path"],
     }
 
 

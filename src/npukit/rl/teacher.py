@@ -14,6 +14,7 @@ from npukit.llm.models.adapter import apply_adapter
 from npukit.llm.models.folder import find_parts
 from npukit.llm.models.forward import return_loss
 from npukit.llm.models.loading import load_model, load_tokenizer, locate
+from npukit.llm.models.vision import see_images
 
 
 def load_teacher(config: Config, student: Any, tokenizer: Any, device: torch.device, dtype: torch.dtype) -> Any:
@@ -28,8 +29,14 @@ def load_teacher(config: Config, student: Any, tokenizer: Any, device: torch.dev
         )
     shape = student.config
     model: Any = load_model(options, place, dtype, shape.get_text_config()._attn_implementation)
-    if families.vision_of(shape) or families.vision_of(model.config):
-        raise NpukitError("grpo.teacher supports text models only.")
+    vision = families.vision_of(model.config)
+    if (vision or families.vision_of(shape)) and model.config.model_type != shape.model_type:
+        raise NpukitError(
+            f"grpo.teacher: {path} is a {model.config.model_type} and the model a {shape.model_type}, which read "
+            "images differently: use a model of the same family."
+        )
+    if vision:
+        see_images(model, vision)
     for adapter in adapters:
         apply_adapter(model, adapter)
     return_loss(model)
