@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from npukit.migrate.analysis import analyze
 from npukit.migrate.migration import Migration, migrate
 
 
@@ -257,6 +258,24 @@ def test_arguments_that_torch_npu_does_not_take_are_reported(tmp_path: Path) -> 
         "NPK202"
     ]
     assert not migrated(tmp_path, a=text.format("max_entries=9")).left
+
+
+@pytest.mark.parametrize(
+    ("line", "severity"),
+    [
+        ("MAJOR = int(torch.version.cuda.split('.')[0])", "error"),
+        ("MAJOR = int(torch.version.cuda.split('.')[0]) if torch.version.cuda else 0", "warning"),
+        ("HAS_CUDA = torch.version.cuda is not None", "warning"),
+        ("def major():\n    return torch.version.cuda.split('.')[0]", "warning"),
+        ("try:\n    MAJOR = torch.version.cuda.split('.')[0]\nexcept AttributeError:\n    MAJOR = 0", "note"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_without_cuda_s_version_is_an_error(
+    line: str, severity: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.py").write_text(f"import torch\n{line}\n")
+    (finding, *_) = [finding for finding in analyze([tmp_path]).findings if finding.code == "NPK202"]
+    assert finding.severity.name == severity
 
 
 def test_a_function_called_cuda_of_the_projects_own_module_keeps_its_name(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ class CudaApi:
     remedy: str
     needs: tuple[str, ...] = ()  # names of torch.npu that the remedy uses and that some versions lack
     otherwise: str = ""  # the remedy for those versions
+    is_none: bool = False
 
     def remedy_for(self, target: Target) -> str:
         """What to do with the target's torch_npu."""

@@ -110,9 +110,20 @@ class ApiRule(Rule):
                     f"{api.name} {self.states}",
                     why=api.why,
                     remedy=api.remedy_for(goal.target),
-                    severity=Severity.note if tolerates_failure(node, file) else None,
+                    severity=_severity(node, api, file),
                     subject=api.name,
                 )
+
+
+def _severity(node: ast.AST, api: CudaApi, file: PythonFile) -> Severity | None:
+    """A note where a failure is caught, an error where importing the file raises, else the rule's own."""
+    if tolerates_failure(node, file):
+        return Severity.note
+    takes_part = api.is_none and file.resolve(node) != api.name  # torch.version.cuda.split(".")
+    if takes_part and isinstance(file.parent(file.statement(node)), ast.Module):
+        is_guarded = any(isinstance(parent, ast.IfExp | ast.BoolOp | ast.Lambda) for parent in file.ancestors(node))
+        return None if is_guarded else Severity.error
+    return None
 
 
 def _turns_off(node: ast.AST, file: PythonFile) -> bool:
