@@ -28,12 +28,22 @@ SWIFT_KINDS = {
     "Qwen2_5VLTemplate": "plain",
     "Qwen2_5OmniTemplate": "plain",
     "Qwen3VLTemplate": "plain",
+    "Qwen3OmniTemplate": "plain",
     "GMETemplate": "embedding_with_pictures",
     "Qwen3VLEmbTemplate": "embedding_with_pictures",
     "Qwen3VLRerankerTemplate": "reranker_with_pictures",
 }
 # Of templates for images, those whose rows npukit writes as ms-swift does.
-SEEING = ("qwen2_vl", "qwen2_5_vl", "qwen2_5_omni", "qwen3_vl", "qwen2_gme", "qwen3_vl_emb", "qwen3_vl_reranker")
+SEEING = (
+    "qwen2_vl",
+    "qwen2_5_vl",
+    "qwen2_5_omni",
+    "qwen3_omni",
+    "qwen3_vl",
+    "qwen2_gme",
+    "qwen3_vl_emb",
+    "qwen3_vl_reranker",
+)
 
 
 def llama_factory() -> dict[str, Any]:
@@ -134,6 +144,7 @@ def _media() -> dict[str, Any]:
     metas = [meta for meta in MODEL_MAPPING.values() if meta.is_multimodal and not text_too & {*meta.architectures}]
     kinds = {name: kind for kind, name in auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.items()}
     kinds["Qwen2_5OmniModel"] = "qwen2_5_omni_thinker"
+    kinds["Qwen3OmniMoeForConditionalGeneration"] = "qwen3_omni_moe_thinker"
     models: dict[str, set[str]] = {}
     for meta in metas:
         is_other = "pixtral" in meta.model_type

@@ -262,35 +262,63 @@ def make_hearing_model(tokenizer: Any, folder: Path) -> None:
 
 
 OMNI_TOKENS = ["vision_bos", "vision_eos", "IMAGE", "VIDEO", "audio_bos", "AUDIO", "audio_eos"]
+OMNI_TOKENS += ["audio_start", "audio_pad", "audio_end"]
+OMNI: dict[str, dict[str, Any]] = {  # thinkers that hear a fifth of a second at a time, or a second
+    "qwen2_5_omni_thinker": {
+        "text_config": {"rope_parameters": ROPE},
+        "vision_config": QWEN2_5_VISION,
+        "audio_config": {**AUDIO, "max_source_positions": 40, "n_window": 10, "output_dim": 64},
+        "tokens": {"image": "IMAGE", "video": "VIDEO", "audio": "AUDIO", "starts": ("vision_bos", "audio_bos")},
+        "suffix": "index",
+    },
+    "qwen3_omni_moe_thinker": {
+        "text_config": {"rope_parameters": ROPE | {"mrope_interleaved": True}, "head_dim": 16, **EXPERTS},
+        "vision_config": QWEN3_VISION,
+        "audio_config": {
+            **AUDIO,
+            "max_source_positions": 40,
+            "n_window_infer": 200,
+            "downsample_hidden_size": 8,
+            "output_dim": 64,
+        },
+        "tokens": {
+            "image": "image_pad",
+            "video": "video_pad",
+            "audio": "audio_pad",
+            "starts": ("vision_start", "audio_start"),
+        },
+        "suffix": "id",
+    },
+}
 
 
-def make_omni_model(tokenizer: Any, folder: Path) -> None:
-    """A tiny thinker of Qwen2.5-Omni, which hears stretches of 20 frames."""
+def make_omni_model(tokenizer: Any, folder: Path, family: str = "qwen2_5_omni_thinker") -> None:
+    """A tiny thinker of an Omni."""
     import torch
-    from transformers import Qwen2_5OmniThinkerConfig, Qwen2_5OmniThinkerForConditionalGeneration
+    from transformers import AutoConfig, AutoModelForImageTextToText
 
     tokenizer.add_special_tokens({"additional_special_tokens": [f"<|{name}|>" for name in OMNI_TOKENS]})
-    ids = {name: tokenizer.convert_tokens_to_ids(f"<|{name}|>") for name in OMNI_TOKENS}
     common = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "pad_token_id": 0}
-    shape = Qwen2_5OmniThinkerConfig(
-        text_config=TEXT | common | {"rope_parameters": ROPE},
-        vision_config=QWEN2_5_VISION,
-        audio_config={**AUDIO, "max_source_positions": 40, "n_window": 10, "output_dim": TEXT["hidden_size"]},
-        image_token_index=ids["IMAGE"],
-        video_token_index=ids["VIDEO"],
-        audio_token_index=ids["AUDIO"],
-        audio_start_token_id=ids["audio_bos"],
-        audio_end_token_id=ids["audio_eos"],
-        vision_start_token_id=ids["vision_bos"],
+    given = OMNI[family]
+    tokens = {name: given["tokens"][name] for name in ("image", "video", "audio")}
+    ids = {f"{name}_token_{given['suffix']}": f"<|{token}|>" for name, token in tokens.items()}
+    names = ("vision_start_token_id", "audio_start_token_id")
+    ids |= {name: f"<|{token}|>" for name, token in zip(names, given["tokens"]["starts"], strict=True)}
+    shape = AutoConfig.for_model(
+        family,
+        text_config=TEXT | common | given["text_config"],
+        vision_config=given["vision_config"],
+        audio_config=given["audio_config"],
+        **{name: tokenizer.convert_tokens_to_ids(token) for name, token in ids.items()},
     )
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = Qwen2_5OmniThinkerForConditionalGeneration(shape)
+        model = AutoModelForImageTextToText.from_config(shape)
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter, std=0.05) if parameter.dim() > 1 else None
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    write_processor("qwen2_5_vl", folder)
+    write_processor("qwen2_5_vl" if family == "qwen2_5_omni_thinker" else "qwen3_vl", folder)
     settings = json.loads((folder / "preprocessor_config.json").read_text())
     settings |= {"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 16, "chunk_length": 4}
     (folder / "preprocessor_config.json").write_text(json.dumps({**settings, "sampling_rate": RATE}))

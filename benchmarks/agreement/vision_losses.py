@@ -4,10 +4,10 @@
     python -m benchmarks vision_losses --rows 300                       # instead: ids, labels, pixels and positions
 
 Tiny models of every family with new weights, twelve conversations with none, one or two pictures; qwen2_audio has
-recordings instead, and a name such as qwen3_vl-video stands for clips, beside pictures and without. All weights are
-trained, those of the tower and the projector too, in fp32 with SGD, a step for all rows, packed or padded. The model of
-transformers is fed with its own image processor's pixels and its own positions, on the CPU. Nothing is downloaded.
-Aim: every loss within 1e-5.
+recordings instead, thinkers of Omni models have all of it, and a name such as qwen3_vl-video stands for clips, beside
+pictures and without. All weights are trained, those of the tower and the projector too, in fp32 with SGD, a step for
+all rows, packed or padded. The model of transformers is fed with its own image processor's pixels and its own
+positions, on the CPU. Nothing is downloaded. Aim: every loss within 1e-5.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests.llm.images import test_audio, test_video
+from tests.llm.images import test_audio, test_omni, test_video
 from tests.llm.images.test_losses import batches_of, logged, steps_of_transformers, steps_with
 from tests.llm.images.test_media import encoder
 from tests.seeing import (
     FAMILIES,
+    OMNI,
     VIDEO_FAMILIES,
     make_hearing_model,
     make_model,
+    make_omni_model,
     make_tokenizer,
     write_clips,
     write_pictures,
@@ -46,6 +48,7 @@ from npukit.llm.models.loading import load_config, load_images
 from npukit.llm.tasks.sft import SFT
 from npukit.llm.tasks.task import named
 
+RATE = "LEARNING_RATE"  # the variable that tells it to ranks
 ROWS, ROW = 12, 640  # and the tokens of a pack, of which there are as many as ranks divide
 BATCHES = ("packed", "padded")
 HEARS = "qwen2_audio"
@@ -54,7 +57,8 @@ WITH_VIDEO = {f"{family}-video": family for family in VIDEO_FAMILIES}
 
 def wanted(folder: Path, family: str, batches: str, device: str, ranks: int, steps: int) -> Config:
     output = folder / f"{family}-{batches}-{device}-{ranks}"
-    training: dict[str, Any] = {"output": output, "optimizer": "sgd", "learning_rate": 0.05, "schedule": "constant"}
+    training: dict[str, Any] = {"output": output, "optimizer": "sgd", "schedule": "constant"}
+    training["learning_rate"] = float(os.environ.get(RATE, 0.05))
     training |= {"warmup": 0, "max_grad_norm": 1e9, "weight_decay": 0.0, "precision": "fp32", "shuffle": False}
     training |= {"epochs": steps, "max_steps": steps, "batch_size": ROWS // ranks, "log_every": 1, "save_every": None}
     packing = {"packing": batches == "packed", "pack_length": ROW if batches == "packed" else None}
@@ -70,19 +74,19 @@ def wanted(folder: Path, family: str, batches: str, device: str, ranks: int, ste
 
 
 def rows_of(folder: Path, family: str) -> Path:
-    """Those with recordings, clips or pictures."""
-    return folder / ("sounds.jsonl" if family == HEARS else "clips.jsonl" if family in WITH_VIDEO else "rows.jsonl")
+    """Those with recordings, clips or pictures, or with all of them."""
+    names = {HEARS: "sounds", **dict.fromkeys(OMNI, "all"), **dict.fromkeys(WITH_VIDEO, "clips")}
+    return folder / f"{names.get(family, 'rows')}.jsonl"
 
 
 def write_all(folder: Path) -> None:
     """Pictures, recordings and clips, and twelve rows with each."""
-    write_recordings(folder)
-    short = test_audio.rows_of(folder).read_text()
-    rows_of(folder, HEARS).write_text(short * (ROWS // short.count("\n")))
-    write_clips(folder)
-    short = test_video.video_rows(folder).read_text()
-    rows_of(folder, next(iter(WITH_VIDEO))).write_text(short * (ROWS // short.count("\n")))
-    write_pictures(folder)
+    for write in (write_recordings, write_clips, write_pictures):
+        write(folder)
+    video, omni = next(iter(WITH_VIDEO)), next(iter(OMNI))
+    for family, make_rows in ((HEARS, test_audio.rows_of), (video, test_video.video_rows), (omni, test_omni.omni_rows)):
+        lines = make_rows(folder).read_text().splitlines(keepends=True)
+        rows_of(folder, family).write_text("".join((lines * ROWS)[:ROWS]))
     write_rows(folder, ROWS)
 
 
@@ -91,6 +95,8 @@ def make(family: str, folder: Path) -> None:
     tokenizer = make_tokenizer()
     if family == HEARS:
         make_hearing_model(tokenizer, folder / family)
+    elif family in OMNI:
+        make_omni_model(tokenizer, folder / family, family)
     else:
         make_model(WITH_VIDEO.get(family, family), tokenizer, folder / family)
 
@@ -101,8 +107,11 @@ def steps_expected(folder: Path, family: str, steps: int) -> list[float]:
     if family in FAMILIES:
         return steps_of_transformers(config, steps)
     made, rows = encoder(folder / family, media_dir=folder, cutoff=ROW), rows_of(folder, family)
-    batches = test_audio.batches(made, rows, folder) if family == HEARS else test_video.batches_with_videos(made, rows)
-    model = AutoModelForMultimodalLM.from_pretrained(folder / family)
+    alone = {HEARS: test_audio.batches, **dict.fromkeys(OMNI, test_omni.batches)}
+    batches = alone[family](made, rows, folder) if family in alone else test_video.batches_with_videos(made, rows)
+    model = (AutoModelForImageTextToText if family in OMNI else AutoModelForMultimodalLM).from_pretrained(
+        folder / family
+    )
     return steps_with(model, list(batches), config.training.learning_rate, steps)
 
 
@@ -174,11 +183,13 @@ def main() -> None:
     parser.add_argument("--device", nargs="+", default=["cpu", "sim"])
     parser.add_argument("--devices", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--rate", default="0.05", help="of learning")
     parser.add_argument("--only", default=",".join(FAMILIES), help="families, as qwen2_5_vl,llava")
     parser.add_argument("--rows", type=int, default=0, help="compare so many rows instead of losses")
     parser.add_argument("--folder", type=Path, help="of the models: this is one of the ranks")
     arguments = parser.parse_args()
     names = arguments.only.split(",")
+    os.environ.setdefault(RATE, arguments.rate)
     if arguments.rows:
         show_rows(names, arguments.rows)
         return

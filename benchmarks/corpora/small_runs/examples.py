@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,8 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 }
 ROWS["rm"] = ROWS["dpo"]
 ROWS["grpo"] = [{"query": asked, "solution": f"${2 * number}$"} for number, asked in enumerate(ASKED)]
-OTHERS = {"qwen2_audio": seeing.make_hearing_model, "qwen2_5_omni_thinker": seeing.make_omni_model}
+OTHERS = {"qwen2_audio": seeing.make_hearing_model}
+OTHERS |= {family: partial(seeing.make_omni_model, family=family) for family in seeing.OMNI}
 FILES: dict[Kind, tuple[str, str]] = {
     "image": ("a.png", "b.png"),
     "video": ("walk", "run"),

@@ -1,4 +1,4 @@
-"""Qwen2.5-Omni's thinker, which sees and hears: what its towers are given, and losses and answers of transformers."""
+"""Thinkers of Qwen's Omni models, which see and hear: their towers' inputs, and losses and answers of transformers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ import pytest
 import torch
 from tests.llm.images.test_losses import config, counted, logged
 from tests.llm.images.test_media import encoder, of
-from tests.seeing import RATE, make_omni_model, make_tokenizer, write_clips, write_pictures, write_recordings
+from tests.seeing import (
+    OMNI,
+    RATE,
+    make_omni_model,
+    make_tokenizer,
+    sound,
+    write_clips,
+    write_pictures,
+    write_recordings,
+)
 
 from npukit.export.merge import merge
 from npukit.inference.engine import Engine
@@ -30,7 +39,7 @@ from npukit.llm.medium import COLUMNS, Medium
 ROWS: list[tuple[str, dict[str, list[str]]]] = [
     ("<image>What is <audio>?", {"images": ["c.png"], "audios": ["b.wav"]}),
     ("<audio>Who?", {"audios": ["long.wav"]}),
-    ("<audio> and <audio><video>", {"audios": ["a.wav", "b.wav"], "videos": ["walk"]}),
+    ("<audio> and <audio><video>", {"audios": ["c.wav", "b.wav"], "videos": ["walk"]}),
     ("<image>What?", {"images": ["a.png"]}),
     ("nothing", {}),
 ]
@@ -45,15 +54,16 @@ def media(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def omni(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("omni")
-    make_omni_model(make_tokenizer(), folder)
+@pytest.fixture(scope="session", params=OMNI)
+def omni(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("omni") / request.param
+    make_omni_model(make_tokenizer(), folder, request.param)
     return folder
 
 
 def omni_rows(folder: Path) -> Path:
     """Conversations with pictures, recordings, clips, several of them and none."""
+    (folder / "c.wav").write_bytes(sound(1.3))
     file = folder / "omni.jsonl"
     with file.open("w") as lines:
         for text, media in ROWS:
@@ -62,16 +72,29 @@ def omni_rows(folder: Path) -> Path:
     return file
 
 
-def heard(processor: Any, folder: Path, names: list[str]) -> Any:
-    """As transformers' own processor hears them."""
-    samples = [read_samples(folder / name, RATE, name) for name in names]
-    options = {"return_attention_mask": True, "padding": "max_length", "return_tensors": "pt"}
-    return processor(samples, sampling_rate=RATE, **options)
+def heard(processor: Any, folder: Path, names: list[str], padding: str = "max_length") -> Any:
+    """As transformers' own processors hear them, each by itself."""
+    found = []
+    for name in names:
+        samples = read_samples(folder / name, RATE, name)
+        options = {"return_attention_mask": True, "padding": padding, "truncation": padding != "longest"}
+        found.append(processor(samples, sampling_rate=RATE, return_tensors="pt", **options))
+    longest = max(each["attention_mask"].shape[1] for each in found)
+    return {
+        key: torch.cat([torch.nn.functional.pad(each[key], (0, longest - each[key].shape[-1])) for each in found])
+        for key in ("input_features", "attention_mask")
+    }
+
+
+def padding_of(omni: Path) -> str:
+    return "longest" if omni.name.startswith("qwen3") else "max_length"
 
 
 def batches(made: Encoder, rows: Path, folder: Path) -> Iterator[dict[str, Any]]:
     """Each row for transformers' own forward, which finds the positions by itself."""
     assert made.images
+    place = Path(made.tokenizer.name_or_path)
+    seconds = 25 if padding_of(place) == "max_length" else made.images._shape.position_id_per_seconds
     for line in rows.read_text().splitlines():
         row = json.loads(line)
         (encoded,) = made.encode([lay_out(row, Layout("messages"))])
@@ -85,34 +108,42 @@ def batches(made: Encoder, rows: Path, folder: Path) -> Iterator[dict[str, Any]]
                 pixels, grids = made.images.pixels(own)
                 batch |= {name: torch.from_numpy(pixels), f"{grid}_grid_thw": torch.tensor(grids)}
                 if kind == "video":
-                    batch |= {"video_second_per_grid": torch.tensor([each.size.interval / 25 for each in own])}
+                    batch |= {"video_second_per_grid": torch.tensor([each.size.interval / seconds for each in own])}
         if row.get("audios"):
-            features = heard(made.images.audio_processor, folder, row["audios"])
+            features = heard(made.images.audio_processor, folder, row["audios"], padding_of(place))
             batch |= {"input_features": features["input_features"]}
             batch |= {"feature_attention_mask": features["attention_mask"]}
         yield batch
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("name", ["a", "b", "long"])
+@pytest.mark.parametrize("name", ["c", "b", "long"])
 def test_frames_are_those_of_the_processor(side: str, name: str, omni: Path, media: Path) -> None:
     images = encoder(omni, media_dir=media).images
     assert images
     images.audio_processor.padding_side = side
-    own = heard(images.audio_processor, media, [f"{name}.wav"])
+    own = heard(images.audio_processor, media, [f"{name}.wav"], padding_of(omni))
     wanted = own["input_features"][0].T[own["attention_mask"][0].bool()].numpy()
     size = images.measure(Medium("audio", f"{name}.wav")).size
     pixels, grids = images.pixels([images.measure(Medium("audio", f"{name}.wav"))])
-    assert grids == [(1, 1, len(wanted))] and size.tokens == ((len(wanted) - 1) // 2 + 1 - 2) // 2 + 1
+    assert grids == [(1, 1, len(wanted))] and size.tokens == tokens(omni, len(wanted))
     assert np.allclose(pixels, wanted, atol=1e-5)
+
+
+def tokens(omni: Path, frames: int) -> int:
+    from transformers.models.qwen2_5_omni import processing_qwen2_5_omni as first
+    from transformers.models.qwen3_omni_moe import processing_qwen3_omni_moe as second
+
+    own = second if omni.name.startswith("qwen3") else first
+    return int(own._get_feat_extract_output_lengths(torch.tensor(frames)))
 
 
 def test_positions_are_those_of_the_model(omni: Path, media: Path) -> None:
     """Also behind a video, where the next text goes on after its highest position."""
-    from transformers import Qwen2_5OmniThinkerForConditionalGeneration
+    from transformers import AutoModelForImageTextToText
 
     made = encoder(omni, media_dir=media)
-    model = Qwen2_5OmniThinkerForConditionalGeneration.from_pretrained(omni)
+    model = AutoModelForImageTextToText.from_pretrained(omni)
     rows = media / "omni.jsonl"
     for line, batch in zip(rows.read_text().splitlines(), batches(made, rows, media), strict=True):
         (encoded,) = made.encode([lay_out(json.loads(line), Layout("messages"))])
@@ -133,7 +164,7 @@ def test_ms_swift_takes_a_second_for_two_frames(omni: Path, media: Path) -> None
     own, swift = (encoder(omni, media_dir=media, video_fps=0.5, **more).images for more in ({}, SWIFT))
     assert own and swift
     measured = [images.measure(Medium("video", "walk")).size for images in (own, swift)]
-    assert [size.interval for size in measured] == [100.0, 25.0]
+    assert [size.interval for size in measured] == ([50.0, 50.0] if padding_of(omni) == "longest" else [100.0, 25.0])
 
 
 SWIFT = {"tokens": "ms_swift", "template": "qwen2_5_omni"}
@@ -141,11 +172,11 @@ SWIFT = {"tokens": "ms_swift", "template": "qwen2_5_omni"}
 
 @pytest.mark.parametrize("packing", [False, True])
 def test_losses_are_those_of_transformers_row_by_row(packing: bool, omni: Path, media: Path, tmp_path: Path) -> None:
-    from transformers import Qwen2_5OmniThinkerForConditionalGeneration
+    from transformers import AutoModelForImageTextToText
 
     rows = media / "omni.jsonl"
     train(config(omni, rows, tmp_path, batch_size=64 if packing else 8, data={"packing": packing, "cache": False}))
-    model = Qwen2_5OmniThinkerForConditionalGeneration.from_pretrained(omni)
+    model = AutoModelForImageTextToText.from_pretrained(omni)
     with torch.no_grad():
         sums = [
             (float(model(**batch).loss) * counted(batch), counted(batch))
@@ -181,10 +212,10 @@ def test_both_towers_are_trained_whatever_a_batch_has(row: int, omni: Path, medi
 
 def test_answers_are_those_of_transformers(omni: Path, media: Path) -> None:
     """With a picture and a recording in a request, in one batch with others."""
-    from transformers import Qwen2_5OmniThinkerForConditionalGeneration
+    from transformers import AutoModelForImageTextToText
 
     model = load(Use.model_validate({"model": {"path": str(omni)}}))
-    own = Qwen2_5OmniThinkerForConditionalGeneration.from_pretrained(omni)
+    own = AutoModelForImageTextToText.from_pretrained(omni)
     kinds = COLUMNS
     greedy = SamplingParams(temperature=0, max_tokens=8)
     requests, expected = [], []
@@ -219,7 +250,7 @@ def test_a_whole_model_is_read_without_what_speaks_and_merged_with_it(omni: Path
     for file in omni.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     thinker = json.loads((omni / "config.json").read_text())
-    whole = {"model_type": "qwen2_5_omni", "architectures": ["Qwen2_5OmniModel"], "thinker_config": thinker}
+    whole = {"model_type": omni.name.removesuffix("_thinker"), "thinker_config": thinker}
     (tmp_path / "config.json").write_text(json.dumps(whole))
     old = {
         name.replace("model.language_model.", "model.").replace("model.visual", "visual"): value

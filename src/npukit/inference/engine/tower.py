@@ -37,11 +37,20 @@ class Tower:
     def inputs(self, chunks: list[Chunk]) -> dict[str, Any]:
         """The language model's further arguments for these chunks."""
         self._compute(chunks)
+        inputs = self._inputs(chunks, self._vision)
+        if self._vision.audio and (heard := self._inputs(chunks, self._vision.audio)):
+            inputs["audio"] = {"image_at": heard["image_at"], "features": heard["features"][0]}
+        return inputs
+
+    def _inputs(self, chunks: list[Chunk], tower: Vision) -> dict[str, Any]:
+        """The features of one tower, and their places."""
         places: list[np.ndarray[Any, np.dtype[np.int64]]] = []
         parts: list[Features] = []
         begin = 0
         for chunk in chunks:
             for picture in _pictures(chunk):
+                if self._vision.of(picture.kind) is not tower:
+                    continue
                 start, stop = max(picture.start, chunk.start), min(picture.stop, chunk.stop)
                 places.append(np.arange(start, stop) - chunk.start + begin)
                 first, deeper = chunk.sequence.features[picture]

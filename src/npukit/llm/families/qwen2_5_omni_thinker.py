@@ -18,10 +18,38 @@ HEARING = "model.audio_tower"
 
 
 @dataclass(frozen=True)
-class OmniAudio(AudioTower):
+class StretchedAudio(AudioTower):
     """The tower is given the mel frames of all recordings in one row, and attends within stretches of them."""
 
     tower: tuple[str, ...] = (HEARING,)
+
+    def features(self, body: Any, pixel_values: Any, tower: Mapping[str, Any]) -> tuple[Any, Sequence[Any]]:
+        from torch.nn.functional import pad
+
+        inputs = {name: value for name, value in tower.items() if name != "frame_at"}
+        padded = pad(pixel_values, (0, 0, 0, 1))[tower["frame_at"]].transpose(1, 2)  # silence fills the last stretches
+        return body.audio_tower(padded_feature=padded, **inputs, return_dict=True).last_hidden_state, ()
+
+
+def stretches(frames: Sequence[int], longest: int, width: int | None = None) -> tuple[Any, Any]:
+    """How long the stretches of recordings are, and which frames each has, of `width` with those that are silence."""
+    import torch
+
+    lengths = torch.tensor([min(longest, left) for count in frames for left in range(count, 0, -longest)])
+    begins = lengths.cumsum(0) - lengths
+    at = torch.arange(width or int(lengths.max()))[None]
+    return lengths, torch.where(at < lengths[:, None], begins[:, None] + at, sum(frames))
+
+
+def within(borders: Any) -> dict[str, Any]:
+    """What attention is told of the borders of what attends to each other."""
+    ends = tuple(borders[1:].tolist())
+    return {"cu_seqlens": borders, "max_seqlen": int(borders.diff().max()), "segment_ends": (ends,)}
+
+
+@dataclass(frozen=True)
+class OmniAudio(StretchedAudio):
+    """Stretches attend to themselves; every two features become one."""
 
     def audio_size(self, processor: Any, samples: int) -> ImageSize:
         if processor.padding_side == "left":  # where no frame is begun that the recording does not fill
@@ -46,29 +74,16 @@ class OmniAudio(AudioTower):
         import torch
         from transformers.models.qwen2_5_omni import modeling_qwen2_5_omni as own
 
-        longest = 2 * config.audio_config.n_window
         frames = [grid[2] for grid in grids]
-        lengths = torch.tensor([min(longest, left) for count in frames for left in range(count, 0, -longest)])
-        begins = lengths.cumsum(0) - lengths
-        at = torch.arange(int(lengths.max()))[None]
-        borders = own.get_audio_cu_seqlens(lengths)
+        lengths, frame_at = stretches(frames, 2 * config.audio_config.n_window)
         return {
-            "frame_at": torch.where(at < lengths[:, None], begins[:, None] + at, sum(frames)),
+            "frame_at": frame_at,
             "feature_lens": torch.tensor(frames),
             "chunk_lengths": lengths,
             "valid_indices": own.get_valid_indices(lengths),
             "pool_indices": own.get_pool_indices(torch.tensor(frames)),
-            "cu_seqlens": borders,
-            "max_seqlen": int(borders.diff().max()),
-            "segment_ends": (tuple(borders[1:].tolist()),),
+            **within(own.get_audio_cu_seqlens(lengths)),
         }
-
-    def features(self, body: Any, pixel_values: Any, tower: Mapping[str, Any]) -> tuple[Any, Sequence[Any]]:
-        from torch.nn.functional import pad
-
-        inputs = {name: value for name, value in tower.items() if name != "frame_at"}
-        padded = pad(pixel_values, (0, 0, 0, 1))[tower["frame_at"]].transpose(1, 2)  # silence fills the last stretches
-        return body.audio_tower(padded_feature=padded, **inputs, return_dict=True).last_hidden_state, ()
 
 
 @dataclass(frozen=True)

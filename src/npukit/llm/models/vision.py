@@ -82,7 +82,9 @@ def _forward(
             batch |= {"visual_pos_masks": image_at, "deepstack_visual_embeds": deeper}
     if audio is not None:
         assert vision.audio
-        heard, _ = vision.audio.features(body, audio["pixel_values"], audio["tower"])
+        heard = audio.get("features")
+        if heard is None:
+            heard, _ = vision.audio.features(body, audio["pixel_values"], audio["tower"])
         embedded = _put_at(embedded, audio["image_at"], heard)
     if token_type_ids is not None:  # the model's own code makes masks of them
         return type(body).forward(body, inputs_embeds=embedded, token_type_ids=token_type_ids, **batch)
@@ -159,7 +161,8 @@ def segment_attention(
     if able.flash_attention:
         result = varlen_on_cuda(query, key, value, cu_seq_lens_q, max_length_q, scaling, dropout, causal=False)
         return result.unsqueeze(0), None
-    ends = next(ends for ends in segment_ends if len(ends) + 1 == len(cu_seq_lens_q))
+    alike = (ends for ends in segment_ends if len(ends) + 1 == len(cu_seq_lens_q))
+    ends = next(alike, None) or tuple(cu_seq_lens_q[1:].tolist())  # a tower that hands on no further arguments
     if able.torch_npu and query.dtype != torch.float32:
         return _on_npu(query, key, value, ends, scaling, dropout).unsqueeze(0), None
     return _by_length(query, key, value, ends, scaling, dropout).unsqueeze(0), None
