@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,13 @@ multi_turns["mine"] = Scheduler
 """
     )
     assert rewards_of(file, "ab", "a b", solution=[2, 2]) == {"length": [1, 0], "slow": [1, 2]}
+    source = (
+        "\nclass Needy(ORM):\n    def __init__(self, args):\n        assert 0, 'no package'\norms['needy'] = Needy\n"
+    )
+    file.write_text(file.read_text() + source)
+    assert list(find_functions(RewardOptions(plugins=[file], functions=["slow"]), GrpoOptions())) == ["slow"]
+    with pytest.raises(NpukitError, match="no package"):
+        find_functions(RewardOptions(plugins=[file], functions=["needy"]), GrpoOptions())
 
 
 def test_a_file_in_trls_form(tmp_path: Path) -> None:
@@ -166,7 +174,17 @@ def test_what_a_function_starts_ends_with_it(tmp_path: Path) -> None:
         _, problems = scorer.score(answers("a", place=[str(tmp_path / "pid")]))
     assert [problem.kind for problem in problems] == ["timeout"]
     status = Path("/proc", (tmp_path / "pid").read_text(), "status")
-    assert not status.exists() or "(zombie)" in status.read_text()
+    deadline = time.monotonic() + 30  # a busy machine ends it a little later
+    while is_running(status) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not is_running(status)
+
+
+def is_running(status: Path) -> bool:
+    try:
+        return "(zombie)" not in status.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_what_cannot_work_is_refused_before_training(tmp_path: Path) -> None:

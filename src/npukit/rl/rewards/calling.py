@@ -7,6 +7,7 @@ import inspect
 import math
 import types
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from npukit.errors import NpukitError
@@ -14,7 +15,7 @@ from npukit.llm.config.nearest import nearest
 from npukit.llm.config.reinforcement import GrpoOptions, RewardOptions
 from npukit.rl.rewards.answers import AnswerBatch, Kind, RewardProblem, Scores
 from npukit.rl.rewards.functions import built_in
-from npukit.rl.rewards.plugin import PluginFunction, load_plugins, missing
+from npukit.rl.rewards.plugin import MakeFunction, PluginFunction, load_plugins, missing
 
 Functions = dict[str, PluginFunction]
 
@@ -27,7 +28,7 @@ def find_functions(options: RewardOptions, grpo: GrpoOptions) -> Functions:
     """
     args = types.SimpleNamespace(**grpo.model_dump(), **options.model_dump())
     own = built_in(options, grpo.max_completion_length)
-    known = {name: PluginFunction(function, is_trl=False) for name, function in own.items()}
+    known: dict[str, MakeFunction] = {name: partial(PluginFunction, function, False) for name, function in own.items()}
     theirs = load_plugins(options.plugins, args)
     known |= theirs
     for name in options.functions:
@@ -35,7 +36,7 @@ def find_functions(options: RewardOptions, grpo: GrpoOptions) -> Functions:
             near = nearest(name, known)
             hint = f"did you mean {near}?" if near else f"there are {', '.join(known)}."
             raise NpukitError(f"rewards.functions: there is no reward function {name}: {hint}")
-    return {name: known[name] for name in options.functions or theirs}
+    return {name: known[name]() for name in options.functions or theirs}
 
 
 def check_columns(functions: Functions, columns: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ import inspect
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,19 +63,24 @@ def missing(function: Callable[..., Any], columns: Sequence[str]) -> list[str]:
     return [name for name in must if name not in known]
 
 
-def load_plugins(files: Sequence[Path], args: Any) -> dict[str, PluginFunction]:
-    """The reward functions of some files by name. Their code is run, and ms-swift's classes are made with `args`."""
-    functions: dict[str, PluginFunction] = {}
+MakeFunction = Callable[[], PluginFunction]
+
+
+def load_plugins(files: Sequence[Path], args: Any) -> dict[str, MakeFunction]:
+    """What makes the reward functions of some files, by name. Their code is run; ms-swift's classes are made with
+    `args`, and only those that are used, since others may need packages of their own.
+    """
+    functions: dict[str, MakeFunction] = {}
     for file in files:
         before = dict(swift.registry("orms"))
         module = run_file(file)
         functions |= {
-            name: PluginFunction(function, is_trl=True)
+            name: partial(PluginFunction, function, is_trl=True)
             for name, function in functions_of(module).items()
             if "completions" in inspect.signature(function).parameters
         }
         classes = {name: made for name, made in swift.registry("orms").items() if before.get(name) is not made}
-        functions |= {name: PluginFunction(_made(file, kind, args), is_trl=False) for name, kind in classes.items()}
+        functions |= {name: partial(_made, file, kind, args) for name, kind in classes.items()}
     return functions
 
 
@@ -86,12 +92,10 @@ def without_functions(files: Sequence[Path]) -> NpukitError:
     )
 
 
-def _made(file: Path, registered: Any, args: Any) -> Callable[..., Any]:
+def _made(file: Path, registered: Any, args: Any) -> PluginFunction:
     """ms-swift makes classes with its arguments; functions may stand there as well."""
-    if not isinstance(registered, type):
-        return registered  # type: ignore[no-any-return]
-    make: Callable[..., Callable[..., Any]] = registered
     try:
-        return make(**accepted(make, {"args": args}))
+        call = registered(**accepted(registered, {"args": args})) if isinstance(registered, type) else registered
+        return PluginFunction(call, is_trl=False)
     except Exception as error:
         raise cannot_run(file, error) from error
