@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from npukit.migrate.aligned import Kind, blocks
+from npukit.migrate.aligned import Block, Kind, blocks
 from npukit.report import Finding
 from npukit.report.terminal import printable_line
-
-Opcode = tuple[Kind, int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -55,10 +53,10 @@ class _Matcher(difflib.SequenceMatcher[str]):
         super().__init__()
         self._before, self._after = before, after
 
-    def get_opcodes(self) -> list[Opcode]:
+    def get_opcodes(self) -> list[Block]:
         return [opcode for block in blocks(self._before, self._after) for opcode in self._smallest(*block)]
 
-    def _smallest(self, kind: Kind, a: int, a_end: int, b: int, b_end: int) -> Iterator[Opcode]:
+    def _smallest(self, kind: Kind, a: int, a_end: int, b: int, b_end: int) -> Iterator[Block]:
         if kind != "replace":
             yield kind, a, a_end, b, b_end
             return

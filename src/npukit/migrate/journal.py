@@ -55,7 +55,7 @@ def _keep_originals(migration: Migration) -> None:
             (folder / str(number)).write_bytes(original)
             new = change.after.encode(change.encoding)
             entries.append(
-                {"file": str(_relative(change.path, migration.root)), "original": str(number), "new": _hash(new)}
+                {"file": str(change.path.relative_to(migration.root)), "original": str(number), "new": _hash(new)}
             )
         write_json(folder / "changes.json", entries)
 
@@ -77,7 +77,7 @@ def write_copy(migration: Migration, source: Path, output: Path) -> None:
         else:
             shutil.copy2(source, copy / source.name)
         for change in migration.changes:
-            (copy / _relative(change.path, migration.root)).write_bytes(change.after.encode(change.encoding))
+            (copy / change.path.relative_to(migration.root)).write_bytes(change.after.encode(change.encoding))
 
 
 def _left_out(folder: str, names: list[str]) -> set[str]:
@@ -150,10 +150,6 @@ def _next_folder(root: Path) -> Path:
 
 def _folders(root: Path) -> list[Path]:
     return sorted((root / _FOLDER).glob("[0-9][0-9][0-9][0-9]"))
-
-
-def _relative(path: Path, root: Path) -> Path:
-    return path.relative_to(root)
 
 
 def _hash(data: bytes) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from npukit.facts import libraries
 from npukit.source.cache import per_project
-from npukit.source.names import children, file_of
+from npukit.source.names import children, file_of, text_of
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 Import = ast.Import | ast.ImportFrom
@@ -65,7 +65,7 @@ def extension(module: str, name: str, path: Path, root: Path | None) -> str:
         return module.lstrip(".")
     beside = not module.strip(".")  # from . import ops_cuda
     package = file_of(module, path, root) if _BUILT_NAME.fullmatch(name) and not beside else None
-    may_be = beside or (package is not None and package.name == "__init__.py" and name not in _text(package))
+    may_be = beside or (package is not None and package.name == "__init__.py" and name not in text_of(package))
     whole = within(module, name)
     return whole.lstrip(".") if name and may_be and is_extension(whole, path, root) else ""
 
@@ -81,7 +81,7 @@ def is_extension(module: str, path: Path, root: Path | None) -> bool:
     if not _EXTENSION.fullmatch(name) or file_of(module, path, root) is not None:
         return False
     if name.endswith("_cuda") or name == "_ext":
-        return name not in _text(path.with_name("__init__.py")) if module == f".{name}" else True
+        return name not in text_of(path.with_name("__init__.py")) if module == f".{name}" else True
     return any(re.search(rf"[\"'.]{name}[\"']", _builders(folder)) for folder in _folders(path, root))
 
 
@@ -93,7 +93,7 @@ def _folders(path: Path, root: Path | None) -> list[Path]:
 @per_project(maxsize=1024)
 def _builders(folder: Path) -> str:
     """The files of a folder that build extensions from CUDA sources."""
-    texts = (_text(folder / name) for name in _BUILDERS)
+    texts = (text_of(folder / name) for name in _BUILDERS)
     return "\n".join(text for text in texts if _BUILT.search(text))
 
 
@@ -109,7 +109,7 @@ def needed_at_top(path: Path | None, root: Path | None) -> str:
         for name in _NAME.findall(names) or [""]:
             if path and (built := extension(module, name, path, root)):
                 return built
-    text = _text(path)
+    text = text_of(path) if path else ""
     builds = "cpp_extension" in text and _LOADED.search(text) and _BUILT.search(text)
     return "a kernel that nvcc compiles" if builds else ""
 
@@ -125,7 +125,7 @@ def may_need_cuda(path: Path, root: Path | None, hops: int) -> bool:
 
 @per_project(maxsize=8192)
 def _names_kernels(path: Path, root: Path | None) -> bool:
-    builds, text = any(map(_builders, _folders(path, root))), _text(path)
+    builds, text = any(map(_builders, _folders(path, root))), text_of(path)
     return "CDLL" in text or "cpp_extension" in text or any(way.search(text) for way in _kernels_named(builds))
 
 
@@ -207,14 +207,7 @@ def always_run(node: ast.AST) -> Iterator[ast.AST]:
 @per_project(maxsize=1024)
 def top_imports(path: Path | None) -> tuple[tuple[str, str], ...]:
     """The modules that a file of the project imports whatever holds, each with what it takes from it."""
-    imports = _TOP_IMPORT.findall(_text(path))
-    numba = [("numba.cuda", "")] if "from numba import cuda" in _text(path) else []
+    text = text_of(path) if path else ""
+    imports = _TOP_IMPORT.findall(f"\n{text}")
+    numba = [("numba.cuda", "")] if "from numba import cuda" in text else []
     return (*numba, *((module or whole, names) for module, names, whole in imports))
-
-
-@per_project(maxsize=4)
-def _text(path: Path | None) -> str:
-    try:
-        return "\n" + path.read_text(encoding="utf-8", errors="replace") if path else ""
-    except OSError:
-        return ""

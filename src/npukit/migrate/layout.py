@@ -26,17 +26,13 @@ from functools import lru_cache
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from npukit.migrate.aligned import blocks
 from npukit.migrate.changed import changed_tree, first_line
+from npukit.migrate.options import toml_of
 from npukit.source import Document, PythonFile
 from npukit.source.cache import per_project
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from npukit.source.names import text_of
 
 _WIDEST, _NARROWEST = 120, 88
 _SHORT = 100  # lines: a file with fewer says little about the width that its authors keep to
@@ -116,12 +112,12 @@ def configured(folder: Path, root: Path | None = None) -> Formatter | None:
 
 
 def _configured_in(folder: Path) -> Formatter | None:
-    tools = _toml(folder / "pyproject.toml").get("tool", {})
-    hooks = dict(_HOOK.findall(_read(folder / ".pre-commit-config.yaml")))
-    ruff = _toml(folder / "ruff.toml") or _toml(folder / ".ruff.toml") or tools.get("ruff", {})
+    tools = toml_of(folder / "pyproject.toml").get("tool", {})
+    hooks = dict(_HOOK.findall(text_of(folder / ".pre-commit-config.yaml")))
+    ruff = toml_of(folder / "ruff.toml") or toml_of(folder / ".ruff.toml") or tools.get("ruff", {})
     black = tools.get("black", {} if "black" in hooks else None)
     yapf = tools.get("yapf") or _section(folder / ".style.yapf", "style") or _section(folder / "setup.cfg", "yapf")
-    linted = [_LENGTH.search(_read(folder / name)) for name in ("setup.cfg", ".flake8", "tox.ini")]
+    linted = [_LENGTH.search(text_of(folder / name)) for name in ("setup.cfg", ".flake8", "tox.ini")]
     width = next((int(match[1]) for match in linted if match), 0)
     arguments = _ARGUMENT.search(hooks.get("black", ""))
     if black is not None:
@@ -140,24 +136,11 @@ def _configured_in(folder: Path) -> Formatter | None:
     return Formatter("", width) if width else None
 
 
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(_read(path))
-    except (tomllib.TOMLDecodeError, RecursionError):
-        return {}
-
-
 def _section(path: Path, name: str) -> Mapping[str, str]:
     parser = configparser.ConfigParser(interpolation=None)
     with contextlib.suppress(configparser.Error):
-        parser.read_string(_read(path))
+        parser.read_string(text_of(path))
     return dict(parser[name]) if parser.has_section(name) else {}
-
-
-def _read(path: Path) -> str:
-    with contextlib.suppress(OSError):
-        return path.read_text(encoding="utf-8", errors="replace")
-    return ""
 
 
 @per_project(maxsize=64)

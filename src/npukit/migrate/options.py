@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
+from npukit.source.names import text_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -44,11 +45,20 @@ def project_options(start: Path) -> Options:
     return Options()
 
 
-def _read(path: Path) -> Options:
+def toml_of(path: Path) -> dict[str, Any]:
+    """What a TOML file says; nothing where it is broken, which must not stop an analysis.
+
+    >>> toml_of(Path("pyproject.toml"))["project"]["name"]
+    'npukit'
+    """
     try:
-        table: Any = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("npukit", {})
-    except (OSError, ValueError):
-        return Options()  # a broken file of a project must not stop its analysis
+        return tomllib.loads(text_of(path))
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return {}
+
+
+def _read(path: Path) -> Options:
+    table: Any = toml_of(path).get("tool", {}).get("npukit", {})
     for key, value in table.items():
         if key not in ("select", "ignore", "exclude"):
             raise NpukitError(f"{path}: [tool.npukit] has no option {key!r}: use select, ignore or exclude.")

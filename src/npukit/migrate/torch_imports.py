@@ -10,7 +10,7 @@ from pathlib import Path
 
 from npukit.source import PythonFile, per_file
 from npukit.source.cache import per_project
-from npukit.source.names import file_of
+from npukit.source.names import file_of, text_of
 
 _BUILT_ON_TORCH = re.compile(
     r"(?:torch\w*|pytorch_\w+|lightning\w*|accelerate|basicsr|bitsandbytes|deepspeed|detectron2|diffusers|fairseq|fairscale"
@@ -118,14 +118,10 @@ def insertion(file: PythonFile) -> tuple[int, str]:
     last = of_others if file.path.suffix == ".py" and of_others else last
     if last is not None:
         return _among(last, file), f"{file.newline if _is_block_of_python(last, file) else ''}import torch"
-    first = _first_import(file)
+    first = next((node for node in file.tree.body if _modules(node)), None)
     if first is None or file.path.suffix == ".ipynb":
         return file.end_of_imports(), "import torch"
     return file.line_start(first), f"import torch{file.newline}"
-
-
-def _first_import(file: PythonFile) -> ast.stmt | None:
-    return next((node for node in file.tree.body if _modules(node)), None)
 
 
 def _is_block_of_python(last: ast.stmt, file: PythonFile) -> bool:
@@ -185,11 +181,7 @@ def _brings_torch(module: str, path: Path, root: Path | None, depth: int) -> boo
 @per_project(maxsize=4096)
 def _loads(file: Path, root: Path | None, depth: int) -> bool:
     """The same of another file of the project, by the imports at the start of its lines."""
-    try:
-        text = file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    return any(_brings_torch(a or b, file, root, depth) for a, b in _AT_START_OF_LINE.findall(text))
+    return any(_brings_torch(a or b, file, root, depth) for a, b in _AT_START_OF_LINE.findall(text_of(file)))
 
 
 def nearest(node: ast.AST, file: PythonFile) -> tuple[str | None, ast.AST | None]:

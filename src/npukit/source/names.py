@@ -20,7 +20,7 @@ from npukit.source.cache import per_project
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _BUILTINS = frozenset(dir(builtins))
 _DEPTH = 8  # of aliases of aliases
-_DEFINITION = re.compile(rb"^(?:async def|def|class) (\w+)", re.MULTILINE)
+_DEFINITION = re.compile(r"^(?:async def|def|class) (\w+)", re.MULTILINE)
 
 
 class Binding(NamedTuple):
@@ -289,7 +289,7 @@ def _defines(file: Path, name: str) -> bool:
 
 @per_project(maxsize=4096)
 def _definitions_of(file: Path) -> frozenset[str]:
-    return frozenset(map(bytes.decode, _DEFINITION.findall(_bytes_of(file))))
+    return frozenset(_DEFINITION.findall(text_of(file)))
 
 
 @per_project(maxsize=8192)
@@ -317,15 +317,20 @@ def origin_of(target: str, path: Path, root: Path | None, depth: int = _DEPTH) -
 
 @per_project(maxsize=4096)
 def _has(file: Path, text: str) -> bool:
-    return text.encode() in _bytes_of(file)
+    return text in text_of(file)
 
 
 @per_project(maxsize=64)
-def _bytes_of(file: Path) -> bytes:
+def text_of(file: Path) -> str:
+    """The text of a file, for those that look for words in it; "" where it cannot be read.
+
+    >>> text_of(Path("setup.py")).partition("\\n")[0]
+    'from setuptools import setup'
+    """
     try:
-        return file.read_bytes()
+        return file.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return b""
+        return ""
 
 
 @per_project(maxsize=512)
