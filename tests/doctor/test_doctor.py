@@ -236,6 +236,12 @@ def test_a_runtime_for_inference_is_no_cann_to_train_with(tmp_path: Path) -> Non
     assert first is not None and first.code == "NPK910"
 
 
+def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+    gone = {"ASCEND_HOME_PATH": "/gone", "ASCEND_TOOLKIT_HOME": "/gone", "LD_LIBRARY_PATH": "/gone/lib64"}
+    first = diagnosis_of(NAMES["healthy_a2"], tmp_path, **gone).first
+    assert first is not None and first.code == "NPK911" and "/gone" in first.evidence
+
+
 OTHER_PROCESSOR = "aarch64" if platform.machine() == "x86_64" else "x86_64"
 
 

@@ -44,9 +44,10 @@ def _cann_troubles(state: MachineState, installed: Cann) -> Iterator[Trouble]:
     if not installed.in_use:
         command = f"source {installed.set_env}"
         what = f"CANN {installed.version} is installed, but not set up in this shell"
-        yield trouble(
-            "NPK911", what, f"Run `{command}`; add it to ~/.bashrc to have it in every shell.", commands=(command,)
-        )
+        remedy = f"Run `{command}`; add it to ~/.bashrc to have it in every shell."
+        elsewhere = state.environ.get("ASCEND_HOME_PATH")
+        evidence = f"ASCEND_HOME_PATH={elsewhere} holds no CANN" if elsewhere else ""
+        yield trouble("NPK911", what, remedy, evidence, commands=(command,))
     homes = {
         name: state.environ[name] for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME") if state.environ.get(name)
     }
@@ -82,6 +83,7 @@ def kernels(state: MachineState) -> Check:
         return Check("Kernels", f"{says}; the type of card is unknown")
     absent = [folder for folder in wanted if folder not in installed.kernels]
     what = "The kernels are for {}, the cards need {}"
+    package += " Or start the container from the image for these cards." if state.in_container else ""
     return Check(
         "Kernels",
         says,
