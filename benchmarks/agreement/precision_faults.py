@@ -39,6 +39,7 @@ CASES: dict[str, tuple[list[Fault], list[Clean]]] = {
     "more_families": (more_cases.FAULTS, more_cases.CLEAN),
     "later": (later_cases.FAULTS, later_cases.CLEAN),
     "later_unread": (later_cases.UNREAD, later_cases.UNREAD_CLEAN),
+    "later_last": (later_cases.LAST, later_cases.LAST_CLEAN),
 }
 
 

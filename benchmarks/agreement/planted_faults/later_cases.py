@@ -148,7 +148,36 @@ def softmax_over_tokens(run: Run) -> AbstractContextManager[Any]:
     return mock.patch.object(modeling_ernie4_5_moe.F, "softmax", wrong)
 
 
+def shared_expert_not_gated(run: Run) -> None:
+    run.model.model.layers[1].mlp.shared_expert_gate.forward = lambda x: torch.full((len(x), 1), 30.0)
+
+
+def weight_without_one(run: Run) -> None:
+    norm = run.model.model.layers[1].input_layernorm
+    norm.forward = lambda x: functional.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+
+
+def softmax_in_half(run: Run) -> AbstractContextManager[Any]:
+    from transformers.models.dinov2 import modeling_dinov2
+
+    softmax = functional.softmax
+
+    def half(x: Tensor, dim: int, **_: Any) -> Tensor:
+        return softmax(x.half(), dim).to(x.dtype)
+
+    return mock.patch.object(modeling_dinov2.nn.functional, "softmax", half)
+
+
+def no_power_iteration(run: Run) -> None:
+    run.model.second.parametrizations.eval()
+
+
 # What two right runs may differ in
+
+
+def clipped_one_by_one(run: Run) -> AbstractContextManager[Any]:
+    clip = nn.utils.clip_grad_norm_
+    return mock.patch.object(nn.utils, "clip_grad_norm_", lambda weights, norm: clip(weights, norm, foreach=False))
 
 
 def experts_in_one_product(run: Run) -> None:
@@ -196,6 +225,22 @@ CLEAN = [
     Clean("tagger", "another memory layout", f.contiguous_batch),
     Clean("efficientnet", "channels last", images_channels_last),
     Clean("opt", "parameters in another order", parameters_reversed),
+]
+LAST = [
+    Fault("qwen2moe", "shared expert not gated", patch=shared_expert_not_gated, expected=r"model\.layers\.1\.mlp(\.shared_expert_gate)?\b"),
+    Fault("nemotron", "norm's weight without one", patch=weight_without_one, expected=r"(add|native_layer_norm) in model\.layers\.1\.input_layernorm"),
+    Fault("pegasus", "embeddings not scaled", patch=f.setting("model.encoder", "embed_scale", 1.0), expected=r"argument: mul in model\.encoder"),
+    Fault("dinov2", "softmax in half", patch=softmax_in_half, expected=r"(dtype|missing): .*_softmax.* in dinov2\.(encoder\.)?layer\.0\.attention"),
+    Fault("graph", "messages averaged", patch=model_value(mean=True), expected=r"(div|clamp|bincount)"),
+    Fault("critic", "no power iteration", patch=no_power_iteration, expected=r"second\.parametrizations"),
+    Fault("sequence", "loss averaged over the padding", patch=model_value(masked=False), expected=r"(div|mean|sum)"),
+    Fault("falcon", "eps of the optimizer", patch=f.group(eps=1e-4), expected=r"argument: .*eps"),
+]  # fmt: skip
+LAST_CLEAN = [
+    Clean("qwen2moe", "experts one by one", experts_one_by_one),
+    Clean("pegasus", "clipped parameter by parameter", clipped_one_by_one),
+    Clean("dinov2", "compiled", compiled),
+    Clean("falcon", "SDPA for eager attention", f.sdpa),
 ]
 UNREAD = [
     Fault("phi", "a layer without causal mask", patch=without_keyword("model.layers.1.self_attn", "attention_mask"), expected=r"model\.layers\.1\.self_attn"),

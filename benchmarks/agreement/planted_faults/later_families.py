@@ -1,4 +1,4 @@
-"""Eighteen further families, tiny: experts, recurrences, encoder-decoders, speech, images, and nets of our own."""
+"""Further families, tiny: experts, recurrences, encoder-decoders, speech, images, and nets of our own."""
 
 from __future__ import annotations
 
@@ -175,13 +175,91 @@ class Forecaster(nn.Module):
         return ((value.squeeze(1) if self.squeezes else value) - targets).square().mean()
 
 
+def _qwen2_moe(t: Any) -> Any:
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    sizes = {**experts, "shared_expert_intermediate_size": 32, "num_key_value_heads": 2}
+    return _random_routers(t.Qwen2MoeForCausalLM(t.Qwen2MoeConfig(**_TEXT, **sizes)))
+
+
+def _nemotron(t: Any) -> Any:
+    return t.NemotronForCausalLM(t.NemotronConfig(**_TEXT, num_key_value_heads=2, bos_token_id=1, eos_token_id=2))
+
+
+def _falcon(t: Any) -> Any:
+    config = t.FalconConfig(**_TEXT, bos_token_id=1, eos_token_id=2, new_decoder_architecture=True, num_kv_heads=2)
+    return t.FalconForCausalLM(config)
+
+
+def _pegasus(t: Any) -> Any:
+    sizes = {"vocab_size": 96, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 64}
+    sizes |= {"decoder_ffn_dim": 64, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    config = t.PegasusConfig(**sizes, dropout=0.0, scale_embedding=True, attn_implementation="eager")
+    return t.PegasusForConditionalGeneration(config)
+
+
+def _dinov2(t: Any) -> Any:
+    sizes = {"image_size": 16, "patch_size": 4, "mlp_ratio": 2, "num_labels": 5, "attn_implementation": "eager"}
+    config = t.Dinov2Config(**sizes, hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
+    return t.Dinov2ForImageClassification(config)
+
+
+class Graph(nn.Module):
+    """Messages along edges, summed at their ends."""
+
+    mean = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.head = nn.Linear(6, 16), nn.Linear(16, 16), nn.Linear(16, 3)
+
+    def forward(self, nodes: Tensor, edges: Tensor, labels: Tensor) -> Tensor:
+        for layer in (self.first, self.second):
+            hidden = layer(nodes)
+            summed = torch.zeros_like(hidden).index_add(0, edges[1], hidden[edges[0]])
+            if self.mean:
+                summed = summed / torch.bincount(edges[1], minlength=len(nodes)).clamp(min=1)[:, None]
+            nodes = functional.relu(hidden + summed)
+        return functional.cross_entropy(self.head(nodes), labels)
+
+
+class Critic(nn.Module):
+    """Convolutions with spectral normalisation, trained by a hinge."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        norm = nn.utils.parametrizations.spectral_norm
+        self.first, self.second = norm(nn.Conv2d(3, 8, 3, stride=2)), norm(nn.Conv2d(8, 8, 3))
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, pixels: Tensor, signs: Tensor) -> Tensor:
+        hidden = functional.leaky_relu(self.second(functional.leaky_relu(self.first(pixels), 0.2)), 0.2)
+        return functional.relu(1 - signs * self.head(hidden.mean((2, 3)))[:, 0]).mean()
+
+
+class Sequence(nn.Module):
+    """A GRU that predicts a value at each place that is no padding."""
+
+    masked = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn, self.head = nn.GRU(4, 12, batch_first=True, bidirectional=True), nn.Linear(24, 1)
+
+    def forward(self, values: Tensor, targets: Tensor, mask: Tensor) -> Any:
+        loss = (self.head(self.rnn(values)[0])[..., 0] - targets).abs()
+        return (loss * mask).sum() / mask.sum() if self.masked else (loss * mask).mean()
+
+
 TRANSFORMERS: dict[str, Callable[[Any], Any]] = {
     "granitemoe": _granite_moe, "erniemoe": _ernie_moe, "bamba": _bamba, "recurrentgemma": _recurrent_gemma,
     "rwkv": _rwkv, "opt": _opt, "starcoder2": _starcoder2, "gptneox": _gpt_neox, "cohere": _cohere, "phi": _phi,
     "stablelm": _stablelm, "albert": _albert, "umt5": _umt5, "longformer": _longformer, "hubert": _hubert,
-    "moonshine": _moonshine, "segformer": _segformer, "efficientnet": _efficientnet,
+    "moonshine": _moonshine, "segformer": _segformer, "efficientnet": _efficientnet, "qwen2moe": _qwen2_moe,
+    "nemotron": _nemotron, "falcon": _falcon, "pegasus": _pegasus, "dinov2": _dinov2,
 }  # fmt: skip
-OWN: dict[str, Callable[[], Any]] = {"sd3": Sd3, "tagger": Tagger, "forecaster": Forecaster}
+OWN: dict[str, Callable[[], Any]] = {
+    "sd3": Sd3, "tagger": Tagger, "forecaster": Forecaster, "graph": Graph, "critic": Critic, "sequence": Sequence,
+}  # fmt: skip
 
 
 def batch(kind: str) -> dict[str, Tensor]:
@@ -201,6 +279,15 @@ def batch(kind: str) -> dict[str, Tensor]:
         "efficientnet": {"pixel_values": pixels, "labels": torch.tensor([1, 3])},
         "sd3": {"pixels": latents, "noise": torch.randn_like(latents), **conditions, "pooled": torch.randn(2, 10)},
         "tagger": {"input_ids": padded, "labels": tags},
+        "dinov2": {"pixel_values": torch.randn(2, 3, 16, 16), "labels": torch.tensor([1, 3])},
+        "graph": {
+            "nodes": torch.randn(12, 6), "edges": torch.randint(0, 12, (2, 40)), "labels": torch.randint(0, 3, (12,)),
+        },
+        "critic": {"pixels": torch.randn(4, 3, 12, 12), "signs": torch.tensor([1.0, -1.0, 1.0, -1.0])},
+        "sequence": {
+            "values": torch.randn(3, 9, 4), "targets": torch.randn(3, 9),
+            "mask": (torch.arange(9) < torch.tensor([[9], [6], [4]])).float(),
+        },
         "forecaster": {"wave": torch.randn(6, 3, 24), "targets": torch.randn(6)},
-    }
+    }  # fmt: skip
     return batches.get(kind, {"input_ids": tokens, "labels": tokens.clone()})
