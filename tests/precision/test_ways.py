@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -36,12 +37,15 @@ class Experts(nn.Module):
         return self.act(hidden).flatten(0, 1)
 
 
+@pytest.mark.parametrize("level", ["modules", "ops"])
 @pytest.mark.parametrize(("fault", "same"), [(1.0, True), (1.01, False)])
-def test_modules_inside_of_what_each_run_computes_in_its_own_way(tmp_path: Path, fault: float, same: bool) -> None:
+def test_modules_inside_of_what_each_run_computes_in_its_own_way(
+    tmp_path: Path, fault: float, same: bool, level: Literal["modules", "ops"]
+) -> None:
     def run(name: str, sorted_first: bool) -> Path:
         torch.manual_seed(0)
         module, x = nn.Sequential(nn.Identity(), Experts(sorted_first, fault)), torch.randn(6, 8, requires_grad=True)
-        with capture(tmp_path / name, level="ops"):
+        with capture(tmp_path / name, level=level):
             module(x * 1.5).square().sum().backward()
         return tmp_path / name
 
@@ -108,6 +112,11 @@ def test_values_that_are_broadcast_in_one_run(tmp_path: Path) -> None:
         return tmp_path / name
 
     assert first_of(run("a", (6,)), run("b", (6, 1))).startswith("shape sub")
+
+
+def test_a_whole_number_is_no_other_type_of_a_fraction() -> None:
+    first = compared(op("pack", X), op("pack", X.long())).first
+    assert first is not None and first.kind == "shape"
 
 
 def test_a_module_is_judged_no_stricter_than_what_it_calls() -> None:

@@ -91,7 +91,8 @@ def compare_dumps(
         default=0.0,
     )
     partners = {one.name: other.name for one, other in aligned.pairs if one and other}
-    walk = _Walk(Provenance(left.calls, right.calls, partners), step, rank, largest, exact)
+    has_operators = any(call.kind == "op" for call in left.calls)
+    walk = _Walk(Provenance(left.calls, right.calls, partners), has_operators, step, rank, largest, exact)
     rows = walk.settled([walk.row(one, other) for one, other in aligned.pairs])
     counts = Counter(row.outcome.value for row in rows)
     first = walk.end()
@@ -112,15 +113,18 @@ def _list(dumps: Mapping[tuple[int, int], Path]) -> str:
 class _Walk:
     """Judges pairs in their order, and remembers what became of each."""
 
-    def __init__(self, origins: Provenance, step: int, rank: int, largest_gradient: float, exact: bool = False) -> None:
+    def __init__(
+        self, origins: Provenance, has_operators: bool, step: int, rank: int, largest_gradient: float, exact: bool
+    ) -> None:
         self._step, self._rank, self._largest_gradient, self._exact = step, rank, largest_gradient, exact
         self._origins = origins
         self._gradients = OneSidedGradients()
         self._gradients_differ = False  # at all, be it by rounding
         self._noise: set[tuple[str, str]] = set()  # hashes, and rows that made nothing else
         self._divergences: dict[tuple[Place, int], Divergence] = {}  # the first of each pass of a module
-        self._own_ways = OwnWays()
+        self._own_ways = OwnWays(has_operators)
         self._numbers: dict[str, int] = {}  # of rows of the left run
+        self._other_inputs: set[str] = set()  # rows of the left run that are given something else than in the right
         self._belongs: dict[str, Place] = {}  # rows of autograd that add up what a module made
         self._late: set[str] = set()  # rows after the first of a backward pass
         self._small: Divergence | None = None  # what one run computes more, with an effect of the size of rounding
@@ -173,7 +177,7 @@ class _Walk:
         if row.left not in self._numbers or not (is_operator or row.left.startswith("Module.")) or self._exact:
             return False
         place = self._belongs.get(row.left, (row.path, row.phase))
-        return self._own_ways.cover(self._numbers[row.left], place, is_operator)
+        return self._own_ways.cover(self._numbers[row.left], place, is_operator, row.left in self._other_inputs)
 
     def notes(self, first: Divergence | None) -> list[str]:
         """What is no difference, and yet not the same."""
@@ -212,6 +216,8 @@ class _Walk:
         )
         if left.phase == "backward" or self._late:
             self._late.add(row.left)
+        if judged.bad_inputs:
+            self._other_inputs.add(left.name)
         belongs = self._place(left, right, judged)
         place = belongs, self._own_ways.pass_of(belongs)
         if left.kind != "gradients":

@@ -137,7 +137,8 @@ def draws(call: Call) -> bool:
 def _dtypes(left: Mapping[str, Value], right: Mapping[str, Value]) -> Iterator[str]:
     for place, value in left.items():
         other = right.get(place)
-        if other is not None and value.is_tensor and value.dtype != other.dtype:
+        is_alike = other is not None and value.is_tensor and value.is_float == other.is_float
+        if other is not None and is_alike and value.dtype != other.dtype:
             yield f"{_place('output', place)} is {value.dtype} on the left, {other.dtype} on the right"
 
 

@@ -23,10 +23,13 @@ class _Pass:
 
 
 class OwnWays:
-    """Looks at rows in their order; afterwards it knows of each whether it shows but another way to the same result."""
+    """Looks at rows in their order; afterwards it knows of each whether it shows but another way to the same result.
 
-    def __init__(self) -> None:
-        self._number = 0
+    Without operators in the records, a module's own code may have another way wherever it gives modules other inputs.
+    """
+
+    def __init__(self, has_operators: bool) -> None:
+        self._has_operators, self._number = has_operators, 0
         self._passes: dict[Place, list[_Pass]] = defaultdict(list)
         self._alone: dict[Place, set[str]] = defaultdict(set)  # sides, in forward since the module returned last
 
@@ -52,8 +55,8 @@ class OwnWays:
         """How many times the module has returned so far: what comes later belongs to another pass."""
         return len(self._passes[plain_path(place[0]), place[1]])
 
-    def cover(self, number: int, place: Place, is_operator: bool) -> bool:
-        """Whether a row lies in a module that each run computes with operators of its own, to the same result."""
+    def cover(self, number: int, place: Place, is_operator: bool, has_other_inputs: bool) -> bool:
+        """Whether a row lies in a module that each run computes in its own way, to the same result."""
         path, phase = plain_path(place[0]), place[1]
         for around in _around(path) if is_operator else _around(path.rpartition(".")[0]):
             if phase == "forward":
@@ -61,7 +64,7 @@ class OwnWays:
                 has_own_ways = any(one.has_own_ways for one in passes)
             else:  # operators of a backward pass may come after the gradients of its inputs
                 passes, has_own_ways = self._passes[around, phase], len(self._alone[around, phase]) == 2
-            if has_own_ways:
+            if has_own_ways or (passes and has_other_inputs and not self._has_operators):
                 return any(one.agrees for one in passes) and (around != "" or path == "")
         return False
 
