@@ -79,7 +79,7 @@ def export(
 
     Examples:
         npukit export run  # merge LoRA into its base model, as run-merged
-        npukit export run --gguf --output run.gguf  # for llama.cpp and Ollama
+        npukit export run --gguf --output run-gguf  # for llama.cpp and Ollama
         npukit export run-merged --w8a8  # int8 for vllm-ascend
     """
     chosen = {"onnx": onnx, "om": om, "w8a8": w8a8, "gguf": gguf}

@@ -192,6 +192,12 @@ def test_pages_of_others_cannot_reach_a_server_without_a_key(open_server: Any) -
     assert ask(open_server, "/v1/load_lora_adapter", {"lora_name": "a", "lora_path": "b"}, None)[0] == 404
 
 
+def test_what_the_server_does_not_serve_is_refused_with_what_it_does(open_server: Any) -> None:
+    status, body, _ = ask(open_server, "/v1/embeddings", {"model": "tiny", "input": "Hi"}, None)
+    assert (status, body["error"]["type"]) == (404, "not_found_error")
+    assert "/v1/embeddings" in body["error"]["message"] and "/v1/chat/completions" in body["error"]["message"]
+
+
 def test_an_answer_that_takes_too_long_is_cut(open_server: Any) -> None:
     cut = ask(open_server, "/v1/completions", {"prompt": "Hi", "max_tokens": 4000, "ignore_eos": True}, None)[1]
     assert cut["choices"][0]["finish_reason"] == "length" and 0 < cut["usage"]["completion_tokens"] < 4000

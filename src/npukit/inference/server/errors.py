@@ -88,8 +88,12 @@ def answer_errors(app: FastAPI) -> None:
         return invalid_fields(error.errors()).as_response()
 
     @app.exception_handler(AnyHTTPException)
-    async def http_error(_: Request, error: AnyHTTPException) -> JSONResponse:
-        return ApiError(error.status_code, str(error.detail)).as_response()
+    async def http_error(request: Request, error: AnyHTTPException) -> JSONResponse:
+        message = str(error.detail)
+        if error.status_code == 404:
+            routes = sorted(path for path in app.openapi()["paths"] if path.startswith("/v1/"))
+            message = f"This server has no {request.url.path}; it has {', '.join(routes)}."
+        return ApiError(error.status_code, message).as_response()
 
     @app.exception_handler(Exception)
     async def bug(_: Request, error: Exception) -> JSONResponse:
