@@ -357,6 +357,7 @@ def test_grpo() -> None:
         ("--reward_funcs format --external_plugins none.py", "there is no Python file none.py"),
         ("--reward_funcs soft_overlong", "soft_overlong needs "),
         ("--loss_type luspo --reward_funcs format", "loss_type must be one of grpo"),
+        ("--beta -1 --external_plugins none.py --temperature 0.5", "--beta must be a number"),
         ("--loss_type real --reward_funcs format", "real compares the answers of whole groups"),
         ("", "task grpo needs rewards"),
     ],
@@ -364,6 +365,13 @@ def test_grpo() -> None:
 def test_what_grpo_cannot_do_is_refused_by_name(flags: str, sentence: str) -> None:
     with pytest.raises(NpukitError, match=sentence):
         swift(f"{SFT} --rlhf_type grpo {flags}", "rlhf")
+
+
+def test_one_wrong_flag_of_grpo_is_one_mistake(tmp_path: Path) -> None:
+    (tmp_path / "rewards.py").touch()
+    with pytest.raises(Mistakes) as caught:
+        swift(f"{SFT} --rlhf_type grpo --external_plugins {tmp_path}/rewards.py --loss_type luspo", "rlhf")
+    assert len(caught.value.mistakes) == 1
 
 
 def test_what_needs_a_value_model_or_a_teacher_is_refused_by_name() -> None:

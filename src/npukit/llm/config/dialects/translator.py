@@ -49,7 +49,7 @@ class Translator:
             keys = [key for key, row in self.dialect.rows.items() if row.by == name]
             try:
                 for ours, value in function(self.values).items():
-                    self._set(ours, value, keys)
+                    self._set(ours, value, self._written_for(ours) or keys)
             except RefusedValue as refused:
                 self._mistake(refused.key, refused.text)
                 if name == "datasets":  # they are there, even if they are wrong
@@ -139,6 +139,10 @@ class Translator:
         """Continue as if the key had been correct, so that it is not reported as missing too."""
         if meant and meant not in self.raw.values:
             self.raw.set((meant,), self.raw.values[key], self.raw.place((key,)), self._written(key))
+
+    def _written_for(self, ours: str) -> list[str]:
+        """The keys that were written and are said to mean an option, whichever function reads them."""
+        return [key for key, row in self.dialect.rows.items() if ours in row.to and key in self.raw.values]
 
     def _set(self, ours: str, value: Any, keys: Collection[str]) -> None:
         written = [key for key in keys if key in self.raw.values]

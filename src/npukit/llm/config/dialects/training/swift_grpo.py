@@ -22,10 +22,6 @@ def grpo(values: Values) -> dict[str, Any]:
     if not is_grpo(values):
         if given := [key for key in SAMPLING if key in values.explicit]:
             values.notes.append(f"{', '.join(given)}: only for generation")
-        if values.words("external_plugins"):
-            raise RefusedValue(
-                "external_plugins", "external_plugins is not supported: write a script with npukit.train.Trainer."
-            )
         return {}
     scale, in_reward = values.choice("advantage_estimator", ESTIMATORS, otherwise="grpo")
     kinds = values.words("loss_type")
@@ -43,9 +39,18 @@ def grpo(values: Values) -> dict[str, Any]:
         "grpo.completion_length_limit_scope": values.choice(
             "completion_length_limit_scope", ("per_round", "total"), otherwise="per_round"
         ),
-        "rewards.plugins": values.words("external_plugins"),
         **_generation(values),
     }
+
+
+def plugins(values: Values) -> dict[str, Any]:
+    """Files with reward functions and schedulers."""
+    files = values.words("external_plugins")
+    if files and not is_grpo(values):
+        raise RefusedValue(
+            "external_plugins", "external_plugins is not supported: write a script with npukit.train.Trainer."
+        )
+    return {"rewards.plugins": files} if files else {}
 
 
 def sequence_parallel(values: Values) -> dict[str, Any]:
