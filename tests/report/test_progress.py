@@ -19,11 +19,13 @@ def test_a_log_gets_a_line_now_and_then_with_the_time_left(monkeypatch: pytest.M
 
 
 def test_the_first_rows_are_too_few_to_tell_the_time_left_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([0.0, 18.0])
+    clock = iter([0.0, 18.0, 24.0])
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     sentences: list[str] = []
-    progress.lines("answering", "rows", sentences.append)(1, 60)
-    assert sentences == ["answering: 1 of 60 rows"]
+    on_progress = progress.lines("answering", "rows", sentences.append)
+    on_progress(8, 60)  # 18 s, in most of which the model was loaded
+    on_progress(20, 60)
+    assert sentences == ["answering: 8 of 60 rows", "answering: 20 of 60 rows, 20.0 s left"]
 
 
 def test_who_asked_for_quiet_and_other_ranks_say_nothing(

@@ -14,7 +14,7 @@ from npukit.report.terminal import console, say
 
 OnProgress = Callable[[int, int], None]  # how much is done, of how much in all (0: not known)
 BETWEEN_LINES = 5.0  # seconds
-ENOUGH = 0.05  # of the work, to tell from it how long the rest takes: the first rows also wait for what is set up
+ENOUGH = 0.05  # of the work, to tell from it how long the rest takes
 
 
 @contextmanager
@@ -47,17 +47,22 @@ def lines(what: str, unit: str, log: Callable[[str], None]) -> OnProgress:
     >>> on_progress = lines("tokenising a.jsonl", "rows", print)
     >>> on_progress(2_000, 120_000)
     """
-    began = last_line = time.monotonic()
+    last_line = time.monotonic()
+    first: tuple[float, int] | None = None  # when the first part was done, which also waits for what is set up
 
     def on_progress(done: int, total: int) -> None:
-        nonlocal last_line
+        nonlocal last_line, first
+        if not done:
+            return
         now = time.monotonic()
-        if now - last_line < BETWEEN_LINES or not done:
+        began, before = first = first or (now, done)
+        if now - last_line < BETWEEN_LINES:
             return
         last_line = now
         if done < total:
             amount = f"{done / total:.0%}" if unit == "bytes" else translated(f"{done:,} of {total:,} {unit}")
-            left = f", {time_left((now - began) / done * (total - done))}" if done >= ENOUGH * total else ""
+            is_enough = done - before >= ENOUGH * total
+            left = f", {time_left((now - began) / (done - before) * (total - done))}" if is_enough else ""
             log(f"{translated(what)}: {amount}{left}")
         else:
             log(f"{translated(what)}: {done:,} {translated(unit)}")

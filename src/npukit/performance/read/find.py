@@ -33,7 +33,7 @@ def read_profiles(paths: Sequence[Path]) -> list[Trace]:
             raise NpukitError(f"There is no {path}: name a profile, or a folder that holds one.")
         profiles = list(_profiles(path))
         if not profiles:
-            raise NpukitError(f"There is {NO_PROFILE} in {path}.")
+            raise NpukitError(f"{path} has {NO_PROFILE}.")
         for profile in profiles:
             try:
                 with _without_garbage_collection():
