@@ -15,7 +15,6 @@ from npukit.performance.read.model import GARBAGE, Trace
 from npukit.performance.read.stream import UnreadableProfile, open_bytes, sentences
 
 TRACES = (".pt.trace.json", ".pt.trace.json.gz", ".json.gz", ".json")
-NO_PROFILE = "no profile of torch_npu, msprof or torch.profiler, and no log.jsonl"
 SKIPPED = {"FRAMEWORK", "logs", "node_modules", "cluster_analysis_output"}
 
 
@@ -33,7 +32,7 @@ def read_profiles(paths: Sequence[Path]) -> list[Trace]:
             raise NpukitError(f"There is no {path}: name a profile, or a folder that holds one.")
         profiles = list(_profiles(path))
         if not profiles:
-            raise NpukitError(f"{path} has {NO_PROFILE}.")
+            raise NpukitError(f"{path} has no profile of torch_npu, msprof or torch.profiler, and no log.jsonl.")
         for profile in profiles:
             try:
                 with _without_garbage_collection():
