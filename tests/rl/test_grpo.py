@@ -137,6 +137,9 @@ def ask(question: str, answer: str) -> list[dict[str, str]]:
 def test_two_ranks_do_what_one_does(counting: Counting, tmp_path: Path) -> None:
     """Whatever groups they share: each rank has a batch of 4, and a group 8 answers."""
     options = {"loss_type": "grpo", "beta": 0.1, "scale_rewards": "batch"}
+    with (tmp_path / "rewards.py").open("a") as file:
+        file.write("def odd(completions, completion_ids):\n    assert all(sum(ids) % 3 for ids in completion_ids)\n")
+        file.write("    return [0.0] * len(completions)\n")
     together = counting(grpo=options, training={"batch_size": 4, "accumulation": 4, "output": str(tmp_path / "one")})
     train(together)
     apart = counting(grpo=options, training={"batch_size": 4, "accumulation": 2, "output": str(tmp_path / "two")})
@@ -152,6 +155,8 @@ def test_two_ranks_do_what_one_does(counting: Counting, tmp_path: Path) -> None:
     names = ("loss", "grad_norm", "reward", "kl", "entropy", "clip_ratio/low", "completions/mean_length")
     for first, second in zip(one, two, strict=True):
         assert [second[name] for name in names] == pytest.approx([first[name] for name in names], rel=1e-4, abs=1e-6)
+    failed = [entry["rewards/odd/failed"] for entry in one]
+    assert failed == [entry["rewards/odd/failed"] for entry in two] and all(failed)
     assert [completion["messages"] for completion in completions(tmp_path / "one")][:32] == [
         completion["messages"] for completion in completions(tmp_path / "two")
     ][:32]

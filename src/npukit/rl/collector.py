@@ -69,11 +69,19 @@ class Collector:
         seeds = [
             seed_of(self._config.training.seed, generation, attempt, place // size, place % size) for place in places
         ]
-        own = self.answer([prompts[place // size] for place in places], seeds, step)
-        return [sample for share in parallel.gather(own) for sample in share]
+        shares = parallel.gather(self._answer([prompts[place // size] for place in places], seeds, step))
+        self._log_problems([problem for _, problems in shares for problem in problems])
+        return [sample for samples, _ in shares for sample in samples]
 
     def answer(self, prompts: Sequence[RolloutPrompt], seeds: Sequence[int], step: int) -> list[RolloutSample]:
         """This rank's answers to some prompts, one each."""
+        samples, problems = self._answer(prompts, seeds, step)
+        self._log_problems(problems)
+        return samples
+
+    def _answer(
+        self, prompts: Sequence[RolloutPrompt], seeds: Sequence[int], step: int
+    ) -> tuple[list[RolloutSample], list[RewardProblem]]:
         began = time.perf_counter()
         samples = self._sampler.sample(prompts, seeds)
         self._parallel.model.train()
@@ -91,11 +99,11 @@ class Collector:
         scores = [model.score(answers) for model in self._models]
         if self._config.grpo.use_gym_env:
             scores.append([_number(sample.infos.get("total_reward")) for sample in samples])
-        self._log_problems([*self._of_scheduler(samples), *problems])
         self.seconds["sampling"] += sampled - began
         self.seconds["rewards"] += time.perf_counter() - sampled
         rewarded = [[*row, *more] for row, *more in zip(rewards, *scores, strict=True)]
-        return [replace(sample, rewards=row) for sample, row in zip(samples, rewarded, strict=True)]
+        whole = [replace(sample, rewards=row) for sample, row in zip(samples, rewarded, strict=True)]
+        return whole, [*self._of_scheduler(samples), *problems]
 
     def _of_scheduler(self, samples: Sequence[RolloutSample]) -> list[RewardProblem]:
         name = self._config.grpo.multi_turn_scheduler or "tools"
