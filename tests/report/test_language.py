@@ -46,6 +46,7 @@ MADE_OF_PARTS = {"x xx", "x x", "x x on the CPU", "x x ms of each step", "x=x: x
 SAID_IN_PARTS = {"x run", "x: x s", "step x/x  x  x", "step x  x", "x, in x (x filled)."}
 # Errors that end in a hint, or in what others say: each hint makes another sentence.
 ENDS_OPEN = {
+    "--adapter x=x: x", "There is no file xx", "There is no x.",
     "This needs x, x not installed: x.",
     "rewards.functions: there is no reward function x: x", "the model has no linear module x: x",
     "report_to x is not supportedx", "x must be one of x, not xx",
