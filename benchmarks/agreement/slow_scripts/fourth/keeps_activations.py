@@ -13,7 +13,7 @@ kept = {}
 
 def keep(name):
     def hook(module, given, result):
-        kept[name] = result.detach().numpy()
+        kept[name] = result.detach().cpu().numpy()
 
     return hook
 
