@@ -3,7 +3,7 @@
 Each script of `slow_scripts` is recorded by `npukit profile`, without a change to it. Its lines that are slow say so
 in a comment with the expected code; one without such a comment is clean and must get nothing above 5% of the step.
 
-    python -m benchmarks advise_scripts [--part first|second|third|fourth] [--device cpu|sim|cuda] [--only NAME] [--keep DIR]
+    python -m benchmarks advise_scripts [--part PART] [--device cpu|sim|cuda] [--only NAME] [--keep DIR]
 """
 
 from __future__ import annotations
