@@ -159,3 +159,13 @@ def test_a_repository_that_git_cannot_read_is_not_taken_for_a_clean_one(project:
 def test_there_is_one_place_that_calls_git() -> None:
     package = Path(npukit.__file__).parent
     assert [path.name for path in package.rglob("*.py") if '["git"' in path.read_text()] == ["git.py"]
+
+
+def test_a_repository_of_another_user_is_named_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    monkeypatch.setattr("npukit.migrate.git._KEPT", ("GIT_TEST_", "GIT_CONFIG_"))
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_SYSTEM", os.devnull)
+    with pytest.raises(NpukitError, match=r"another user.*safe\.directory"):
+        has_uncommitted_changes(tmp_path)

@@ -62,7 +62,13 @@ def git(folder: Path, *arguments: str) -> str:
     done = _run(top, {name: "false" if name.endswith(".required") else "" for name in names if name}, *arguments)
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason was given"]
-        raise NpukitError(f"git failed in {top}: {lines[-1]}")
+        if any("dubious ownership" in line for line in lines):
+            raise NpukitError(
+                f"{top} belongs to another user, so git refuses to read it: if you trust that user, run "
+                f"`git config --global --add safe.directory {top}`."
+            )
+        reason = next((line for line in lines if line.startswith("fatal: ")), lines[-1])
+        raise NpukitError(f"git failed in {top}: {reason}")
     return os.fsdecode(done.stdout)
 
 

@@ -129,7 +129,8 @@ def check_parent(path: Path) -> None:
     if not parent.is_dir():
         raise NpukitError(f"Cannot write {path}: {parent} is not a folder.")
     if not os.access(parent, os.W_OK):
-        raise NpukitError(f"Cannot write {path}: you may not write to the folder {parent}. Name another place.")
+        folder = parent.resolve()  # and not ..
+        raise NpukitError(f"Cannot write {path}: you may not write to the folder {folder}. Name another place.")
 
 
 @contextlib.contextmanager
