@@ -248,6 +248,34 @@ def test_an_extra_brings_what_its_verbs_need(
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run --device cpu {folder}/training.py",
+        "precision capture --device cpu --output {folder}/dump -- python {folder}/training.py",
+        "precision check --device cpu -- {folder}/training.py",
+        "plan -- python {folder}/training.py",
+        "plan {config} --walk",
+    ],
+)
+def test_a_script_without_torch_is_told_what_to_install(
+    words: str, installed: Callable[[str], Path], places: dict[str, object]
+) -> None:
+    verb, _, rest = words.partition(" ")
+    result = Use(verb, rest).run(installed("base"), places)
+    assert result.returncode == 2, result.stderr
+    assert len(result.stderr.splitlines()) == 1, result.stderr
+    assert "pip install 'npukit[" in result.stderr
+
+
+def test_a_package_of_a_script_keeps_its_traceback(installed: Callable[[str], Path], tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import no_such_package\n")
+    result = Use("run", "--device cpu {script}").run(installed("base"), {"script": script})
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+
+
 def test_every_package_that_is_imported_is_declared() -> None:
     """So that none is there by chance, because another one happens to need it."""
     declared = {Requirement(dependency).name.lower().replace("-", "_") for dependency in PROJECT["dependencies"]}
@@ -284,3 +312,10 @@ def test_sources_that_were_never_installed_work(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(NpukitError, match="pip install no-such-package"):
         packages.require("no_such_package")
     packages.extras.cache_clear()
+
+
+def test_the_extra_that_brings_least_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    brought = {"serve": {"numpy": "", "uvicorn": ""}, "sim": {"numpy": ""}}
+    monkeypatch.setattr(packages, "extras", lambda: brought)
+    assert packages.not_installed(["numpy"]).remedy == "pip install 'npukit[sim]'"
+    assert packages.not_installed(["numpy"], extra="serve").remedy == "pip install 'npukit[serve]'"

@@ -34,10 +34,15 @@ def require(*packages: str, extra: str = "") -> None:
 
 
 def missing_package(error: Exception, extra: str = "") -> NpukitError | None:
-    """The sentence for an import of npukit's own that found no package; None for every other error."""
-    if not isinstance(error, ModuleNotFoundError) or not error.name or not _imported_by_npukit(error):
+    """The sentence for an import of npukit's own that found no package, or of a script's that found no torch.
+
+    None for every other error.
+    """
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
         return None
     package = error.name.partition(".")[0]
+    if package != "torch" and not _imported_by_npukit(error):
+        return None
     return None if package in sys.modules or is_installed(package) else not_installed([package], extra)
 
 
@@ -74,7 +79,7 @@ def _command(packages: Sequence[str], extra: str) -> str:
     names: list[str] = []
     for package in packages:
         bringing = [extra for extra, brought in extras().items() if package in brought]
-        chosen = extra if extra in bringing else bringing[0] if bringing else ""
+        chosen = extra if extra in bringing else min(bringing, key=lambda name: len(extras()[name]), default="")
         names.append(f"'npukit[{chosen}]'" if chosen else package.replace("_", "-"))
     return f"pip install {' '.join(dict.fromkeys(names))}"
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from npukit import packages
 from npukit.launch.devices import choose
 from npukit.selftest import run
 from npukit.selftest.check import DeviceCheck
@@ -110,3 +111,12 @@ def test_skipped_checks_alone_are_no_success() -> None:
 
 def test_an_unknown_group_is_refused(npukit: Any) -> None:
     assert npukit("selftest", "--device", "cpu", "--group", "speed").returncode == 2
+
+
+def test_torch_without_numpy_is_refused_before_a_check_runs(npukit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which torch needs to send objects between ranks."""
+    monkeypatch.setattr(packages, "is_installed", lambda package: package != "numpy")
+    refused = npukit("selftest", "--device", "cpu", "--json")
+    assert refused.returncode == 2
+    error = json.loads(refused.stdout)["error"]
+    assert error["code"] == "missing_package" and "numpy" in error["message"]

@@ -63,6 +63,7 @@ def plan(
         _walk_script(script, ranks, chosen.name, nodes, auto, json)
         return
     from npukit.llm.reading.read import read
+    from npukit.llm.start import check_packages
     from npukit.performance.plan import text
     from npukit.performance.plan.fit import find_fit
     from npukit.performance.plan.job import plan as make_plan
@@ -82,15 +83,18 @@ def plan(
         show(better.as_json(), lambda: translated(text.fit_text(better, ranks)), json)
         return
     if walk:
+        check_packages(config)
         _tell_walk(chosen.name)
         planned = walked(planned, config)
     show(planned.as_json(), lambda: translated(text.as_text(planned)), json)
 
 
 def _walk_script(script: list[str], devices: int, card: str, nodes: int, auto: bool, json: bool) -> None:
+    from npukit.packages import require
     from npukit.performance.plan.job import walk_of_script
     from npukit.performance.plan.text import time_lines, walk_lines
 
+    require("torch", "numpy", extra="sim")
     _tell_walk(card)
     seen = walk_of_script(script, devices, card, nodes, auto)
     lines = [*walk_lines(seen, card), "", *(time_lines(seen.time) if seen.time else ())]

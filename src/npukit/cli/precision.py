@@ -44,6 +44,15 @@ def new_folder(path: Path) -> None:
         raise NpukitError(f"Cannot write {path}: it is not an empty folder. Name a new one.")
 
 
+def recorded_script(command: list[str]) -> list[str]:
+    """The script to record; without torch there is nothing to record."""
+    from npukit.packages import require
+
+    words = script_of(command)
+    require("torch", extra="sim")
+    return words
+
+
 @precision.command(cls=Command, context_settings=SCRIPT_FOLLOWS)
 def capture(
     command: CommandArgument,
@@ -87,7 +96,7 @@ def capture(
     from npukit.precision.recording.hook import recording
     from npukit.precision.recording.options import RecordOptions, parse_numbers
 
-    words = script_of(command)
+    words = recorded_script(command)
     if config is None and output is None:
         raise NpukitError("Name a folder for the dump with --output, or a config.json of msprobe with --config.")
     folder = str(output) if output else ""
@@ -181,7 +190,7 @@ def check(
     from npukit.report.unfinished import temporary_folder
     from npukit.report.writing import check_parent
 
-    words = script_of(command)
+    words = recorded_script(command)
     if output:
         check_parent(output)
         output.mkdir(exist_ok=True)
@@ -218,7 +227,7 @@ def bisect(
     from npukit.precision.bisect import bisect as bisect_runs
     from npukit.precision.recording.options import parse_numbers
 
-    words = script_of(command)
+    words = recorded_script(command)
     new_folder(output)
     environments = tuple(choose(kind, 1, card).environment() for kind in (reference, device))
     bisection = bisect_runs(

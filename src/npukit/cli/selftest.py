@@ -61,7 +61,7 @@ def selftest(
 
     if unknown := [name for name in group or () if name not in GROUPS]:
         raise NpukitError(f"There is no group {unknown[0]}: choose from {', '.join(GROUPS)}.")
-    require("torch", extra="train")
+    require("torch", "numpy", extra="train")  # torch needs numpy to send objects between ranks
     any_number = device in (Wanted.sim, Wanted.cpu)
     chosen = choose(device, devices or (SIMULATED_COUNT if any_number else None), card)
     print(f"Self-test on {chosen}: a few minutes.", flush=True)

@@ -39,7 +39,7 @@ def main() -> None:
     try:
         checks, missing = checks_of(group, device), ""
     except ModuleNotFoundError as error:
-        checks, missing = [], str(missing_package(error) or error)
+        checks, missing = [], str(missing_package(error, extra="train") or error)
     if writes:
         _write(file, {"checks": [check.name for check in checks], "missing": missing})
     for number, check in list(enumerate(checks))[first:]:
@@ -65,7 +65,7 @@ def outcome_of(check: DeviceCheck, device: torch.device) -> Line:
     try:
         outputs = check.run(device)
     except ModuleNotFoundError as error:
-        return {"outcome": "skipped", "message": str(missing_package(error) or error)}
+        return {"outcome": "skipped", "message": str(missing_package(error, extra="train") or error)}
     except Exception as error:
         lacks = isinstance(error, NpukitError) and error.code == "missing_package"
         message = str(error) if isinstance(error, NpukitError) else f"{type(error).__name__}: {error}"
