@@ -127,7 +127,7 @@ class Conversations:
             problem = "it begins another conversation, which the images of the row do not belong to."
         if not problem and begun != prompt.messages:
             try:
-                ids = self._encoder.prompt(begun)  # type: ignore[arg-type]
+                ids = self._encoder.prompt(begun, prompt.messages)  # type: ignore[arg-type]
                 if len(ids) >= self._longest:
                     raise BadRow(f"has {len(ids)} tokens, and the model reads up to {self._longest}")
                 prompt = prompt._replace(ids=ids, messages=begun)  # type: ignore[arg-type]

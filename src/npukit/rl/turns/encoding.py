@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,11 +21,54 @@ from npukit.rl.turns.turn import Messages
 UNLIMITED = 1 << 30
 TOOLS = "tools"  # the role of what can be called
 ANSWER = {"role": "assistant", "content": STAND_IN}
+MARK = 0xF0000  # the first of the characters that stand for special tokens; Unicode gives them no meaning
+
+
+class PlainSpecials:
+    """A tokenizer to which a special token is text where `marked` has put a character in its place."""
+
+    is_fast = False  # texts are tokenised by `encode` alone
+
+    def __init__(self, tokenizer: Any) -> None:
+        special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+        self._tokenizer = tokenizer
+        self._words = sorted(special | set(tokenizer.all_special_tokens), key=len, reverse=True)
+        self._special = re.compile("|".join(map(re.escape, self._words)) or "(?!)")
+        self._marks = re.compile(f"([{chr(MARK)}-{chr(MARK + len(self._words))}])")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+    def marked(self, value: Any) -> Any:
+        """A message with a character for each special token in its text."""
+        if isinstance(value, str):
+            return self._special.sub(lambda found: chr(MARK + self._words.index(found[0])), value)
+        if isinstance(value, dict):
+            return {key: self.marked(item) for key, item in value.items()}
+        return list(map(self.marked, value)) if isinstance(value, list) else value
+
+    def encode(self, text: str, **options: Any) -> list[int]:
+        """Its tokens; special ones are those that the template has written."""
+        ids: list[int] = []
+        for part in filter(None, self._marks.split(text)):
+            number = ord(part) - MARK if len(part) == 1 else -1
+            is_word = 0 <= number < len(self._words)
+            ids += self._as_text(self._words[number], options) if is_word else self._tokenizer.encode(part, **options)
+        return ids
+
+    def _as_text(self, word: str, options: dict[str, Any]) -> list[int]:
+        tokenizer = self._tokenizer
+        try:
+            return list(tokenizer.encode(word, **options, split_special_tokens=True))
+        finally:
+            if tokenizer.is_fast:  # it would remember that, for who uses the backend itself
+                tokenizer.backend_tokenizer.encode_special_tokens = tokenizer.split_special_tokens
 
 
 class TurnEncoder:
     """Writes turns as the chat template of a configuration does. Answers are not tokenised here: the tokens that the
-    model sampled stay, and what the template writes between two answers stands between them.
+    model sampled stay, and what the template writes between two answers stands between them. What a tool, an
+    environment or a scheduler says has no special tokens, or it could end its turn and begin one of its own.
     """
 
     def __init__(self, config: Config, tokenizer: Any) -> None:
@@ -30,14 +76,29 @@ class TurnEncoder:
         everything = {"cutoff": UNLIMITED, "last_answer_only": False, "packing": False}
         data = task.data_options(config.data).model_copy(update=everything)
         self._tokenizer = tokenizer
-        template = find_template(data.template, tokenizer, data.tokens)
+        self._template = template = find_template(data.template, tokenizer, data.tokens)
+        self._data, self._task = data, task
         self._encoder = Encoder(data, task, tokenizer, template)
         self.calls = None if data.tool_format else syntax_of(template.text)  # how tools are called, if it is known
 
-    def prompt(self, messages: Messages) -> tuple[int, ...]:
-        """The tokens before the first answer; raises BadRow."""
+    @cached_property
+    def _plain(self) -> PlainSpecials:
+        return PlainSpecials(self._tokenizer)
+
+    @cached_property
+    def _plain_encoder(self) -> Encoder:
+        return Encoder(self._data, self._task, self._plain, self._template)
+
+    def _outside(self, messages: Messages, given: Sequence[Any] = ()) -> tuple[Messages, Encoder]:
+        """Messages that are not `given` by the data, and what encodes them."""
+        marked = [message if message in given else self._plain.marked(message) for message in messages]
+        return (messages, self._encoder) if marked == messages else (marked, self._plain_encoder)
+
+    def prompt(self, messages: Messages, given: Messages) -> tuple[int, ...]:
+        """The tokens before the first answer, where the data has `given` some of the messages; raises BadRow."""
         offered = messages[:1] if messages[0]["role"] == TOOLS else []
-        encoded = self._encoder.prompt([*offered, *turns_of(messages[len(offered) :], Layout("messages"))])
+        messages, encoder = self._outside(messages[len(offered) :], given)
+        encoded = encoder.prompt([*offered, *turns_of(messages, Layout("messages"))])
         if isinstance(encoded, BadRow):
             raise encoded
         return tuple((~encoded.tokens).tolist())
@@ -47,8 +108,8 @@ class TurnEncoder:
         Raises BadRow.
         """
         before = [{**turn, "role": ROLES.get(turn["role"], turn["role"])} for turn in before]
-        turns = [*before, ANSWER, *turns_of(messages, Layout("messages")), ANSWER]
-        row = self._encoder.encode([turns])[0]
+        messages, encoder = self._outside(messages)
+        row = encoder.encode([[*before, ANSWER, *turns_of(messages, Layout("messages")), ANSWER]])[0]
         if isinstance(row, BadRow):
             raise row
         tokens = row[0].tokens
@@ -60,7 +121,7 @@ class TurnEncoder:
 
     def text(self, text: str) -> list[int]:
         """The tokens of text that continues an answer."""
-        return list(self._tokenizer.encode(text, add_special_tokens=False)) if text else []
+        return self._plain.encode(self._plain.marked(text), add_special_tokens=False)
 
     def decode(self, ids: list[int]) -> str:
         """The text of tokens."""
