@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Literal, TypeGuard, get_type_hints
 
@@ -85,3 +86,25 @@ def test_an_unknown_name_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     monkeypatch.setattr("sys.argv", ["benchmarks", "none"])
     assert main() == 2
     assert "list" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("two_users", "Run as root"), ("explain_corpus", "explain_corpus"), ("peers", "tokens, rows, heads"),
+     ("migrate_configs", "migrate_configs")],
+)  # fmt: skip
+def test_help_starts_nothing(
+    name: str, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not a shell script, not a function without parameters, and not where a package is missing."""
+    monkeypatch.setitem(sys.modules, "mmengine", None)
+    monkeypatch.delitem(sys.modules, "benchmarks.corpora.migrate_configs", raising=False)
+    monkeypatch.setattr("sys.argv", ["benchmarks", name, "--help"])
+    assert main() == 0 and shown in capsys.readouterr().out
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "mmengine", None)
+    monkeypatch.delitem(sys.modules, "benchmarks.corpora.migrate_configs", raising=False)
+    monkeypatch.setattr("sys.argv", ["benchmarks", "migrate_configs", "configs"])
+    assert main() == 2 and "mmengine" in capsys.readouterr().err

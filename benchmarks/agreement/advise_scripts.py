@@ -22,6 +22,7 @@ from typing import Literal
 
 import torch
 
+from npukit.errors import NpukitError
 from npukit.launch.script import run_command
 from npukit.performance.advise.advise import judge
 from npukit.performance.advise.rule import Advice
@@ -52,7 +53,10 @@ def record(script: Path, device: str, folder: Path) -> None:
         (folder / script.name).write_text(start + script.read_text())
         options = ["--device", device, "--steps", f"{FIRST}-{LAST}", "--stop-script"]
         command = [sys.executable, "-m", "npukit", "profile", *options, "--", "python", script.name]
-        subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        (folder / "stderr.txt").write_text(done.stderr)
+        if done.returncode:
+            raise NpukitError(f"its recording ended with exit code {done.returncode}")
         return
     child = multiprocessing.get_context("fork").Process(target=_record_here, args=(folder, script.name))
     child.start()
@@ -97,11 +101,16 @@ def main(
     for script in sorted((SCRIPTS / part).rglob("*.py")):
         if only not in script.stem:
             continue
-        record(script, device, folder / script.stem)
-        advice = judge(read_profiles([folder / script.stem / "profile"])).advice
-        named, line = judged(script, advice)
         codes = expected(script)[0]
         total, slow = total + 1, slow + bool(codes)
+        try:
+            record(script, device, folder / script.stem)
+            advice = judge(read_profiles([folder / script.stem / "profile"])).advice
+        except NpukitError as error:
+            print(f"{script.stem:30} {' '.join(sorted(codes)) or 'nothing':8} NO    {error}", flush=True)
+            print(*(folder / script.stem / "stderr.txt").read_text().splitlines()[-3:], sep="\n", flush=True)
+            continue
+        named, line = judged(script, advice)
         good, right_line = good + (named and bool(codes)), right_line + (named and line and bool(codes))
         clean += named and not codes
         verdict = ("line" if line else "yes") if named else "NO"

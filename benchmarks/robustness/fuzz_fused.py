@@ -24,7 +24,6 @@ from typing import Any
 import pytest
 from benchmarks import ROOT
 
-from npukit.selftest import operator_cases
 from npukit.simulate import activate
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -32,6 +31,8 @@ activate()  # before torch is imported
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.utils._pytree import tree_leaves, tree_map_only  # noqa: E402
+
+from npukit.selftest import operator_cases  # noqa: E402
 
 TESTS = ROOT / "tests" / "simulate"
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 6e-2}
