@@ -265,3 +265,16 @@ def test_a_batch_in_two_parts_is_compared_by_its_gradients(tmp_path: Path, scale
     comparison = compare(run("whole", 1, 1.0), run("parts", 2, scale))
     assert comparison.same == (scale == 0.5)
     assert (comparison.losses[0].left == pytest.approx(comparison.losses[0].right)) == comparison.same
+
+
+@pytest.mark.filterwarnings("ignore:Using `torch.compile")
+def test_the_modules_of_a_compiled_model_are_seen(tmp_path: Path) -> None:
+    for name in ("plain", "compiled"):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()) for _ in range(6)))
+        run = torch.compile(model, backend="eager") if name == "compiled" else model
+        with capture(tmp_path / name, level="modules"):
+            run(torch.ones(2, 4)).sum().backward()
+    comparison = compare(tmp_path / "plain", tmp_path / "compiled")
+    assert comparison.first is None
+    assert comparison.coverage == 1

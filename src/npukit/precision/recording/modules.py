@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.nn.modules import module as torch_module
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
@@ -80,25 +81,31 @@ class ModuleTracker:
             for name, parameter in parameters_of(module).items():
                 yield path, module, name, parameter
 
+    @_disable_dynamo  # a compiled model runs in pieces, between which its modules are seen
     def _enter(self, module: nn.Module, inputs: Any) -> None:
         path = self._paths.get(id(module))
+        if _is_of_compile(module, path, self.stack):
+            return
         if path is None or self.modules.get(path) is not module:
             path = self._name(module)
         kind = type(module).__name__
         number = self._numbers.get((path, kind), 0)
         self._numbers[path, kind] = number + 1
         above = self.stack[-1].called_from if self.stack else (None, ())
-        call = ModuleCall(path, kind, number, (sys._getframe(1), user_stack(above)))
+        call = ModuleCall(path, kind, number, (_frame_of_torch(), user_stack(above)))
         self.stack.append(call)
         self._began(call, module, inputs)
 
+    @_disable_dynamo
     def _leave(self, module: nn.Module, inputs: Any, *rest: Any) -> None:
+        path = self._paths.get(id(module))
+        if _is_of_compile(module, path, self.stack):
+            return
         if len(rest) != 2:  # torch leaves the keywords out where forward raised
-            while self.stack and self.stack.pop().path != self._paths.get(id(module)):
+            while self.stack and self.stack.pop().path != path:
                 pass
             return
         keywords, output = rest
-        path = self._paths.get(id(module), "")
         while self.stack:  # one whose forward raised may never have left
             call = self.stack.pop()
             if call.path == path:
@@ -106,6 +113,7 @@ class ModuleTracker:
                 call.called_from = None, ()  # a frame keeps all that its function holds
                 break
 
+    @_disable_dynamo
     def _leave_without_keywords(self, module: nn.Module, inputs: Any, output: Any) -> None:
         """As torch before 2.6 has it; there is no output where forward raised."""
         self._leave(module, inputs, *(() if output is None else ({}, output)))
@@ -127,6 +135,20 @@ class ModuleTracker:
             self._paths[id(inner)] = path
             self.modules[path] = inner
         return self._paths[id(module)]
+
+
+def _frame_of_torch() -> Any:
+    """The frame that calls a module and so lasts as long; between it and ours are those that turn dynamo off."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename != torch_module.__file__:
+        frame = frame.f_back
+    return frame
+
+
+def _is_of_compile(module: nn.Module, path: str | None, running: list[ModuleCall]) -> bool:
+    """Whether torch.compile made a module: around a model, or of a piece of one that it compiled."""
+    kind = type(module).__name__
+    return kind == "OptimizedModule" or (kind == "GraphModule" and path is None and bool(running))
 
 
 def parameters_of(module: nn.Module) -> dict[str, nn.Parameter]:
