@@ -69,6 +69,12 @@ def test_a_group_that_is_missing_is_not_asked_for() -> None:
     assert config.training.precision == "fp32"
 
 
+@pytest.mark.parametrize(("name", "ours"), [("qwen3_nothink", "qwen3_nothink"), ("chatml", "chatml"), ("qwen3", None)])
+def test_templates_of_v1_0_9_5(name: str, ours: str | None) -> None:
+    reading = v1(f"template: {name}\n{LORA}")
+    assert reading.dialect == "LLaMA-Factory v1" and reading.config.data.template == ours
+
+
 def test_pairs_are_preferences() -> None:
     sets = "pairs: {path: rows.jsonl, source: local, converter: pair}"
     assert read_task(LORA, sets) == "dpo"
@@ -88,6 +94,7 @@ def read_task(text: str, sets: str) -> str:
         ("name: fsdp2", "name: fsdpturbo", "dist_config.name"),
         ("  r: 16", "  rr: 16", "peft_config.rr"),
         ("peft_config:\n  name: lora\n  r: 16", "peft_config: lora\nseed: 1\nlogging_steps: 1", "peft_config"),
+        ("model_class: llm", "template: alpaca", "template"),
         ("dcp_path: null", "dcp_path: x", "dist_config.dcp_path"),
         ("sets.yaml", "nothing.yaml", "train_dataset"),
         ("micro_batch_size: 2", "global_batch_size: 3\nmicro_batch_size: 2", "global_batch_size"),

@@ -61,13 +61,23 @@ def _sources(key: str, values: Values) -> Iterator[Translated]:
 
 
 def datasets(values: Values) -> Translated:
-    values.notes.append("template: the tokenizer's own, as in v1; each answer of a conversation counts once")
     train = list(_sources("train_dataset", values))
     return {"data.train": train} if train else {}
 
 
 def validation(values: Values) -> Translated:
     return {"data.validation": list(_sources("eval_dataset", values)) or 0.0}
+
+
+def template(values: Values) -> Translated:
+    """What v1 0.9.5 writes, whose qwen3 is what Qwen3's tokenizers have; later releases always use the tokenizer's."""
+    names = {"chatml": "chatml", "qwen3_nothink": "qwen3_nothink", "qwen3": None}
+    name = values.choice("template", names, otherwise="qwen3")
+    if name:
+        values.notes.append("template: the header of an answer does not count in the loss, as it does in v1")
+    else:
+        values.notes.append("template: the tokenizer's own, as in v1; each answer of a conversation counts once")
+    return {"data.template": name}
 
 
 def batching(values: Values) -> Translated:
@@ -164,6 +174,6 @@ def preference(values: Values) -> Translated:
 
 
 OF_MODEL = (task, method, targets, layer_modules, adapter, quantization, preference)
-OF_TRAINING = (datasets, validation, batching, accumulation, schedule, saving, parallel, optimizer)
+OF_TRAINING = (datasets, validation, template, batching, accumulation, schedule, saving, parallel, optimizer)
 FUNCTIONS = {function.__name__: function for function in (*OF_MODEL, *OF_TRAINING)}
 LLAMA_FACTORY_V1 = Dialect("LLaMA-Factory v1", load("training/llama_factory_v1"), FUNCTIONS)
