@@ -110,7 +110,7 @@ def copies(project: Project, work: Path) -> Iterator[tuple[str, Path, dict[str, 
 
 
 def figures(side: Side, project: Project, work: Path) -> Figures:
-    run, logged = side.run([project.script], 1, work)
+    run, logged = side.run(["python", project.script], 1, work)
     assert run.exit_code == 0, f"{project.script} in {side.folder.name}: {run.output}"
     return worth_comparing(logged)
 
