@@ -122,9 +122,20 @@ def said_by(function: str, folder: Path, position: int) -> Iterator[str]:
             if _name(call) == function and len(call.args) > position:
                 text = call.args[position]
                 if isinstance(text, ast.JoinedStr):
-                    yield "".join(str(value.value) if isinstance(value, ast.Constant) else "x" for value in text.values)
+                    yield "".join(map(_part, text.values))
                 elif isinstance(text, ast.Constant):
                     yield str(text.value)
+
+
+def _part(part: ast.expr) -> str:
+    """A part of an f-string: its text, `x nouns` for what `counted` fills in, x for everything else."""
+    if isinstance(part, ast.Constant):
+        return str(part.value)
+    value = part.value if isinstance(part, ast.FormattedValue) else None
+    if isinstance(value, ast.Call) and _name(value) == "counted":
+        noun = value.args[1]
+        return f"x {noun.value if isinstance(noun, ast.Constant) else 'x'}s"
+    return "x"
 
 
 def _name(call: ast.Call) -> str:

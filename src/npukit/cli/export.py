@@ -11,6 +11,7 @@ from npukit.cli.options import CardOption, JsonOption
 from npukit.cli.results import show
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
+from npukit.report.report import counted
 from npukit.report.terminal import say
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _merge(use: Use, output: Path, json: bool) -> None:
     for note in done.notes:
         say(note)
     merged = f", {done.changed} changed by {', '.join(done.adapters)}" if done.adapters else ""
-    show(done, f"{done.output}: {done.tensors} tensors{merged}; {_size(done.bytes)} in {done.dtype}", json)
+    show(done, f"{done.output}: {counted(done.tensors, 'tensor')}{merged}; {_size(done.bytes)} in {done.dtype}", json)
 
 
 def _export_gguf(use: Use, output: Path, json: bool) -> None:
@@ -138,7 +139,7 @@ def _export_gguf(use: Use, output: Path, json: bool) -> None:
         options = use.export
         done = export_gguf(folder, adapters, output, dtype=options.dtype, force=options.force, progress=on_progress)
     merged = f", with {', '.join(done.adapters)} merged" if done.adapters else ""
-    figures = f"{done.architecture}, {done.tensors} tensors{merged}; {_size(done.bytes)} in {done.dtype}"
+    figures = f"{done.architecture}, {counted(done.tensors, 'tensor')}{merged}; {_size(done.bytes)} in {done.dtype}"
     show(done, f"{done.output / FILE}: {figures}. For Ollama: ollama create NAME -f {done.output}/Modelfile", json)
 
 
@@ -160,7 +161,7 @@ def _export_onnx(
     if om:
         atc_command(Path(FILE), output, card, batch, lengths)  # a mistake is told before the work
     done = export_onnx(use, output, opset, use.export.force)
-    figures = f"opset {done.opset}, {done.operators} operators, {_size(done.bytes)}"
+    figures = f"opset {done.opset}, {counted(done.operators, 'operator')}, {_size(done.bytes)}"
     text = f"{done.output / FILE}: {figures}; differs from PyTorch by {done.difference:.1e}"
     if not om:
         show(done, text, json)
@@ -182,7 +183,7 @@ def _quantise(use: Use, output: Path, text: Path | None, json: bool) -> None:
     with progress("writing", "bytes") as on_progress:
         done = quantise(folder, output, text, use.export.force, use.model.trust_remote_code, on_progress)
     before, after = done.perplexity_before, done.perplexity_after
-    size = f"{_size(done.bytes_before)} became {_size(done.bytes)}, {done.layers} layers in int8"
+    size = f"{_size(done.bytes_before)} became {_size(done.bytes)}, {counted(done.layers, 'layer')} in int8"
     show(done, f"{done.output}: {size}; perplexity {before:.4f} before, {after:.4f} after", json)
 
 

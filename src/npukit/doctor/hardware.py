@@ -14,6 +14,7 @@ from npukit.machine.found import MachineState
 from npukit.machine.npu_smi import IDLE_MEMORY_MIB, Chip
 from npukit.machine.npus import MANAGEMENT_FILES
 from npukit.report import Severity
+from npukit.report.report import counted
 
 HEALTHY = ("OK", "NA", "")  # what npu-smi does not tell is no fault
 
@@ -108,7 +109,9 @@ def device_files(state: MachineState) -> Check:
         remedy = f"Run `{command}` and log in again."
         what = f"This user cannot open {_listed(refused)}"
         troubles.append(trouble("NPK905", what, remedy, commands=(command,)))
-    return Check("Device files", f"{len(state.card_files)} cards, {len(names)} files", tuple(troubles))
+    return Check(
+        "Device files", f"{counted(len(state.card_files), 'card')}, {counted(len(names), 'file')}", tuple(troubles)
+    )
 
 
 def _listed(names: list[str]) -> str:

@@ -33,6 +33,7 @@ def _infer(job: UseJob) -> None:
     from npukit.inference.batch import infer
     from npukit.inference.show import show_inferred
     from npukit.report.progress import progress
+    from npukit.report.report import counted
 
     with progress("answering", "rows") as on_progress:
         done = infer(job.use, on_progress)
@@ -40,7 +41,7 @@ def _infer(job: UseJob) -> None:
         show_inferred(done, job.json)
         if done.failed:
             raise NpukitError(
-                f"{done.failed} of {done.rows} rows have no answer: their `error` in {done.output} says why.",
+                f"No answer for {done.failed} of {counted(done.rows, 'row')}: `error` in {done.output} says why.",
                 on_the_way=True,
             )
 

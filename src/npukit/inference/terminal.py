@@ -12,6 +12,7 @@ from typing import Any
 from npukit.errors import NpukitError
 from npukit.inference.chat import Conversation
 from npukit.llm.chat.answer import Reasoning, ToolCall
+from npukit.report.report import counted
 from npukit.report.terminal import has_color, paint, printable, say
 
 HELP = """\
@@ -128,7 +129,8 @@ class _Terminal:
         print()
         if self._is_terminal and (figures := self._talk.figures):
             ended = {"length": ", cut at the limit", "cancelled": ", stopped"}.get(figures.finish_reason, "")
-            speed = f"{figures.tokens} tokens, {figures.per_second:.1f} a second, the first after {figures.first:.2f} s"
+            tokens = counted(figures.tokens, "token")
+            speed = f"{tokens}, {figures.per_second:.1f} a second, the first after {figures.first:.2f} s"
             print(paint(f"({speed}{ended})", DIM, self._color))
 
     @contextlib.contextmanager

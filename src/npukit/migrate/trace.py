@@ -11,6 +11,7 @@ from typing import Any
 from npukit.errors import NpukitError
 from npukit.migrate.rules import npk510_shapes_change, npk511_ran_on_the_cpu
 from npukit.report import Finding
+from npukit.report.report import counted
 from npukit.source import Place
 
 _MANY = 4  # shapes of one operator on one line; an epoch's last batch and an evaluation make fewer
@@ -49,7 +50,7 @@ def _fallbacks(operators: list[dict[str, Any]]) -> Iterator[Finding]:
         yield npk511_ran_on_the_cpu.rule.finding(
             _place(line) or Place(Path("unknown")),
             f"{op} ran on the CPU",
-            evidence=f"{count} calls in the traced run",
+            evidence=f"{counted(count, 'call')} in the traced run",
         )
 
 

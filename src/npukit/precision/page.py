@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from npukit.precision.result import Comparison, plain
+from npukit.report.report import counted
 from npukit.report.terminal import printable_line
 from npukit.report.writing import write_text
 
@@ -24,7 +25,7 @@ def render(comparison: Comparison) -> str:
     rows = [{**plain(row), "title": printable_line(row.title), "growth": row.growth} for row in comparison.rows]
     counts, coverage = dict(comparison.counts), comparison.coverage
     data = {"rows": rows, "first": plain(comparison.first), "counts": counts, "coverage": coverage}
-    compared = f"{comparison.compared:,} of {sum(counts.values()):,} rows compared ({coverage:.0%})"
+    compared = f"{comparison.compared:,} of {counted(sum(counts.values()), 'row')} compared ({coverage:.0%})"
     parts = {
         "TITLE": html.escape(printable_line(f"{comparison.left} and {comparison.right}")),
         "VERDICT": f"{comparison.verdict.capitalize()}: {compared}",

@@ -14,6 +14,7 @@ from npukit.precision.ranks import RanksComparison
 from npukit.precision.result import Comparison, Divergence, Loss, Outcome, Replay, Row
 from npukit.precision.weights import WeightsComparison
 from npukit.report.language import translated
+from npukit.report.report import counted
 from npukit.report.terminal import printable_line
 from npukit.report.wrapping import columns, padded
 
@@ -31,7 +32,7 @@ def _compare(comparison: Comparison) -> Iterator[str]:
     verdict = {"same": "Same" if comparison.coverage == 1 else "Same where compared"}.get(
         comparison.verdict, comparison.verdict.capitalize()
     )
-    compared = f"{comparison.compared:,} of {sum(counts.values()):,} rows compared ({comparison.coverage:.0%})"
+    compared = f"{comparison.compared:,} of {counted(sum(counts.values()), 'row')} compared ({comparison.coverage:.0%})"
     yield f"{verdict}: {compared}, {counts.get('same', 0):,} same, {counts.get('differs', 0):,} differ."
     alone = [
         f"{counts[outcome.value]:,} {outcome.value}"
@@ -58,7 +59,7 @@ def _compare(comparison: Comparison) -> Iterator[str]:
 def _losses(losses: Sequence[Loss]) -> str:
     apart = next((loss for loss in losses if loss.left != loss.right), None)
     if apart is None:
-        return f"Losses: the same in {len(losses):,} steps, {losses[0].left:.7g} at first."
+        return f"Losses: the same in {counted(len(losses), 'step')}, {losses[0].left:.7g} at first."
     return f"Losses: {apart.left:.7g} on the left, {apart.right:.7g} on the right at step {apart.step}."
 
 
@@ -116,7 +117,7 @@ def _head(word: str, width: int) -> str:
 
 def _check(check: DeterminismCheck) -> Iterator[str]:
     compared = check.comparison
-    rows = f"{compared.compared:,} rows of two runs"
+    rows = f"{counted(compared.compared, 'row')} of two runs"
     if check.deterministic:
         yield f"Deterministic: {rows} have the same bits ({compared.coverage:.0%} of all)."
         return
@@ -132,7 +133,7 @@ def _bisect(bisection: Bisection) -> Iterator[str]:
 
 
 def _ranks(comparison: RanksComparison) -> Iterator[str]:
-    what = f"{comparison.rows:,} rows of {comparison.ranks} ranks in {comparison.steps} steps"
+    what = f"{counted(comparison.rows, 'row')} of {comparison.ranks} ranks in {counted(comparison.steps, 'step')}"
     if comparison.first is None:
         yield f"Same: {what}; weights, reduced gradients and optimizer steps have the same bits on all ranks."
         return
@@ -171,10 +172,10 @@ def _weights(comparison: WeightsComparison) -> Iterator[str]:
     yield f"{padded(translated('right'), 6)} {comparison.right}"
     yield ""
     verdict = "Same" if comparison.same else "Different"
-    yield f"{verdict}: {len(comparison.weights):,} tensors in both, {len(differ):,} differ."
+    yield f"{verdict}: {counted(len(comparison.weights), 'tensor')} in both, {len(differ):,} differ."
     for side, names in (("left", comparison.only_left), ("right", comparison.only_right)):
         if names:
-            yield f"Only {side}: {len(names):,} tensors, such as {', '.join(names[:4])}."
+            yield f"Only {side}: {counted(len(names), 'tensor')}, such as {', '.join(names[:4])}."
     if not differ:
         return
     yield ""

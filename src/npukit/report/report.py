@@ -43,10 +43,10 @@ class FindingGroup:
 
 def counted(number: int, noun: str) -> str:
     """
-    >>> counted(1, "place"), counted(3, "place")
-    ('1 place', '3 places')
+    >>> counted(1, "place"), counted(3000, "place")
+    ('1 place', '3,000 places')
     """
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def few(items: Sequence[object], most: int = 3) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from npukit.report.report import counted
 from npukit.report.terminal import printable
 from npukit.report.writing import disk_errors_named, write_text
 from npukit.rl.samples import RolloutSample
@@ -70,7 +71,7 @@ def _shown(which: str, sample: RolloutSample, names: Sequence[str]) -> str:
     scores: Mapping[str, float] = dict(zip(names, sample.rewards, strict=True))
     scored = "  ".join(f"{name} {value:.3g}" for name, value in scores.items())
     asked = str(sample.prompt.messages[-1].get("content", "")) if sample.prompt.messages else ""
-    head = f"  {which}: advantage {sample.advantage:.3g}  {scored}  {len(sample.ids)} tokens"
+    head = f"  {which}: advantage {sample.advantage:.3g}  {scored}  {counted(len(sample.ids), 'token')}"
     texts = [_indented(str(message["content"])) for message in sample.messages]
     return "\n".join([head, _indented(asked), *texts])
 

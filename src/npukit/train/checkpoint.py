@@ -27,6 +27,7 @@ import torch
 
 from npukit.errors import NpukitError, NpukitWarning
 from npukit.report.hashes import find_damaged, hash_files
+from npukit.report.report import counted
 from npukit.report.unfinished import UNFINISHED, remove_unfinished
 from npukit.report.writing import disk_errors_named
 from npukit.train.options import TrainOptions
@@ -119,7 +120,9 @@ class Checkpoints:
             what = f"with {name} {then}, but this run has {now}: use the same value"
             if name == STEPS_PER_EPOCH:
                 changes = ", ".join(self.changes_since(checkpoint))
-                what = f"with other data, {then} steps an epoch instead of {now}" + (f" ({changes})" if changes else "")
+                what = f"with other data, {counted(then, 'step')} an epoch instead of {now}" + (
+                    f" ({changes})" if changes else ""
+                )
                 what += ": use the same data and batch size"
             raise NpukitError(f"{checkpoint.folder} was written {what}, or choose another output folder to start over.")
         return checkpoint

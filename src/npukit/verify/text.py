@@ -109,6 +109,6 @@ def _ops(title: str, uses: Sequence[OpUse]) -> Iterator[str]:
         return
     yield f"\n{title}:"
     for use in uses[:_MOST]:
-        yield f"  {use.op}  {use.line}  {use.count} times"
+        yield f"  {use.op}  {use.line}  {counted(use.count, 'time')}"
     if len(uses) > _MOST:
         yield f"  … and {len(uses) - _MOST} more"

@@ -42,5 +42,5 @@ def test_validation_that_leaves_no_rows_is_found_before_the_run(tmp_path: Path) 
     words = [f"data.train={rows}", "model.path=owner/name", f"training.output={tmp_path / 'out'}"]
     with pytest.raises(Mistakes) as raised:
         read(None, [*words, "data.validation=1"], {})
-    assert [mistake.text for mistake in raised.value.mistakes if "1 of 1 rows" in mistake.text]
+    assert [mistake.text for mistake in raised.value.mistakes if "1 of 1 row," in mistake.text]
     read(None, [*words, "data.validation=0.5"], {})

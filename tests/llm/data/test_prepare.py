@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import pickle
+import re
 import signal
 from collections.abc import Iterable
 from multiprocessing import get_context
@@ -21,7 +22,9 @@ from npukit.llm.config.options import DataOptions
 from npukit.llm.data import encoded, parts
 from npukit.llm.data.encode import Encoder
 from npukit.llm.data.prepare import Prepared, prepare
+from npukit.llm.data.problems import Problems
 from npukit.llm.tasks.task import named
+from npukit.report.language import translated
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +132,7 @@ def test_a_pack_shorter_than_the_cutoff_cuts_rows(tiny_tokenizer: Any, tmp_path:
     file = write(tmp_path / "long.jsonl", [{"instruction": "Hi", "output": "word " * 300}])
     result = prepared(tiny_tokenizer, file, packing=True, pack_length=64)
     assert len(result.train) == 1 and result.problems.cut == 1
-    assert "longer than 12 tokens" in result.problems.sentences(12)[0]
+    assert "12 tokens" in result.problems.sentences(12)[0]
 
 
 def test_rows_that_lose_their_answers_are_refused_if_none_is_left(tiny_tokenizer: Any, tmp_path: Path) -> None:
@@ -158,7 +161,7 @@ def test_bad_rows_are_counted_and_named(tiny_tokenizer: Any, tmp_path: Path) -> 
         result = prepared(tiny_tokenizer, file, max_bad_rows=0.7)
         sentences = result.problems.sentences(64)
         assert len(result.train) == 5 and result.problems.bad == 8
-        assert sentences[0] == "8 of 13 rows cannot be used and were skipped:"
+        assert "8 of 13 rows" in sentences[0]
         assert f"{file}, line 4 has no output" in sentences[1] and sentences[-1].strip() == "and 3 more"
         with pytest.raises(NpukitError, match="line 4 has no output"):
             prepared(tiny_tokenizer, file, bad_rows="stop")
@@ -306,3 +309,12 @@ def test_a_process_that_is_killed_is_noticed(
     monkeypatch.setattr(Encoder, "encode", die)
     with pytest.raises(NpukitError, match="was killed"):
         prepared(tiny_tokenizer, train_file, preprocessing_workers=2)
+
+
+def test_what_is_wrong_with_one_row_is_told_in_the_singular(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Problems(rows=1, bad=0, cut=1, unmatched=1, unanswered=1)
+    assert not [sentence for sentence in one.sentences(512) if re.search(r"\b1 (rows|answers)\b", sentence)]
+    several = Problems(rows=9, bad=2, cut=2, unmatched=2, unanswered=2)
+    sentences = [*one.sentences(512), *several.sentences(512)]
+    monkeypatch.setenv("NPUKIT_LANG", "zh")
+    assert [sentence for sentence in sentences if translated(sentence) == sentence] == []

@@ -243,8 +243,8 @@ def load_text(made: Encoder, ids: list[int]) -> str:
 @pytest.mark.parametrize(
     ("turns", "names", "code"),
     [
-        ([{"role": "user", "content": "<image><image>?"}, ANSWERED], ("a.png",), "1 images, and <image> 2 times"),
-        ([ASKED, ANSWERED], ("a.png", "b.png"), "2 images, and <image> 1 times"),
+        ([{"role": "user", "content": "<image><image>?"}, ANSWERED], ("a.png",), "1 image, and <image> 2 times"),
+        ([ASKED, ANSWERED], ("a.png", "b.png"), "2 images, and <image> 1 time "),
         ([ASKED, ANSWERED], ("z.png",), "z.png does not exist"),
         ([{"role": "user", "content": "<image><|image_pad|>"}, ANSWERED], ("a.png",), "<|image_pad|>"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -232,3 +233,10 @@ def test_a_gpu_can_be_planned_for_and_is_not_walked_on(npukit: Any, folder: Path
     assert planned_["card"] == "H100" and planned_["usable"] > 79 * GIB and planned_["time"]
     assert npukit("plan", "sft.yaml", "--card", "H100", "--walk").returncode == 2
     assert npukit("plan", "sft.yaml", "--card", "H101").returncode == 2
+
+
+def test_one_row_and_one_step_are_singular(folder: Path) -> None:
+    (folder / "one.jsonl").write_text('{"instruction": "Why?", "output": "Because."}\n')
+    text = dry_run(plan(config(data={"train": [{"path": "one.jsonl"}], "packing": False}, max_steps=1), devices=1))
+    assert not re.search(r"\b1 (rows|steps)\b", text)
+    assert re.search(r"\b1 step\b.*\b1 row\b", text)

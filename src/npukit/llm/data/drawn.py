@@ -17,6 +17,7 @@ from npukit.errors import NpukitError
 from npukit.llm.config.options import DataOptions
 from npukit.llm.data.pack import Numbers
 from npukit.llm.data.sources import Table
+from npukit.report.report import counted
 
 Drawn = tuple[list[Numbers], list[Numbers]]  # the rows of each table to train on, and those to evaluate on
 
@@ -36,7 +37,7 @@ def drawn(tables: Sequence[Table], data: DataOptions, seed: int) -> tuple[list[T
     else:
         train, apart = as_ms_swift(sizes, samples, share, seed)
     if not sum(map(len, train)):
-        raise NpukitError(f"data.validation takes all of {sum(sizes):,} rows, which leaves none to train on.")
+        raise NpukitError(f"data.validation takes all of {counted(sum(sizes), 'row')}, which leaves none to train on.")
     return _keeping(tables, train), _keeping(tables, apart)
 
 

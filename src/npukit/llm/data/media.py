@@ -8,6 +8,7 @@ from typing import Any
 
 from npukit.llm.data.row import BadRow, Conversation
 from npukit.llm.medium import COLUMNS, TAGS, Kind, Medium, Objects, RowMedia
+from npukit.report.report import counted
 
 TURNS = ("messages", "conversations", "conversation", "prompt", "completion", "chosen", "rejected", "rejected_messages")
 PARTS: dict[str, Kind] = {
@@ -138,7 +139,7 @@ def spread(turns: Conversation, media: Sequence[Medium], tool: str) -> tuple[Con
         if tags == len(some) or (tags > len(some) and is_text):
             continue
         if tags > len(some) or (tool != "ms_swift" and (tool != "npukit" or tags)):
-            raise BadRow(f"has {len(some)} {kind}s, and {TAGS[kind]} {tags} times in its turns")
+            raise BadRow(f"has {counted(len(some), kind)}, and {TAGS[kind]} {counted(tags, 'time')} in its turns")
         missing += TAGS[kind] * (len(some) - tags)
     if missing:
         at = next(number for number, turn in enumerate(turns) if turn["role"] not in ("tools", "system"))

@@ -8,6 +8,7 @@ import numpy as np
 
 from npukit.errors import NpukitError
 from npukit.llm.data.pack import Numbers
+from npukit.report.report import counted
 
 
 def split(sizes: Sequence[int], validation: float, seed: int) -> tuple[list[Numbers], list[Numbers]]:
@@ -20,7 +21,7 @@ def split(sizes: Sequence[int], validation: float, seed: int) -> tuple[list[Numb
     if 0 < validation < 1:
         apart = max(apart, 1)
     if apart >= total:
-        raise NpukitError(f"data.validation takes {apart:,} of {total:,} rows, which leaves none to train on.")
+        raise NpukitError(f"data.validation takes {apart:,} of {counted(total, 'row')}, which leaves none to train on.")
     ends = np.round(np.cumsum([0, *sizes]) * (apart / total)).astype(np.int64)
     random = np.random.default_rng([seed, 1])
     train, held_out = [], []

@@ -24,6 +24,7 @@ from npukit.llm.data.tokenised import Log, Rows, tokenised
 from npukit.llm.hub import Hub
 from npukit.llm.images.images import Images
 from npukit.llm.tasks.task import Task
+from npukit.report.report import counted
 
 
 @dataclass(frozen=True)
@@ -105,16 +106,16 @@ class _Preparation:
         rows = Chosen(tables, numbers, np.concatenate(list(chosen)))
         data = self.encoder.data
         lengths = rows.lengths()
-        tokens = f", {lengths.sum():,} tokens" if self.encoder.task.counts_tokens else ""
-        counted = f"{len(rows):,} rows{tokens} for {purpose}"
+        tokens = f", {counted(lengths.sum(), 'token')}" if self.encoder.task.counts_tokens else ""
+        contents = f"{counted(len(rows), 'row')}{tokens} for {purpose}"
         if not data.packing:
-            self.log(f"{counted}.")
+            self.log(f"{contents}.")
             return rows
         length = data.pack_length or data.cutoff
         packs = pack(lengths, length, self.seed)
         filled = lengths.sum() / (len(packs) * length)
-        packed = f"{len(packs):,} pack{'s' if len(packs) != 1 else ''} of {length:,}"
-        self.log(f"{counted}, in {packed} ({filled:.1%} filled).")
+        packed = f"{counted(len(packs), 'pack')} of {length:,}"
+        self.log(f"{contents}, in {packed} ({filled:.1%} filled).")
         return Packed(rows, packs, length, self.pad_id)
 
     def _tell_about_template(self) -> None:

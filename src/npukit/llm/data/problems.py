@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from npukit.report.report import counted
+
 SHOWN = 5
 
 
@@ -35,17 +37,17 @@ class Problems:
         """What to warn the user of; nothing where all is well. `longest` is how many tokens a row may have."""
         sentences = []
         if self.bad:
-            sentences.append(f"{self.bad:,} of {self.rows + self.bad:,} rows cannot be used and were skipped:")
+            sentences.append(f"Skipped {self.bad:,} of {counted(self.rows + self.bad, 'row')} that cannot be used:")
             sentences += [f"  {place}" for place in self.first]
             if self.bad > len(self.first):
                 sentences.append(f"  and {self.bad - len(self.first):,} more")
         if self.cut:
-            sentences.append(f"{self.cut:,} of {self.rows:,} rows are longer than {longest:,} tokens and were cut.")
+            sentences.append(f"Cut {self.cut:,} of {counted(self.rows, 'row')} to {counted(longest, 'token')}.")
         if self.unanswered:
-            sentences.append(f"{self.unanswered:,} of {self.rows:,} rows have no answer left to learn from.")
+            sentences.append(f"No answer is left to learn from in {self.unanswered:,} of {counted(self.rows, 'row')}.")
         if self.unmatched:
             sentences.append(
-                f"{self.unmatched:,} answers are not trained on: the chat template rewrites them once more turns "
+                f"Not trained on: {counted(self.unmatched, 'answer')} that the chat template rewrites once more turns "
                 "follow. A named template (data.template) trains on all answers."
             )
         return sentences

@@ -17,6 +17,7 @@ from npukit.llm.data.problems import Problems
 from npukit.llm.data.rows import inputs_and_labels, packed_row, weights_of
 from npukit.llm.data.sources import Table
 from npukit.llm.data.tokenised import Log, Rows
+from npukit.report.report import counted
 
 WINDOW = 4096  # rows that are shuffled and packed together
 
@@ -52,7 +53,9 @@ class Stream:
         for table, held_out in zip(self._tables, self._held_out, strict=True):
             rows = list(islice(self._rows(table), held_out))
             if len(rows) < held_out:
-                raise NpukitError(f"data.validation takes {held_out} rows of {table.name}, which has {len(rows)}.")
+                raise NpukitError(
+                    f"data.validation takes {counted(held_out, 'row')} of {table.name}, which has {len(rows)}."
+                )
             taken.append(Rows.of(rows, end_id=self._end_id))
         return taken
 

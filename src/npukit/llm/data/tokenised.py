@@ -25,6 +25,7 @@ from npukit.llm.data.problems import Problems
 from npukit.llm.data.sources import Table
 from npukit.llm.images.images import RowImage
 from npukit.llm.images.table import ImageTable
+from npukit.report.report import counted
 from npukit.report.writing import disk_errors_named
 
 Log = Callable[[str], None]
@@ -131,7 +132,7 @@ def _refuse_mostly_bad(table: Table, problems: Problems, most: float) -> None:
     """What is trained on the few rows that are left is rarely what was meant."""
     if problems.bad > most * (problems.bad + problems.rows):
         raise NpukitError(
-            f"{table.name}: {problems.bad:,} of {problems.bad + problems.rows:,} rows cannot be used, such as "
+            f"{table.name}: {problems.bad:,} of {counted(problems.bad + problems.rows, 'row')} cannot be used, such as "
             f"{problems.first[0].rstrip('.')}. Correct them, or raise data.max_bad_rows (now {most:g})."
         )
 
@@ -141,8 +142,8 @@ def _refuse_unusable(table: Table, problems: Problems, cutoff: int) -> None:
         raise NpukitError(nothing_usable(table, problems.first) if problems.bad else f"{table.name} has no rows.")
     if problems.unanswered == problems.rows:
         raise NpukitError(
-            f"{table.name}: none of {problems.rows:,} rows keeps an answer to learn from within {cutoff:,} tokens: "
-            "raise data.cutoff, or check that the rows have answers."
+            f"{table.name}: none of {counted(problems.rows, 'row')} keeps an answer to learn from within {cutoff:,} "
+            "tokens: raise data.cutoff, or check that the rows have answers."
         )
 
 

@@ -22,6 +22,7 @@ from npukit.llm.medium import COLUMNS, Kind
 from npukit.llm.models.outline import is_target, look_at
 from npukit.llm.models.weights import broken_tokenizer, broken_weights, has_weights
 from npukit.llm.tasks.task import of as task_of
+from npukit.report.report import counted
 
 
 @dataclass(frozen=True)
@@ -236,7 +237,7 @@ def _enough_rows(config: Config, wanted: float) -> Iterator[ConfigProblem]:
     tables = [find_table(source, config.data) for source in config.data.train if source.path != MISSING]
     total = sum(map(about_rows, tables))
     if tables and not any(table.hub for table in tables) and wanted >= total:
-        text = f"{wanted:g} of {total:,} rows are for validation, which leaves none to train on."
+        text = f"validation takes {wanted:g} of {counted(total, 'row')}, which leaves none to train on."
         yield ConfigProblem("data.validation", text)
 
 

@@ -14,6 +14,7 @@ from npukit.performance.plan.memory import GIB
 from npukit.performance.plan.table import PlanRow
 from npukit.performance.plan.work import StepTime
 from npukit.report.language import translated
+from npukit.report.report import counted
 from npukit.report.terminal import printable_line
 
 PARTS = {
@@ -193,14 +194,14 @@ def size(count: float) -> str:
 def _steps(plan: Plan) -> str:
     if plan.steps is None:
         return "number of steps unknown: the data is not in local files"
-    steps = f"{plan.steps:,} steps" if plan.steps != 1 else "1 step"
+    steps = counted(plan.steps, "step")
     per_step = f"up to {plan.tokens_per_step:,} tokens each"
     if plan.rows is None:
         return f"{steps}, {per_step}"
     about = "" if plan.rows_are_exact else "about "
     packed = plan.config["data"]["packing"] and tasks.named(plan.config["task"]).packs
     into = f", packed into about {plan.batches_per_epoch:,}" if packed else ""
-    return f"{about if not packed else 'about '}{steps}, {per_step}; {about}{plan.rows:,} rows{into}"
+    return f"{about if not packed else 'about '}{steps}, {per_step}; {about}{counted(plan.rows, 'row')}{into}"
 
 
 def _images(plan: Plan) -> Iterator[str]:

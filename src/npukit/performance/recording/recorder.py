@@ -22,6 +22,7 @@ from npukit.performance.profile import SETTINGS, Settings
 from npukit.performance.read.lines import LINES
 from npukit.performance.recording.insight import Insight
 from npukit.quiet import verbosity
+from npukit.report.report import counted
 from npukit.report.terminal import say
 
 PATIENCE = 64  # backward passes without a step: gradients are not accumulated over that many
@@ -133,7 +134,7 @@ class ProfileRecorder:
             self._stop_profiler()
         if self._profiler is None or last < first:
             self._say(
-                f"nothing was recorded: the script made {self.done} steps. Record earlier ones: --steps."
+                f"nothing was recorded: the script made {counted(self.done, 'step')}. Record earlier ones: --steps."
                 if self.done
                 else "nothing was recorded: the script ended before its first step."
             )

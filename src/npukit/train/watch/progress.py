@@ -10,6 +10,7 @@ from typing import Any
 from npukit.quiet import verbosity
 from npukit.report.language import translated
 from npukit.report.progress import time_left
+from npukit.report.report import counted
 from npukit.report.terminal import console
 from npukit.report.wrapping import columns, padded
 from npukit.train.watch.summary import Summary, size
@@ -47,8 +48,8 @@ class LineProgress:
     def begin(self, start_step: int) -> None:
         if start_step >= self._total:
             self.say(
-                f"all {self._total} steps are done already: train for more epochs or steps, or choose another output "
-                "folder to start over"
+                f"the run has done all of {counted(self._total, 'step')} already: train for more epochs or steps, "
+                "or choose another output folder to start over"
             )
         elif start_step:
             self.say(f"resuming after step {start_step} of {self._total}")

@@ -20,6 +20,7 @@ from npukit.llm.data.encode import SEPARATOR
 from npukit.llm.data.rows import IGNORED, Chosen, inputs_and_labels
 from npukit.llm.models.attention import for_attention
 from npukit.llm.tasks.task import Learning, Log
+from npukit.report.report import counted
 from npukit.report.writing import whole_file
 from npukit.train.options import TrainOptions
 from npukit.train.parallel import Parallel
@@ -259,7 +260,7 @@ def add_reference(data: Pairs, collate: Any, parallel: Parallel, batch_size: int
     if file.is_file() and len(known := np.load(file)) == len(data):
         data.reference = known
         return
-    log(f"Computing the reference's log-probabilities of {len(data):,} rows.")
+    log(f"Computing the reference's log-probabilities of {counted(len(data), 'row')}.")
     module: Any = parallel.module
     without = module.disable_adapter() if hasattr(module, "disable_adapter") else nullcontext()
     logprobs: dict[int, Any] = {}

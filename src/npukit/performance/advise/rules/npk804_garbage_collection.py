@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from npukit.performance.advise.rank import Rank
 from npukit.performance.advise.rule import Advice, Rule
+from npukit.report.report import counted
 
 rule = Rule(
     "NPK804",
@@ -32,7 +33,7 @@ def check(rank: Rank) -> Iterator[Advice]:
     ms, count = rank.host_causes["gc"], len(rank.collecting)
     if ms > 0:
         longest = max(end - start for start, end in rank.collecting) / 1e6
-        evidence = f"{count} collections in {rank.steps} steps, the longest {longest:.1f} ms"
+        evidence = f"{counted(count, 'collection')} in {counted(rank.steps, 'step')}, the longest {longest:.1f} ms"
         lines = rank.lines_of(rank.host_waits["gc"])
         yield rule.advice(
             rank, f"Garbage collection holds up each step by {ms:.1f} ms", ms, evidence, line=next(iter(lines), "")

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from npukit.performance.advise.rank import ALLOCATE, Rank
 from npukit.performance.advise.rule import Advice, Rule
+from npukit.report.report import counted
 
 rule = Rule(
     "NPK805",
@@ -32,5 +33,8 @@ def check(rank: Rank) -> Iterator[Advice]:
     if calls and ms > 0:
         names = ", ".join(f"{name} {count}x" for name, count in Counter(call.name for call in calls).most_common(3))
         yield rule.advice(
-            rank, f"Calls for device memory hold up each step by {ms:.1f} ms", ms, f"{names} in {rank.steps} steps"
+            rank,
+            f"Calls for device memory hold up each step by {ms:.1f} ms",
+            ms,
+            f"{names} in {counted(rank.steps, 'step')}",
         )

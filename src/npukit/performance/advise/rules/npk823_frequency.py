@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from npukit.performance.advise.rank import Rank
 from npukit.performance.advise.rule import Advice, Confidence, Rule
+from npukit.report.report import counted
 
 rule = Rule(
     "NPK823",
@@ -32,7 +33,7 @@ def check(rank: Rank) -> Iterator[Advice]:
     mean, highest = sum(sampled) / len(sampled), max(sampled)
     if mean < LOWER * highest:
         ms = rank.split.compute * (1 - mean / highest)
-        evidence = f"{min(sampled)} to {highest} MHz in {len(sampled)} samples"
+        evidence = f"{min(sampled)} to {highest} MHz in {counted(len(sampled), 'sample')}"
         yield rule.advice(
             rank, f"The AI cores ran at {mean:.0f} of {highest} MHz on average", ms, evidence, Confidence.medium
         )

@@ -13,6 +13,7 @@ from statistics import mean
 
 from npukit.performance.advise.rank import Rank
 from npukit.performance.advise.rule import Advice, Rule
+from npukit.report.report import counted
 
 rule = Rule(
     "NPK860",
@@ -29,5 +30,5 @@ def check(rank: Rank) -> Iterator[Advice]:
     shares = [record["data_wait"] for record in rank.trace.step_log if "data_wait" in record]
     if shares:
         ms = mean(shares) * rank.split.step
-        evidence = f"{len(rank.trace.step_log)} lines of {rank.trace.source.name}"
+        evidence = f"{counted(len(rank.trace.step_log), 'line')} of {rank.trace.source.name}"
         yield rule.advice(rank, f"The run waits {ms:.1f} ms of each step for data", ms, evidence)
