@@ -134,7 +134,8 @@ def _part(part: ast.expr) -> str:
     value = part.value if isinstance(part, ast.FormattedValue) else None
     if isinstance(value, ast.Call) and _name(value) == "counted":
         noun = value.args[1]
-        return f"x {noun.value if isinstance(noun, ast.Constant) else 'x'}s"
+        word = str(noun.value) if isinstance(noun, ast.Constant) else "x"
+        return f"x {word}s"
     return "x"
 
 
