@@ -100,6 +100,18 @@ def test_graphs_that_are_kept_are_counted_and_named() -> None:
     assert "losses.append" in Path(__file__).read_text().splitlines()[int(line.rpartition(":")[2]) - 1]
 
 
+def test_a_state_that_is_handed_on_with_its_history_is_named() -> None:
+    weight, state = torch.ones(3, requires_grad=True), torch.zeros(3)
+    for _ in range(30):
+        output = torch.tanh(weight * state)
+        loss, state = output.sum(), output
+        del output
+    assert loss.requires_grad
+    name, line = holder()
+    assert name == "state"
+    assert "loss, state =" in Path(__file__).read_text().splitlines()[int(line.rpartition(":")[2]) - 1]
+
+
 def test_lines_are_noted_with_their_times_and_read_again(tmp_path: Path) -> None:
     names = functions(tmp_path)
     trace = sys.gettrace()
@@ -126,6 +138,20 @@ def test_lines_are_noted_with_their_times_and_read_again(tmp_path: Path) -> None
 def test_the_line_that_adds_to_a_name_is_found(tmp_path: Path, text: str, line: int | None) -> None:
     (tmp_path / "a.py").write_text(text)
     assert ScriptSource(str(tmp_path / "a.py")).grows("losses") == line
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("y, h = model(x, h)", 2),
+        ("y, new = model(x, h)\n    h = new.tanh()", 3),
+        ("self.h = cell(x, self.h)", 2),
+        ("h = model(x)\n    h = h.tanh()", None),
+    ],
+)
+def test_the_line_that_hands_a_state_on_is_found(tmp_path: Path, body: str, line: int | None) -> None:
+    (tmp_path / "a.py").write_text(f"for x in data:\n    {body}\n")
+    assert ScriptSource(str(tmp_path / "a.py")).hands_on("h") == line
 
 
 def test_whose_code_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

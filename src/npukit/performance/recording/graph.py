@@ -21,9 +21,11 @@ def live_nodes() -> int:
     >>> live_nodes()
     0
     """
-    stack: list[Any] = [
-        item.grad_fn for item in gc.get_objects() if type(item) is torch.Tensor and item.grad_fn is not None
-    ]
+    return _reached([item.grad_fn for item in gc.get_objects() if type(item) is torch.Tensor])
+
+
+def _reached(stack: list[Any]) -> int:
+    """The nodes of the graphs that end in these, themselves among them."""
     seen: set[Any] = set()
     while stack and len(seen) < MOST:
         node = stack.pop()
@@ -46,9 +48,15 @@ def memory_in_use() -> int:
 
 def holder() -> tuple[str, str]:
     """The variable of the running functions that holds most of the graphs, and the line that adds to it."""
-    holding = [(size, name, file) for name, value, file in _variables() if (size := _graphs(value)) > 1]
+    variables = list(_variables())
+    holding = [(size, name, file) for name, value, file in variables if (size := _graphs(value)) > 1]
     for _, name, file in sorted(holding, reverse=True, key=lambda entry: entry[0]):
         if (line := source_of(file).grows(name)) is not None:
+            return name, line_name(file, line)
+    nodes = live_nodes()
+    for name, value, file in variables:  # a state that is handed on, and its history with it
+        line = source_of(file).hands_on(name)
+        if line is not None and 2 * _reached([tensor.grad_fn for tensor in _tensors(value)]) > nodes:
             return name, line_name(file, line)
     return "", ""
 
@@ -68,11 +76,18 @@ def _graphs(value: Any) -> int:
     """How many graphs a variable holds: a container one for each tensor, a tensor one for each sum in its chain."""
     if isinstance(value, torch.Tensor):
         return _chain(value.grad_fn)
+    return sum(tensor.grad_fn is not None for tensor in _tensors(value))
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    """A tensor itself, or those right in a container."""
+    if isinstance(value, torch.Tensor):
+        return [value]
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple | set) or type(value).__name__ == "deque":
-        return sum(isinstance(item, torch.Tensor) and item.grad_fn is not None for item in value)
-    return 0
+        return [item for item in value if isinstance(item, torch.Tensor)]
+    return []
 
 
 def _chain(node: Any) -> int:

@@ -153,6 +153,17 @@ class ScriptSource:
                         return node.lineno
         return None
 
+    def hands_on(self, name: str) -> int | None:
+        """The line that sets a variable for the next round of a loop, which reads it before: `y, h = model(x, h)`."""
+        for loop in (node for node in ast.walk(self.tree) if isinstance(node, LOOPS)) if self.tree else ():
+            parts = [node for part in loop.body for node in ast.walk(part)]
+            uses = [node for node in parts if isinstance(node, ast.Name | ast.Attribute) and _name(node) == name]
+            read = [node.lineno for node in uses if isinstance(node.ctx, ast.Load)]
+            written = [node.lineno for node in uses if isinstance(node.ctx, ast.Store)]
+            if read and written and min(read) <= min(written):
+                return min(written)
+        return None
+
 
 @functools.lru_cache(maxsize=512)
 def source_of(file: str) -> ScriptSource:
