@@ -206,6 +206,21 @@ def test_held_out_prompts_are_answered_in_an_evaluation(counting: Counting, tmp_
     assert 0 <= evaluation["eval_reward"] == -evaluation["eval_loss"] <= 1
 
 
+def test_a_prompt_longer_than_the_model_reads_is_left_out(
+    counting: Counting, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = counting(data={"cutoff": 9000, "too_long": "cut"}, training={"max_steps": 1})
+    with (tmp_path / "rows.jsonl").open("a") as file:
+        file.write(json.dumps({"messages": ask("Say 1. " * 3000, "")[:1], "answer": 1}) + "\n")
+    train(config)
+    assert len(log_of(tmp_path / "run")) == 1 and "1 of 9 rows" in capsys.readouterr().out
+
+
+def test_gspo_is_a_level_and_no_loss(counting: Counting) -> None:
+    with pytest.raises(NpukitError, match="importance_sampling_level"):
+        counting(grpo={"loss_type": "gspo"})
+
+
 def test_a_number_of_answers_that_makes_no_groups_is_refused(counting: Counting) -> None:
     with pytest.raises(NpukitError, match="make it a multiple of"):
         train(counting(training={"batch_size": 12}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -29,6 +30,7 @@ from npukit.rl.turns.calling import TurnScheduler, find_scheduler
 from npukit.rl.turns.conversing import Conversations
 from npukit.rl.turns.encoding import TurnEncoder
 from npukit.rl.turns.scheduler import SchedulerProcess
+from npukit.rl.turns.swift_schedulers import ENVS
 from npukit.rl.turns.turn import Messages, RolloutConversation, Turn, TurnReply
 from npukit.train import checkpoint
 
@@ -403,8 +405,15 @@ def test_a_conversation_that_begins_with_more_than_the_model_reads(converse: Any
     [
         (HOSTILE, "hang", "there is no scheduler hang: did you mean hangs"),
         (SWIFT.replace("def step(self, infer", "def run(self, infer"), "tool", "overrides run"),
+        (SWIFT.replace('envs["guess"]', 'envs["guesses"]'), "gym_scheduler", "environment guess: did you mean guesses"),
+        (OPENENV, "adds", "openenv"),
+        ("", "openenv_scheduler", "openenv"),
     ],
 )
-def test_a_scheduler_that_cannot_be_used(tmp_path: Path, source: str, name: str, sentence: str) -> None:
+def test_a_scheduler_that_cannot_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, name: str, sentence: str
+) -> None:
+    monkeypatch.delitem(ENVS, "guess", raising=False)  # of other tests
+    monkeypatch.setitem(sys.modules, "openenv", None)
     with pytest.raises(NpukitError, match=sentence):
         calling(tmp_path, source, name)

@@ -357,6 +357,8 @@ def test_grpo() -> None:
         ("--reward_funcs format --external_plugins none.py", "there is no Python file none.py"),
         ("--reward_funcs soft_overlong", "soft_overlong needs "),
         ("--loss_type luspo --reward_funcs format", "loss_type must be one of grpo"),
+        ("--loss_type gspo --reward_funcs format", "importance_sampling_level"),
+        ("--vllm_mode bogus --reward_funcs format", "vllm_mode must be one of colocate"),
         ("--beta -1 --external_plugins none.py --temperature 0.5", "--beta must be a number"),
         ("--loss_type real --reward_funcs format", "real compares the answers of whole groups"),
         ("", "task grpo needs rewards"),

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, FiniteFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, FiniteFloat, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
 from npukit.llm import tasks
 from npukit.train.options import Called, Fraction, FrozenOptions, Needs, When
@@ -49,6 +49,7 @@ class GrpoOptions(FrozenOptions):
         "fipo), or over the maximum length (dr_grpo); real is a classification loss of good "
         "against bad answers of a group",
     )
+
     importance_sampling_level: Literal["token", "sequence", "sequence_token"] = Field(
         "token", description="one ratio per token, or one per answer (GSPO)"
     )
@@ -169,6 +170,13 @@ class GrpoOptions(FrozenOptions):
     log_completions: bool = Field(
         False, description="show the best and the worst answer of logged steps; all are in completions.jsonl"
     )
+
+    @field_validator("loss_type", mode="before")
+    @classmethod
+    def _not_gspo(cls, value: Any) -> Any:
+        if value == "gspo":
+            raise ValueError("gspo is no loss here, set grpo.importance_sampling_level=sequence")
+        return value
 
     @property
     def has_tools(self) -> bool:

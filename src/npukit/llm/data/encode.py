@@ -228,7 +228,7 @@ class Encoder:
         return row if isinstance(row, BadRow) else row[0]
 
     def _long_question(self) -> BadRow:
-        return BadRow(f"has a question of more than {self.data.cutoff} tokens (data.cutoff)")
+        return BadRow(f"has a question of more than {self.data.cutoff} tokens (data.cutoff, or what the model reads)")
 
     def _rendered_prompt(self, turns: Conversation, images: Sequence[RowImage]) -> Tokens | BadRow:
         """The tokens of the text before the last answer, whatever the tokenizer would make of that answer."""

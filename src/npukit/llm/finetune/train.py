@@ -72,7 +72,7 @@ def _train(config: Config, log: Log, is_main: bool, make_rollouts: MakeRollouts 
     task = tasks.of(config)
     device, place = torch_device(), locate(config.model)
     shape = load_config(config.model, place)
-    config = _packed_if_possible(config, task, shape, log)
+    config = _within_positions(_packed_if_possible(config, task, shape, log), task, shape)
     _check_sharing(config, shape)
     tokenizer = load_tokenizer(config.model, place)
     images = load_images(config.model, place, shape, config.data)
@@ -271,6 +271,14 @@ def _packed_if_possible(config: Config, task: Task, shape: Any, log: Log) -> Con
     if not can_pack and task.can_join(config):
         log(f"Packing is off: it is for families with plain attention, and not for {shape.model_type}.")
     return config.model_copy(update={"data": config.data.model_copy(update={"packing": False})})
+
+
+def _within_positions(config: Config, task: Task, shape: Any) -> Config:
+    """A prompt leaves the model room for a token of an answer at least."""
+    positions = getattr(shape.get_text_config(), "max_position_embeddings", None)
+    if not task.samples or not positions or config.data.cutoff < positions:
+        return config
+    return config.model_copy(update={"data": config.data.model_copy(update={"cutoff": positions - 1})})
 
 
 def _check_sharing(config: Config, shape: Any) -> None:

@@ -12,9 +12,11 @@ from typing import Any, Protocol
 
 from npukit.errors import NpukitError
 from npukit.llm.config.nearest import nearest
+from npukit.packages import require
 from npukit.rl import swift
 from npukit.rl.plugins import accepted, functions_of, run_file
-from npukit.rl.turns.swift_schedulers import RolloutInferRequest
+from npukit.rl.turns.openenv import OpenEnvScheduler
+from npukit.rl.turns.swift_schedulers import GYMScheduler, RolloutInferRequest
 from npukit.rl.turns.turn import Messages, RolloutConversation, Turn, TurnReply, sentence
 
 
@@ -55,10 +57,24 @@ def find_scheduler(
             f"grpo.multi_turn_scheduler: {name} overrides run, which drives an engine of ms-swift's: write step and "
             "check_finished instead."
         )
+    _check_environment(made, gym_env)
     try:
         return SwiftScheduler(made(None, max_turns, tokenizer=tokenizer, gym_env=gym_env))
     except Exception as error:
         raise NpukitError(f"grpo.multi_turn_scheduler: {name} cannot be made: {sentence(error)}") from error
+
+
+def _check_environment(made: Any, gym_env: str | None) -> None:
+    """Refuse what could begin no conversation."""
+    makes = getattr(made, "_create_env", None)
+    if makes is OpenEnvScheduler._create_env:
+        require("openenv")
+    known = swift.registry("envs")
+    if makes is GYMScheduler._create_env and gym_env is not None and gym_env not in known:
+        near = nearest(gym_env, known)
+        there_are = f"there are {', '.join(known)}." if known else "name one of envs in a file of rewards.plugins."
+        hint = f"did you mean {near}?" if near else there_are
+        raise NpukitError(f"grpo.gym_env: there is no environment {gym_env}: {hint}")
 
 
 class FunctionScheduler:

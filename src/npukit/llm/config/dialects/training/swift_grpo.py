@@ -25,6 +25,9 @@ def grpo(values: Values) -> dict[str, Any]:
         return {}
     scale, in_reward = values.choice("advantage_estimator", ESTIMATORS, otherwise="grpo")
     kinds = values.words("loss_type")
+    if kinds == ["gspo"]:  # a name of the paper's, close to those of other losses
+        raise RefusedValue("loss_type", "loss_type gspo is not a loss here: set importance_sampling_level sequence.")
+    values.choice("vllm_mode", ("colocate", "server"), otherwise="colocate")
     top_k = int(values.number("top_k", -1))
     return {
         "grpo.loss_type": values.choice("loss_type", LOSSES, kinds[0] if kinds else "grpo"),
