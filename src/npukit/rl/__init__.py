@@ -1,5 +1,5 @@
 """Reinforcement learning: one process on a device samples answers, rewards them and learns from them.
 
-The sampler is npukit's inference engine on the modules that are trained: the weights are held once, and nothing is
-copied between steps.
+The rollout engine is npukit's inference engine on the modules that are trained: the weights are held once, and
+nothing is copied between steps.
 """

@@ -1,6 +1,6 @@
-"""Answers with their rewards. Ranks share the work, and then each knows all of them.
+"""Answers with their rewards. Ranks share the work; afterwards, each has all of them.
 
-Randomness comes from the seed, the generation and the place of an answer in it, and from nothing else.
+Random numbers depend on the seed, the generation and the place of an answer in it, and on nothing else.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from npukit.train.parallel import Parallel
 from npukit.train.randomness import seed_of
 
 GYM = "gym_reward"  # the sum of an environment's rewards
-TOLD = 3  # how often a kind of problem with a reward function is told
+TOLD = 3  # how often one kind of problem with a reward function is logged
 
 
 class Collector:
-    """Samples answers, and lets functions and models reward them."""
+    """Samples answers, and computes their rewards with functions and models."""
 
     def __init__(self, config: Config, prompts: RolloutPrompts, sampler: Sampler, parallel: Parallel, log: Log) -> None:
         self._config, self._prompts, self._sampler, self._parallel, self._log = config, prompts, sampler, parallel, log
@@ -56,14 +56,14 @@ class Collector:
         self.begin()
 
     def begin(self) -> None:
-        """Count anew what a generation takes, and how often functions fail in it."""
+        """Reset the times of a generation, and how often functions failed in it."""
         self.seconds = {"sampling": 0.0, "rewards": 0.0}
         self.failures: Counter[str] = Counter()
 
     def collect(
         self, generation: int, prompts: Sequence[RolloutPrompt], step: int, attempt: int = 0
     ) -> list[RolloutSample]:
-        """The answers of all ranks to some prompts, a group behind the other."""
+        """The answers of all ranks to some prompts, group by group."""
         size, parallel = self._config.grpo.num_generations, self._parallel
         places = np.array_split(np.arange(len(prompts) * size), parallel.world_size)[parallel.rank].tolist()
         seeds = [
@@ -114,7 +114,7 @@ class Collector:
         ]
 
     def replaced(self, generation: int, samples: list[RolloutSample], step: int) -> list[RolloutSample]:
-        """Groups from which nothing can be learnt give way to those of other prompts (DAPO's dynamic sampling)."""
+        """Replace groups from which nothing can be learnt by those of other prompts (DAPO's dynamic sampling)."""
         size = self._config.grpo.num_generations
         for attempt in range(1, self._config.grpo.max_resample_times + 1):
             empty = (~has_signal(self.totals(samples), size)).nonzero().flatten().tolist()

@@ -1,4 +1,4 @@
-"""Layers that are compiled twice: for the batches of the learner, and for the passes of the sampler."""
+"""Layers that are compiled twice: for training batches, and for the forward passes of the rollout engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 
 class SamplerLayers:
-    """Inside, layers are called as the sampler compiles them, if it does; outside, as the learner does.
+    """Inside, layers are called as the rollout engine compiles them, if it does; outside, as the trainer does.
 
     >>> with SamplerLayers(layers):
     ...     engine.generate(requests)

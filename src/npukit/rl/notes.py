@@ -1,4 +1,4 @@
-"""What the learner thinks of answers before its first update from them, in the layout in which it learns."""
+"""Log-probabilities of answers before the first update from them, computed in the batches of the training steps."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from npukit.train.parallel import Parallel
 
 
 class Notes:
-    """Notes old, reference and a teacher's log-probabilities, and which tokens are learnt from, where a loss needs
-    them.
-    """
+    """Computes what a loss needs of old, reference and teacher log-probabilities, and which tokens are learnt from."""
 
     def __init__(
         self, options: GrpoOptions, collate: SampleCollator, parallel: Parallel, repeats: int, teacher: Any = None
@@ -32,7 +30,7 @@ class Notes:
         self._keeps_old = repeats > 1 or self._masks or (options.kl_in_reward and options.beta > 0)
 
     def add(self, samples: Sequence[RolloutSample], batches: Sequence[Sequence[int]]) -> None:
-        """Note it of the samples that this rank learns from, which are those with these numbers."""
+        """Add them to the samples that this rank learns from: those with these numbers."""
         entropies: dict[int, Floats] = {}
         for numbers in batches if self._keeps_old or self._reference or self._teacher else ():
             some = [samples[number] for number in numbers]
@@ -54,7 +52,7 @@ class Notes:
                 samples[number].noted["learns"] = (entropy_row >= least).astype(np.float32)
 
     def distances(self, samples: Sequence[RolloutSample]) -> Tensor | None:
-        """How much likelier each answer is than to the reference, where that is taken off its reward."""
+        """How much likelier the policy finds each answer than the reference does, if its reward is reduced by that."""
         if not (self._reference and self._options.kl_in_reward):
             return None
         own = {

@@ -1,6 +1,6 @@
 """What a trainer asks for before each step: the batches of answers to learn from.
 
-A generation is sampled, rewarded and compared once, and learnt from in one step or several. Every rank knows all of
+A generation is sampled, rewarded and compared once, and learnt from in one step or several. Every rank has all of
 its answers, so that the steps are the same however many ranks share them.
 """
 
@@ -108,7 +108,7 @@ class GrpoRollouts:
             self._kept.forget_after(step)
 
     def metrics(self, _model: Any, prompts: Sequence[RolloutPrompt]) -> dict[str, float]:
-        """The mean reward of one answer to each prompt; `loss` is its negative, of which less is better."""
+        """The mean reward of one answer to each prompt; `loss` is its negative, so that lower is better."""
         seeds = [seed_of(self._config.training.seed, -1, prompt.number) for prompt in prompts]
         with self._parallel.whole_weights():
             samples = self._collector.answer(prompts, seeds, 0)

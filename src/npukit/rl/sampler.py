@@ -1,4 +1,4 @@
-"""Sample answers from the model that is trained, with the inference engine on its own modules."""
+"""Samples answers from the model that is trained, with the inference engine on its own modules."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ NEVER = -1e4  # added to the logit of a token that answers must not have
 
 
 class Sampler:
-    """The engine of a model that learns between generations. It holds no weights of its own: adapters are not merged,
-    and an update of the optimizer is an update of the sampler.
+    """The rollout engine: an inference engine on the model that is trained. It has no weights of its own: adapters are
+    not merged, and a step of the optimizer updates the engine too.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class Sampler:
         self._engine: Engine | None = None
         self._layers = SamplerLayers(layers_of(self._model))
         self._conversations, self._images, self._is_awake = conversations, images, False
-        # A part of an image that the model itself wrote would have no pixels.
+        # An image token that the model itself samples would have no pixels.
         self._bias = dict.fromkeys(images.token_ids, NEVER) if images else {}
 
     def sample(self, prompts: Sequence[RolloutPrompt], seeds: Sequence[int]) -> list[RolloutSample]:
-        """An answer to each prompt; those to the same prompt follow each other, and share its cache."""
+        """An answer to each prompt; repeated prompts stand side by side, and share their cache."""
         if not prompts:
             return []
         with self.awake() as draw:
@@ -66,7 +66,7 @@ class Sampler:
     def awake(self) -> Iterator[Draw]:
         """Inside, answers can be drawn, and their cache stays; outside, the model can be trained."""
         device = self._model.device
-        # A graph would keep the weights that autocast has turned into another type.
+        # A graph would keep the weights that autocast has cast to another type.
         caches = not abilities(device).records_graphs
         computes = torch.autocast(device.type, self._dtype, enabled=self._dtype != torch.float32, cache_enabled=caches)
         with torch.no_grad(), computes, self._layers:
@@ -136,7 +136,7 @@ class Sampler:
         return Drawn(ids, [token.logprob for token in answer.tokens[: len(ids)]], text, has_ended)
 
     def _length_to_stop(self, ids: list[int]) -> int:
-        """How many tokens there are up to the first text that ends answers."""
+        """The number of tokens up to the first stop string."""
 
         def has_stop(length: int) -> bool:
             text = self._text(ids[:length])

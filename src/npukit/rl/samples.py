@@ -1,4 +1,4 @@
-"""Answers that the model gave, on their way from the sampler to the learner."""
+"""Answers of the model, on their way from the rollout engine to the trainer."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from npukit.llm.data.prompts import RolloutPrompt
 from npukit.llm.data.rows import IGNORED
 
 Floats = NDArray[np.float32]
-# What the learner notes of each token before the first update, by its name in a batch.
+# What the trainer computes for each token before the first update, by its name in a batch.
 NOTED = ("old", "reference", "teacher", "learns")
 TURNS = ("messages", "turns", "infos", "problem")
 
 
 class Drawn(NamedTuple):
-    """What the sampler drew: tokens with their log-probabilities, and their text without the token that ended them."""
+    """What the rollout engine sampled: tokens, their log-probabilities, and their text without the end token."""
 
     ids: list[int]
     logprobs: list[float]
@@ -32,7 +32,7 @@ class Drawn(NamedTuple):
 
 @dataclass
 class RolloutSample:
-    """An answer: its tokens, how likely they were to the sampler, and what became of it.
+    """An answer: its tokens, their log-probabilities when they were sampled, and its rewards.
 
     One of several turns has the tokens of all of them, and `messages` after the prompt; `loss_mask` is 0 for tokens
     that the model did not sample.
@@ -81,7 +81,7 @@ class RolloutSample:
 class SampleCollator:
     """Answers with their prompts become rows of the model, and [answers, tokens] tensors of what is known of them.
 
-    `places` are those of the tokens before each token of an answer, in all rows one behind the other; `layout` says
+    `places` are those of the token before each token of an answer, with all rows concatenated; `layout` says
     which of these each token of each answer is.
     """
 

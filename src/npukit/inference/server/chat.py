@@ -247,7 +247,7 @@ def _pictures(serving: Serving, asked: ChatRequest, media: list[Medium]) -> Pict
             "messages",
         )
     if asked.truncate_prompt_tokens is not None:
-        raise bad_request("A conversation with pictures or videos cannot be truncated.", "truncate_prompt_tokens")
+        raise bad_request("A conversation with images or videos cannot be truncated.", "truncate_prompt_tokens")
     return Pictures(serving.images, media, serving.media.read)
 
 

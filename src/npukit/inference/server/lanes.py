@@ -12,7 +12,7 @@ LARGE = 64 * 2**10  # bytes of a request; what is smaller never waits for what i
 
 
 class Lanes:
-    """Two threads for small requests, one for large ones, and some for pictures, which are fetched and decoded.
+    """Two threads for small requests, one for large ones, and some for images, which are fetched and decoded.
 
     >>> ids = await Lanes().run(lambda: tokenizer.encode(text), size=len(text))
     """
@@ -28,5 +28,5 @@ class Lanes:
         return await asyncio.get_running_loop().run_in_executor(lane, function)
 
     async def run_with_pictures(self, function: Callable[[], T]) -> T:
-        """What the function returns, for a request that has pictures."""
+        """What the function returns, for a request that has images."""
         return await asyncio.get_running_loop().run_in_executor(self._pictures, function)

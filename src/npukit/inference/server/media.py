@@ -1,4 +1,4 @@
-"""Pictures and videos that clients send: as data URIs, or as addresses on domains that the server was started with.
+"""Images and videos that clients send: as data URIs, or as addresses on domains that the server was started with.
 
 An address of a client could make the server ask machines that only it can reach. So the name is resolved once, every
 address it has must be public, the connection goes to the address that was checked, redirects are not followed, and
@@ -24,7 +24,7 @@ PORTS = {"http": 80, "https": 443}
 
 
 class Media:
-    """Reads what requests name: at most `most` pictures or videos a request, of at most so many bytes.
+    """Reads what requests name: at most `most` images or videos a request, of at most so many bytes.
 
     >>> Media(most=8, max_bytes=16 << 20, domains=["example.com"]).read(Medium("image", "data:image/png;…"))
     (b'\\x89PNG…', 'the image')
@@ -35,7 +35,7 @@ class Media:
         self._domains = {domain.lower().rstrip(".") for domain in domains}
 
     def read(self, medium: Medium) -> tuple[bytes | list[bytes], str]:
-        """The content of a picture or a video and its name for sentences; raises BadImage.
+        """The content of an image or a video and its name for sentences; raises BadImage.
 
         A video may be JPEG frames: data:video/jpeg;base64, and one after the other with commas between them.
         """

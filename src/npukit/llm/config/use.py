@@ -97,7 +97,7 @@ class ChatOptions(FrozenOptions):
         None, description="let the model reason first, if its chat template has a switch for it"
     )
     image_min_pixels: Annotated[PositiveInt | None, Called(llama_factory=True), NO_FLAG] = Field(
-        None, description="pictures with fewer pixels are enlarged; as the model's image processor says if empty"
+        None, description="images with fewer pixels are enlarged; as the model's image processor says if empty"
     )
     image_max_pixels: Annotated[PositiveInt | None, Called(llama_factory=True)] = Field(
         None, description="scale larger images down to this many pixels, which means fewer tokens"

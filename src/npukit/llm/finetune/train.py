@@ -49,8 +49,7 @@ from npukit.train.rollouts import Rollouts
 from npukit.train.watch import Summary
 
 # Makes the rollouts of reinforcement learning from the configuration, the Learning, the collator, the tokenizer, the
-# end
-# tokens of answers, and a function that logs a message.
+# end tokens of answers, and a function that logs a message.
 MakeRollouts = Callable[[Config, Learning, Collator, Any, frozenset[int], Log], Rollouts]
 
 

@@ -33,7 +33,7 @@ class Outline:
 
     @property
     def tower_parameters(self) -> int:
-        """Those that patches of pictures are multiplied with."""
+        """Those of the vision tower and its projector."""
         return sum(prod(shape) for name, shape in self.shapes.items() if self._sees(name))
 
     def _sees(self, name: str) -> bool:

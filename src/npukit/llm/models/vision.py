@@ -89,7 +89,7 @@ def _forward(
     if token_type_ids is not None:  # the model's own code makes masks of them
         return type(body).forward(body, inputs_embeds=embedded, token_type_ids=token_type_ids, **batch)
     outputs = body.language_model(inputs_embeds=embedded, **batch)
-    outputs.image_hidden_states = None  # which some models' own code hands on
+    outputs.image_hidden_states = None  # which some models' own code returns
     return outputs
 
 
@@ -123,7 +123,7 @@ def _put_at(embedded: Tensor, places: Tensor, features: Tensor) -> Tensor:
 
 
 def _add_at(hidden: Tensor, places: Tensor, features: Tensor) -> Tensor:
-    """Features for a deeper layer of the language model, added in the places of images."""
+    """Features for a deeper layer of the language model, added at the positions of image tokens."""
     flat, features = hidden.flatten(0, 1), features.to(hidden.dtype)
     count = len(places)
     flat = flat.index_add(0, places, features[:count]) if count else flat + 0 * features.sum()
@@ -153,7 +153,7 @@ def segment_attention(
     `segment_ends` has the borders of images and those of windows, if there are any, as numbers of the host. Which of
     them a layer means follows from their number: windows lie inside of images, so as many are the same.
     """
-    if cu_seq_lens_q is None:  # a tower whose images are all of one size
+    if cu_seq_lens_q is None:  # a tower whose images all have one size
         attended = F.scaled_dot_product_attention(query, key, value, scale=scaling, dropout_p=dropout)
         return attended.transpose(1, 2), None
     query, key, value = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
@@ -162,7 +162,7 @@ def segment_attention(
         result = varlen_on_cuda(query, key, value, cu_seq_lens_q, max_length_q, scaling, dropout, causal=False)
         return result.unsqueeze(0), None
     alike = (ends for ends in segment_ends if len(ends) + 1 == len(cu_seq_lens_q))
-    ends = next(alike, None) or tuple(cu_seq_lens_q[1:].tolist())  # a tower that hands on no further arguments
+    ends = next(alike, None) or tuple(cu_seq_lens_q[1:].tolist())  # a tower that passes on no further arguments
     if able.torch_npu and query.dtype != torch.float32:
         return _on_npu(query, key, value, ends, scaling, dropout).unsqueeze(0), None
     return _by_length(query, key, value, ends, scaling, dropout).unsqueeze(0), None
@@ -187,7 +187,7 @@ def _on_npu(query: Tensor, key: Tensor, value: Tensor, ends: tuple[int, ...], sc
 def _by_length(
     query: Tensor, key: Tensor, value: Tensor, ends: tuple[int, ...], scale: float, dropout: float
 ) -> Tensor:
-    """Segments of one length are a batch: one call for each length, of which windows and pictures have few."""
+    """Segments of one length are a batch: one call for each length, of which windows and images have few."""
     starts = (0, *ends[:-1])
     groups: dict[int, list[int]] = {}
     for start, end in zip(starts, ends, strict=True):

@@ -119,7 +119,7 @@ class GRPO(Task):
         return_loss(model, config.model.balance_experts, None)
 
     def after_tuning(self, model: Any, tuned: Any, config: Config, device: Any) -> None:
-        """Turn dropout off, so that the trainer computes the same as the sampler."""
+        """Turn dropout off, so that the trainer computes the same as the rollout engine."""
         from torch import nn
 
         for module in tuned.modules():

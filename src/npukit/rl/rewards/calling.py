@@ -1,4 +1,4 @@
-"""Call reward functions, and make numbers of whatever they return."""
+"""Calls reward functions, and turns whatever they return into numbers."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def check_columns(functions: Functions, columns: Sequence[str]) -> None:
 
 
 def score(name: str, function: Callable[[AnswerBatch], Any], answers: AnswerBatch) -> Scores:
-    """The rewards of all answers. Where a function fails, it is asked about each answer alone, to find the one that it
-    fails for.
+    """The rewards of all answers. Where a function fails, it is called for each answer alone, to find the one that it
+    fails on.
     """
     try:
         returned = _called(function, answers)
@@ -83,18 +83,18 @@ def _numbers(name: str, returned: Any, answers: AnswerBatch) -> Scores:
     for value, text in zip(values, answers.texts, strict=True):
         number = _number(value)
         scores.rewards.append(math.nan if number is None else number)
-        if number is None and value is not None:  # None says that a function has no opinion
+        if number is None and value is not None:  # None: the function does not apply to this answer
             sentence = f"it returned {value!r}, which is no finite number."
             scores.problems.append(RewardProblem(name, "value", sentence[:SENTENCE], text))
     return scores
 
 
 SENTENCE = 200
-LARGEST = 3e38  # of the numbers that rewards are added as
+LARGEST = 3e38  # a reward has to fit into float32
 
 
 def _number(value: Any) -> float | None:
-    """A finite number; also one of NumPy or torch, but no text."""
+    """A finite number, also of NumPy or torch, but not a string; None for anything else."""
     if value is None or isinstance(value, str | bytes):
         return None
     try:

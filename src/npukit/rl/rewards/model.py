@@ -20,7 +20,7 @@ ROWS = 16  # answers that are scored at once
 
 
 class ScoringModel:
-    """Scores conversations; it is on the device beside the model that learns."""
+    """Scores conversations; it is on the device of the model that is trained."""
 
     def __init__(self, path: str, hub: Hub, device: torch.device, dtype: torch.dtype) -> None:
         base, adapters = find_parts(path, ()) if Path(path).exists() else (Path(path), ())

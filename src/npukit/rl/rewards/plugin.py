@@ -67,8 +67,8 @@ MakeFunction = Callable[[], PluginFunction]
 
 
 def load_plugins(files: Sequence[Path], args: Any) -> dict[str, MakeFunction]:
-    """What makes the reward functions of some files, by name. Their code is run; ms-swift's classes are made with
-    `args`, and only those that are used, since others may need packages of their own.
+    """Factories of the reward functions in some files, by name. Their code is run; ms-swift's classes are
+    instantiated with `args`, and only those that are used, since others may need packages of their own.
     """
     functions: dict[str, MakeFunction] = {}
     for file in files:
@@ -85,7 +85,7 @@ def load_plugins(files: Sequence[Path], args: Any) -> dict[str, MakeFunction]:
 
 
 def without_functions(files: Sequence[Path]) -> NpukitError:
-    """The sentence about files in which nothing rewards."""
+    """The error for files without a reward function."""
     return NpukitError(
         f"rewards.plugins: there is no reward function in {', '.join(map(str, files))}: write one with an argument "
         "named completions, or a class of ms-swift's form, and enter it in orms."
@@ -93,7 +93,7 @@ def without_functions(files: Sequence[Path]) -> NpukitError:
 
 
 def _made(file: Path, registered: Any, args: Any) -> PluginFunction:
-    """ms-swift makes classes with its arguments; functions may stand there as well."""
+    """ms-swift instantiates classes with its arguments; functions may be registered as well."""
     try:
         call = registered(**accepted(registered, {"args": args})) if isinstance(registered, type) else registered
         return PluginFunction(call, is_trl=False)

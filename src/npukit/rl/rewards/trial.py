@@ -1,4 +1,4 @@
-"""Try reward functions on rows before a training: what each says to the answers that the rows have."""
+"""Tries reward functions on the answers in a data file, before a training."""
 
 from __future__ import annotations
 

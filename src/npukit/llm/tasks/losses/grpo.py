@@ -1,8 +1,8 @@
 """Losses of reinforcement learning: GRPO and its relatives, over answers that the model itself gave.
 
 Everything here is a pure function of [answers, tokens] tensors; `mask` is 1 where an answer has a token that counts.
-`old` is what the learner thought of each token before the first update from these answers, `sampled` what the sampler
-thought when it drew it.
+`old` has the log-probabilities of the policy before the first update from these answers, `sampled` those with which the
+rollout engine sampled the tokens.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def divergence(logprobs: Tensor, reference: Tensor) -> Tensor:
 
 
 def correction(old: Tensor, sampled: Tensor, mask: Tensor, options: GrpoOptions) -> Tensor:
-    """How much each token counts because the learner thinks it more or less likely than the sampler did."""
+    """The importance weight of each token: how much likelier it is to the trainer than to the rollout engine."""
     change = (old - sampled).clamp(-_LARGE, _LARGE)
     weights, most = change.exp(), options.importance_threshold
     if options.importance_correction == "token_truncate":

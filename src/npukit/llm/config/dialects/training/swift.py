@@ -150,7 +150,7 @@ def most_rows(values: Values) -> Translated:
 
 
 def rope(values: Values) -> Translated:
-    """A word, which max_model_len says the factor of, or what config.json would have."""
+    """The kind alone, with the factor from max_model_len, or a dict as config.json has it."""
     wanted = values.get("rope_scaling")
     if wanted is None:
         if "max_model_len" in values.explicit:

@@ -7,7 +7,7 @@ from typing import Any
 from npukit.llm.config.dialects.values import RefusedValue, Values
 
 LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "fipo", "real")
-# How advantages are scaled, and whether the distance is part of the reward, where neither is given.
+# How advantages are scaled, and whether the KL divergence is part of the reward, where neither is given.
 ESTIMATORS = {"grpo": ("group", False), "rloo": ("none", True), "reinforce_plus_plus": ("batch", True)}
 SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty", "max_completion_length")
 
