@@ -12,7 +12,7 @@ from npukit.rl.samples import RolloutSample
 
 
 def figures_of(samples: Sequence[RolloutSample], totals: Tensor, names: Sequence[str], size: int) -> dict[str, Tensor]:
-    """Rewards, lengths, and how many groups teach something; those that a person looks at first come first."""
+    """Rewards, lengths, and the share of groups without a learning signal; what people look at first comes first."""
     lengths = torch.tensor([float(len(sample.ids)) for sample in samples])
     is_cut = torch.tensor([sample.is_cut for sample in samples])
     rewards = torch.tensor([sample.rewards for sample in samples])

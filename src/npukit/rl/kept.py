@@ -1,4 +1,4 @@
-"""Answers are kept: all of them in completions.jsonl, and the best and the worst of a step on the terminal."""
+"""Records answers: all of them in completions.jsonl, and the best and the worst of a step on the terminal."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Kept:
         self.file = folder / FILE
 
     def forget_after(self, step: int) -> None:
-        """Drop what a run noted that was killed after this step, or that began anew."""
+        """Drop the lines that a run wrote after this step, before it was killed or started over."""
         if self.file.exists():
             lines = self.file.read_text(encoding="utf-8").splitlines(keepends=True)
             write_text(self.file, "".join(line for line in lines if _step(line) <= step))
 
     def add(self, step: int, samples: Sequence[RolloutSample], names: Sequence[str], totals: Sequence[float]) -> None:
-        """Note the answers of a generation that this step is the first to learn from."""
+        """Write the answers of a generation, at the first step that learns from them."""
         with disk_errors_named(self.file), self.file.open("a", encoding="utf-8") as out:
             for sample, total in zip(samples, totals, strict=True):
                 out.write(json.dumps(_line(step, sample, names, total), ensure_ascii=False) + "\n")

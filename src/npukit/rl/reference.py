@@ -1,4 +1,4 @@
-"""The model before training, to which the distance is measured."""
+"""The reference model: the policy before training, from which the KL divergence is measured."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Correction = Literal["token_truncate", "token_mask", "sequence_truncate", "seque
 
 
 def _as_list(value: Any) -> Any:
-    """One of a list may stand alone."""
+    """A single value stands for a list of one."""
     return (value,) if isinstance(value, str | Path | int | float) else value
 
 
@@ -180,7 +180,7 @@ class GrpoOptions(FrozenOptions):
 
     @property
     def has_tools(self) -> bool:
-        """Whether the model may call what is in a file of the user's."""
+        """Whether the model may call tools from the user's Python files."""
         return bool(self.tools or self.environment_factory)
 
     @property

@@ -25,7 +25,7 @@ def grpo(values: Values) -> dict[str, Any]:
         return {}
     scale, in_reward = values.choice("advantage_estimator", ESTIMATORS, otherwise="grpo")
     kinds = values.words("loss_type")
-    if kinds == ["gspo"]:  # a name of the paper's, close to those of other losses
+    if kinds == ["gspo"]:  # the paper's name, which resembles those of other losses
         raise RefusedValue("loss_type", "loss_type gspo is not a loss here: set importance_sampling_level sequence.")
     values.choice("vllm_mode", ("colocate", "server"), otherwise="colocate")
     top_k = int(values.number("top_k", -1))
@@ -68,7 +68,7 @@ def sequence_parallel(values: Values) -> dict[str, Any]:
 
 
 def _scale(values: Values, usual: str) -> str:
-    """Older versions had true and false."""
+    """Older versions of ms-swift take true or false."""
     word = values.get("scale_rewards", usual)
     if isinstance(word, bool) or str(word).lower() in ("true", "false"):
         return "group" if str(word).lower() == "true" else "none"
