@@ -209,7 +209,7 @@ def test_held_out_prompts_are_answered_in_an_evaluation(counting: Counting, tmp_
 def test_a_prompt_longer_than_the_model_reads_is_left_out(
     counting: Counting, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = counting(data={"cutoff": 9000, "too_long": "cut"}, training={"max_steps": 1})
+    config = counting(data={"cutoff": 100_000}, training={"max_steps": 1})
     with (tmp_path / "rows.jsonl").open("a") as file:
         file.write(json.dumps({"messages": ask("Say 1. " * 3000, "")[:1], "answer": 1}) + "\n")
     train(config)
