@@ -85,15 +85,18 @@ class Benchmark:
             path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
             variables = {**os.environ, "PATH": path, "PYTHON": sys.executable}
             return subprocess.run(["bash", str(self.script), *arguments], env=variables).returncode
-        sys.argv = [str(self.script), *arguments]
         try:
-            module = importlib.import_module(f"benchmarks.{self.folder}.{self.script.stem}")
+            return self._run_module(arguments, wants_help)
         except ModuleNotFoundError as error:
             if not self.needs or str(error.name).startswith(("benchmarks", "npukit", "tests")):
                 raise
             print(f"{ast.get_docstring(ast.parse(self.script.read_text(encoding='utf-8')))}\n")
             print(f"It needs {self.needs}: there is no module {error.name} here.", file=sys.stderr)
             return 0 if wants_help else 2
+
+    def _run_module(self, arguments: list[str], wants_help: bool) -> int:
+        sys.argv = [str(self.script), *arguments]
+        module = importlib.import_module(f"benchmarks.{self.folder}.{self.script.stem}")
         commands = getattr(module, "COMMANDS", {})
         if commands and (not arguments or arguments[0] not in commands):
             print(f"{module.__doc__}\nThe first argument is one of {', '.join(commands)}.")

@@ -103,8 +103,17 @@ def test_help_starts_nothing(
     assert main() == 0 and shown in capsys.readouterr().out
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(sys.modules, "mmengine", None)
-    monkeypatch.delitem(sys.modules, "benchmarks.corpora.migrate_configs", raising=False)
-    monkeypatch.setattr("sys.argv", ["benchmarks", "migrate_configs", "configs"])
-    assert main() == 2 and "mmengine" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("command", "script", "package"),
+    [
+        ("migrate_configs configs", "corpora.migrate_configs", "mmengine"),
+        ("grpo --steps 1", "agreement.grpo", "trl"),  # imported when it is started
+    ],
+)
+def test_a_missing_package_is_named(
+    command: str, script: str, package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, f"benchmarks.{script}", raising=False)
+    monkeypatch.setattr("sys.argv", ["benchmarks", *command.split()])
+    assert main() == 2 and package in capsys.readouterr().err

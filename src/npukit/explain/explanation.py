@@ -27,8 +27,9 @@ ORDER = {
     "warning": 6,
     "hint": 7,
 }
-SAY_LITTLE = ("class", "unknown", "wrapper", "warning", "hint")
-ONLY_READ = ("reading", "class", "unknown", "hint")
+LAST_RESORT = ("class", "unknown", "hint")  # said only where nothing else is
+SAY_LITTLE = (*LAST_RESORT, "wrapper", "warning")
+ONLY_READ = ("reading", *LAST_RESORT)
 LAST_OF_TRACEBACK = re.compile(
     r"^(?:\[rank\d+\]:\s*)?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::.*)?$", re.MULTILINE
 )
@@ -109,7 +110,7 @@ class Search:
         every = [explanation for _, explanation in sorted(self._found.values(), key=lambda pair: pair[0])]
         causes = {(error.source, error.number) for error in every if error.kind == "cause"}
         explained = {(error.source, error.number) for error in every if _says_what_its_line_says(error)}
-        recognised = {(error.source, error.number) for error in every if error.kind not in ("class", "unknown", "hint")}
+        recognised = {(error.source, error.number) for error in every if error.kind not in LAST_RESORT}
         hidden_by = {"general": causes, "reading": explained, "class": recognised, "unknown": recognised}
         shown = [
             error
@@ -117,7 +118,7 @@ class Search:
             if is_code(error.code) or (error.source, error.number) not in hidden_by.get(error.kind, ())
         ]
         if any(error.kind not in (*SAY_LITTLE, "consequence") for error in shown):
-            return [error for error in shown if error.kind not in ("class", "unknown", "hint")]
+            return [error for error in shown if error.kind not in LAST_RESORT]
         if any(_reports(error) for error in shown):
             # What was raised comes before what reports it, though nothing else is known of it.
             shown = [error for error in shown if error.kind != "hint"]

@@ -68,12 +68,8 @@ SUBJECTS = {
     "instruction": rf"\b\w*{RAISED}(?::\s*|\([\"']?)(?P<name>[^\n]{{8,600}})",
     "failure": SENTENCE,
 }
-LEAST_SPECIFIC = (
-    "exception",
-    "raised",
-    "instruction",
-    "failure",
-)  # read only where no other subject says anything of a line
+# Read only where no other subject says anything of a line.
+LEAST_SPECIFIC = ("exception", "raised", "instruction", "failure")
 IN_WORDS = ("sentence", "warning", "instruction", "failure")  # what they name is a sentence: their rows have phrases
 # Names within a sentence, not its words.
 CODE = re.compile(r"`[^`\s]*`|'[^'\s]*'|\"[^\"\s]*\"|\S*[\w)]\.[a-z_]\w*\S*|\S*/\S*")

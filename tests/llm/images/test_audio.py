@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.llm.images.test_losses import config, counted, logged
+from tests.llm.images.test_losses import config, logged, mean_loss
 from tests.llm.images.test_media import ANSWERED, encoder, of
 from tests.seeing import RATE, make_hearing_model, make_tokenizer, sound, write_recordings
 
@@ -113,16 +113,10 @@ def test_losses_are_those_of_transformers_row_by_row(
     from transformers import Qwen2AudioForConditionalGeneration
 
     rows = rows_of(recordings)
-    wanted = config(hearing, rows, tmp_path, batch_size=8, data={"packing": packing, "cache": False})
-    train(wanted)
+    train(config(hearing, rows, tmp_path, batch_size=8, data={"packing": packing, "cache": False}))
     model = Qwen2AudioForConditionalGeneration.from_pretrained(hearing)
-    with torch.no_grad():
-        sums = [
-            (float(model(**batch).loss) * counted(batch), counted(batch))
-            for batch in batches(encoder(hearing, media_dir=recordings, cutoff=512), rows, recordings)
-        ]
-    mean = sum(loss for loss, _ in sums) / sum(count for _, count in sums)
-    assert logged(tmp_path)[0] == pytest.approx(mean, abs=1e-5)
+    wanted = mean_loss(model, batches(encoder(hearing, media_dir=recordings, cutoff=512), rows, recordings))
+    assert logged(tmp_path)[0] == pytest.approx(wanted, abs=1e-5)
 
 
 def test_answers_are_those_of_transformers(hearing: Path, recordings: Path) -> None:

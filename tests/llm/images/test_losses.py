@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,13 +85,24 @@ def counted(batch: dict[str, Any]) -> int:
     return int((batch["labels"] != -100).sum())
 
 
+def losses_of(model: Any, batches: Iterable[dict[str, Any]]) -> list[tuple[float, int]]:
+    """The sum of the losses of each batch, and of how many tokens, by transformers' own forward."""
+    with torch.no_grad():
+        return [(float(model(**batch).loss) * counted(batch), counted(batch)) for batch in batches]
+
+
+def mean_loss(model: Any, batches: Iterable[dict[str, Any]]) -> float:
+    """The mean over the tokens of all batches, by transformers' own forward."""
+    sums = losses_of(model, batches)
+    return sum(loss for loss, _ in sums) / sum(count for _, count in sums)
+
+
 def of_transformers(config: Config) -> list[tuple[float, int]]:
     """The sum of the losses of each row, and of how many tokens, by the model as it is."""
     from transformers import AutoModelForImageTextToText
 
     model = AutoModelForImageTextToText.from_pretrained(config.model.path)
-    with torch.no_grad():
-        return [(float(model(**batch).loss) * counted(batch), counted(batch)) for batch in batches_of(config, model)]
+    return losses_of(model, batches_of(config, model))
 
 
 @pytest.mark.parametrize(

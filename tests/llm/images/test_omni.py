@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.llm.images.test_losses import config, counted, logged
+from tests.llm.images.test_losses import config, logged, mean_loss
 from tests.llm.images.test_media import encoder, of
 from tests.seeing import (
     OMNI,
@@ -177,13 +177,8 @@ def test_losses_are_those_of_transformers_row_by_row(packing: bool, omni: Path, 
     rows = media / "omni.jsonl"
     train(config(omni, rows, tmp_path, batch_size=64 if packing else 8, data={"packing": packing, "cache": False}))
     model = AutoModelForImageTextToText.from_pretrained(omni)
-    with torch.no_grad():
-        sums = [
-            (float(model(**batch).loss) * counted(batch), counted(batch))
-            for batch in batches(encoder(omni, media_dir=media, cutoff=512), rows, media)
-        ]
-    mean = sum(loss for loss, _ in sums) / sum(count for _, count in sums)
-    assert logged(tmp_path)[0] == pytest.approx(mean, abs=1e-5)
+    wanted = mean_loss(model, batches(encoder(omni, media_dir=media, cutoff=512), rows, media))
+    assert logged(tmp_path)[0] == pytest.approx(wanted, abs=1e-5)
 
 
 @pytest.mark.parametrize("row", range(len(ROWS)))

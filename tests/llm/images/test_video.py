@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tests.llm.images.test_losses import config, counted, logged
+from tests.llm.images.test_losses import config, logged, losses_of
 from tests.llm.images.test_media import ANSWERED, encoder, of
 from tests.seeing import VIDEO_FAMILIES, write_clips
 
@@ -229,9 +229,7 @@ def of_transformers(folder: Path, made: Encoder, rows: Path) -> list[tuple[float
     from transformers import AutoModelForImageTextToText
 
     model = AutoModelForImageTextToText.from_pretrained(folder)
-    with torch.no_grad():
-        batches = list(batches_with_videos(made, rows))
-        return [(float(model(**batch).loss) * counted(batch), counted(batch)) for batch in batches]
+    return losses_of(model, batches_with_videos(made, rows))
 
 
 def batches_with_videos(made: Encoder, rows: Path) -> Iterator[dict[str, Any]]:
