@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from npukit.shim.table import TABLE, owner_of
+
 CUDA_CODE = """
 import gc, sys, weakref
 import torch, torch.distributed as dist
@@ -91,3 +93,25 @@ def test_what_training_scripts_ask_of_cuda(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "npukit.verify.observe", options, "script.py", str(tmp_path / "saved.pt")]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert result.stdout == "done\n", result.stderr
+
+
+CUDA_BUILD = """
+import torch
+torch._C._accelerator_getAccelerator = lambda: torch.device("cuda")  # as in a torch that was built for CUDA
+weight = torch.nn.Parameter(torch.ones(2, device="cuda"))
+weight.grad = torch.ones(2)
+torch.optim.AdamW([weight]).step()  # asks the accelerator whether it captures a graph
+print(torch.accelerator.is_available())
+"""
+
+
+def test_a_torch_that_was_built_for_cuda_does_not_ask_for_it(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(CUDA_BUILD)
+    options = json.dumps({"cuda_is_cpu": True, "devices": 1, "port": 0, "watch": ""})
+    command = [sys.executable, "-m", "npukit.verify.observe", options, "script.py"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert result.stdout == "False\n", result.stderr
+
+
+def test_every_name_of_the_table_is_one_of_this_torch() -> None:
+    assert [row.place for row in TABLE if owner_of(row.place)[0] is None] == []

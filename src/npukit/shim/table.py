@@ -6,8 +6,7 @@ is a function that `cpu.OnCpu` sees, or one that answers without CUDA.
 
 from __future__ import annotations
 
-import functools
-import importlib
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -54,6 +53,8 @@ TABLE = (
     ShimRow("torch.distributed.init_device_mesh", cpu=cpu.takes_device),
     ShimRow("torch.distributed.device_mesh.init_device_mesh", cpu=cpu.takes_device),
     ShimRow("torch.distributed.get_backend", npu.get_backend),
+    # A torch built for CUDA would use it here, although the CPU stands in.
+    ShimRow("torch.accelerator.current_accelerator", cpu=answer(None)),
     ShimRow("torch.cuda.is_available", npu.counted, answer(True)),
     ShimRow("torch.cuda.device_count", npu.counted, answer(1)),
     ShimRow("torch.cuda.current_device", npu.counted, answer(0)),
@@ -100,13 +101,21 @@ TABLE = (
 
 
 def change(device: Literal["npu", "cpu"]) -> None:
-    """Patch torch in this process."""
+    """Patch torch in this process; what is of a later torch than this one stays away."""
     for row in TABLE:
-        if make := getattr(row, device):
-            owner, name = _owner(row.place)
+        owner, name = owner_of(row.place)
+        if owner is not None and (make := getattr(row, device)):
             setattr(owner, name, make(getattr(owner, name, None)))
 
 
-def _owner(place: str) -> tuple[Any, str]:
-    first, *path, name = place.split(".")
-    return functools.reduce(getattr, path, importlib.import_module(first)), name
+def owner_of(place: str) -> tuple[Any, str]:
+    """The module or class that has what is replaced, None where this torch has none, and the name in it.
+
+    >>> owner_of("torch.cuda.is_available")[1]
+    'is_available'
+    """
+    owner, _, name = place.rpartition(".")
+    try:
+        return pkgutil.resolve_name(owner), name
+    except (ImportError, AttributeError):
+        return None, name
