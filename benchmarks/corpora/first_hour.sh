@@ -14,53 +14,68 @@ export PATH=$work/.venv/bin:$PATH
 seconds_since() { awk -v began="$1" -v now="$EPOCHREALTIME" 'BEGIN { print now - began }'; }
 progress() { echo "first_hour: $*" >&2; }
 
-# show COMMAND: the command, what it prints (paths of the checkout shortened), its exit code and time
+# print_end LINES: the last lines of what was said; the checkout's and the folder's paths are shortened
+print_end() {
+    sed "/^WARNING: Location/d; s|$source|npukit|g; s|$work/||g" said > shown # pip's warnings about its own configuration
+    [ "$(wc -l < shown)" -le "$1" ] || echo "…"
+    tail -n "$1" shown
+}
+
+# show COMMAND [LINES]: the command, the last lines that it prints, its exit code and time
 show() {
     progress "$1"
     printf '$ %s\n' "${1//$source/npukit}"
     local began=$EPOCHREALTIME code
     bash -c "$1" > said 2>&1
     code=$?
-    sed "/^WARNING: Location/d; s|$source|npukit|g; s|$work/||g" said # pip's warnings about its own configuration
+    print_end "${2:-30}"
     printf '[exit code %s, %.1f s]\n' "$code" "$(seconds_since "$began")"
 }
 
-block() { printf '\n```\n'; for each in "$@"; do show "$each"; [ "$each" = "${!#}" ] || echo; done; printf '```\n'; }
+fence() { printf '\n```\n'; }
 
 cp -r "$source/examples/cuda_project" my_project
 load=$(cut -d' ' -f1 /proc/loadavg)
 cat << TEXT
 # The first hour
 
-What a new user meets: the commands, their output, exit codes and times, recorded by \`python -m benchmarks first_hour\` on $(date +%Y-%m-%d), starting with an empty virtual environment and an empty cache. The machine has $(nproc --all) $(uname -m) cores and no NPU; its load was $load when the recording began, so an idle machine is faster. Nothing here was run on a card.
+The first commands of a new user, with their output (… where it is shortened), exit codes and times. Recorded by \`python -m benchmarks first_hour\` on $(date +%Y-%m-%d), from an empty virtual environment and an empty cache, on $(nproc --all) $(uname -m) cores without an NPU. The load was $load at the start, so an idle machine is faster.
 
 ## Install
 TEXT
-block "python3 -m venv .venv" "pip install -q $source" "npukit --version"
-printf '\n## Port a project\n\n`my_project` is a copy of `examples/cuda_project`, which is written for CUDA. No torch is needed to analyse and migrate it:\n'
-block "npukit doctor" "npukit analyze my_project" "npukit migrate my_project --diff" "npukit migrate my_project --output migrated" \
-    "npukit verify my_project migrated -- python train.py --steps 5"
-printf '\nTo run it takes torch, and what the last sentence says. The first use of a simulated NPU downloads torch_npu and compiles the rest; `npukit sim setup` does that ahead of time.\n'
-block "pip install -q torch==2.13.0" "pip install -q '$source[train]'" "npukit sim setup" \
-    "npukit verify my_project migrated -- python train.py --steps 5"
-printf '\n## Fine-tune a model\n\nThe model is a tiny one with random weights and its 400 rows are made up, so that nothing is downloaded.\n'
-block "npukit run --device cpu $source/examples/finetune/make.py model_and_rows" \
-    "npukit init --model model_and_rows/model --data model_and_rows/data/cards.jsonl"
-printf '\nThe file that it wrote:\n\n```yaml\n'
-cat train.yaml
-printf '```\n\nTrain, and stop it on the way, as Ctrl-C does (`kill -INT`):\n'
+fence
+show "python3 -m venv .venv"
+show "pip install -q $source"
+printf '```\n\n## Port a project\n\n`my_project` is a copy of `examples/cuda_project`, which is written for CUDA. `analyze` and `migrate` need no torch:\n'
+fence
+show "npukit analyze my_project" 10
+show "npukit migrate my_project --output migrated"
+show "npukit verify my_project migrated -- python train.py --steps 5"
+printf '```\n\n`verify` runs the project, which takes torch and a simulated NPU. The first use of a simulated NPU downloads torch_npu and compiles what belongs to it; `npukit sim setup` does that ahead of time.\n'
+fence
+show "pip install -q torch==2.13.0"
+show "pip install -q '$source[train]'"
+show "npukit sim setup" 2
+show "npukit verify my_project migrated -- python train.py --steps 5" 16
+printf '```\n\n## Fine-tune a model\n\nA tiny model with random weights and 400 made-up rows, so that nothing is downloaded:\n'
+fence
+show "npukit run --device cpu $source/examples/finetune/make.py model_and_rows"
+show "npukit init --model model_and_rows/model --data model_and_rows/data/cards.jsonl"
+printf '```\n\nTrain, and interrupt it with Ctrl-C:\n'
 stop='npukit train train.yaml --device sim training.log_every=5 & until grep -qs "\"step\": 5" output/model/log.jsonl; do sleep 1; done; kill -INT -$!; wait $!' # the whole group, as a terminal does
 progress "train and stop"
-printf '\n```\n$ npukit train train.yaml --device sim training.log_every=5\n'
+fence
+printf '$ npukit train train.yaml --device sim\n'
 began=$EPOCHREALTIME
 bash -c "set -m; $stop" > said 2>&1
 code=$?
-sed "s|$work/||g" said
+print_end 15
 printf '[exit code %s, %.1f s]\n```\n\nThe same command resumes:\n' "$code" "$(seconds_since "$began")"
-block "npukit train train.yaml --device sim training.log_every=20"
-printf '\n## Use it\n'
-block "echo 'How much memory does a 910B3 have?' | npukit chat output/model --device sim --max-new-tokens 12" \
-    "npukit sft --model model_and_rows/model --dataset model_and_rows/data/cards.jsonl --max_steps 3 --output_dir swift --device sim"
+fence
+show "npukit train train.yaml --device sim" 14
+printf '```\n\n## Use it\n\nA model this small knows nothing, so its answer is noise:\n'
+fence
+show "echo 'How much memory does a 910B3 have?' | npukit chat output/model --device sim --max-new-tokens 12"
 cat > two.py << 'PYTHON'
 import os
 import torch
@@ -74,5 +89,8 @@ for step in range(20):
     dist.all_reduce(x)
 torch.npu.synchronize()
 PYTHON
-printf '\n## Explain an error\n\nA script on two simulated NPUs, with a fault on the second one:\n'
-block "npukit run --device sim --devices 2 --fault acl=507015@30,rank=1 two.py > all.log 2>&1" "npukit explain all.log"
+printf '```\n\n## Explain an error\n\nA script on two simulated NPUs, with a fault on the second one:\n'
+fence
+show "npukit run --device sim --devices 2 --fault acl=507015@30,rank=1 two.py > all.log 2>&1"
+show "npukit explain all.log"
+printf '```\n'
