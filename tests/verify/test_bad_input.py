@@ -52,7 +52,10 @@ def test_a_script_that_prints_nothing_is_compared_by_what_it_differentiates(proj
     assert result.same and (compared.kind, compared.count, compared.first) == ("backward", 1, 6.0)
 
 
-def test_an_original_that_fails_or_prints_no_loss(projects: tuple[Path, Path]) -> None:
+def test_an_original_that_fails_or_prints_no_loss(
+    projects: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     before, after = projects
     (after / "train.py").touch()
     with pytest.raises(NpukitError, match="printed no changing loss"):
@@ -60,3 +63,19 @@ def test_an_original_that_fails_or_prints_no_loss(projects: tuple[Path, Path]) -
     (before / "train.py").write_text("raise ValueError('no data')\n")
     with pytest.raises(NpukitError, match=r"(?s)fails on.*no data"):
         verify(before, after, ["python", "train.py"])
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_what_a_failed_run_printed_is_kept_where_it_is_said(
+    projects: tuple[Path, Path], devices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after = projects
+    script = "import torch\nprint('loss:', torch.ones(2, requires_grad=True).sum().backward() or 2.0)\n"
+    (before / "train.py").write_text(script)
+    (after / "train.py").write_text("print('the first line')\n" * 99 + "raise ValueError('no data')\n")
+    monkeypatch.chdir(tmp_path)
+    result = verify(before, after, ["python", "train.py"], device=Wanted.cpu, devices=devices)
+    name = "output.log" if devices == 1 else "rank0.log"
+    assert "the first line" in (tmp_path / result.after.logs / "after" / name).read_text()
+    assert result.before.logs == ""
+    assert "npukit-verify-" not in result.after.output  # a temporary folder, which is gone

@@ -57,6 +57,15 @@ class Job:
         return f"{here}, node {plan.rank} of {plan.nodes} ({plan.source}), node 0 is {plan.master}:{plan.port}"
 
 
+def new_log_folder() -> Path:
+    """The folder, yet to be made, in which this command leaves its logs.
+
+    >>> new_log_folder().parent
+    PosixPath('npukit-logs')
+    """
+    return LOGS / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+
+
 def plan_job(
     command: Sequence[str],
     plan: NodePlan,
@@ -71,8 +80,7 @@ def plan_job(
     >>> print(plan_job(["train.py"], NodePlan(), choose("npu", 8), os.environ))
     """
     count, kind = devices.count, devices.kind
-    of_this_job = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"  # unique to this job
-    logs = logs or Path(environ.get(LOG_FOLDER) or LOGS / of_this_job)
+    logs = logs or Path(environ.get(LOG_FOLDER) or new_log_folder())
     where, known = ["--standalone"], {"threads": str(max(1, (os.cpu_count() or 1) // count))}
     if plan.nodes > 1:
         address = network.resolve(plan.master, 0 if plan.source in ("options", "hostfile") else NAMES_APPEAR)

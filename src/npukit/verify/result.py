@@ -16,6 +16,7 @@ class RunResult:
     exit_code: int
     seconds: float
     output: str  # its last lines
+    logs: str = ""  # a folder with all that was printed until it ended, if it failed or differs
 
 
 # What is compared: figures that the run told; values that backward() was called on; settings of the optimizer in each

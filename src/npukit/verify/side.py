@@ -86,6 +86,7 @@ class Side:
             argv, environment = _observing(arguments, devices, work, options, own_first(folder, environment))
             code, output = run_tree(argv, folder, tied(environment))
         seconds = time.monotonic() - began
+        (work / "output.log").write_bytes(output)
         log = work / "rank0.log"
         lines = (log.read_bytes() if log.exists() else output).decode(errors="replace").split("\n")
         losses = by_name([*losses_in(lines), *losses_written(self.folder, logs)])

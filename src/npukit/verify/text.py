@@ -43,6 +43,8 @@ def _lines(result: Verification) -> Iterator[str]:
     else:
         yield f"\nSame, within a tolerance of {result.tolerance:g} for losses. Compared:"
     yield from (f"  {line}" for line in compared_lines(result.compared))
+    if after.logs:
+        yield f"\nAll that was printed is in {after.logs}"
     yield from _ops("Fell back to the CPU in torch_npu, with copies to the host and back", result.cpu_fallbacks)
     yield from _ops(NOT_SIMULATED, result.not_simulated)
     yield ""

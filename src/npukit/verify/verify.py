@@ -6,6 +6,7 @@ If they differ, both are run again with every operator recorded, to find where t
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,11 +15,12 @@ from pathlib import Path
 from npukit.errors import NpukitError
 from npukit.launch.commands import check_command, devices_asked
 from npukit.launch.devices import Wanted, choose
+from npukit.launch.launch import new_log_folder
 from npukit.precision import comparing
 from npukit.precision.result import Divergence
 from npukit.report.unfinished import temporary_folder
 from npukit.verify.compare import Figures, Tolerance, compare, worth_comparing
-from npukit.verify.result import Kind, Losses, OpUse, Verification
+from npukit.verify.result import Kind, Losses, OpUse, RunResult, Verification
 from npukit.verify.side import Side
 
 SAME_NUMBERS = (
@@ -57,8 +59,10 @@ def verify(
         log(f"running the original on {original.device}")
         first, figures = original.run(command, devices, work / "before")
         if first.exit_code:
+            first = _with_kept_logs(first, work)
             raise NpukitError(
                 f"The original project fails on {original.device}: fix it first. Its last lines:\n{first.output}"
+                + (f"\nAll that was printed is in {first.logs}" if first.logs else "")
             )
         expected = worth_comparing(figures)
         if all(kind == "settings" for kind, _ in expected):
@@ -74,10 +78,12 @@ def verify(
             cause = _find_cause(original, migrated, command, devices, work)
             divergence = replace(divergence, cause=cause)
         uses = _uses(trace, after)
-    npu_ops = sum(use.count for use in uses["npu"]) if migrated.simulated else None
+        npu_ops = sum(use.count for use in uses["npu"]) if migrated.simulated else None
+        same = divergence is None and second.exit_code == 0 and npu_ops != 0
+        second = second if same else _with_kept_logs(second, work)
     rounding = max((figure.rounding for series in figures.values() for figure in series), default=0.0)
     return Verification(
-        same=divergence is None and second.exit_code == 0 and npu_ops != 0,
+        same=same,
         tolerance=allowed.of("loss", rounding),
         compared=compared,
         losses=_losses(expected, got),
@@ -89,6 +95,19 @@ def verify(
         not_simulated=uses["not_simulated"],
         notes=_notes(original, migrated),
     )
+
+
+def _with_kept_logs(run: RunResult, work: Path) -> RunResult:
+    """Copy what was printed so far to where it outlives this command, and let the run's output name that place."""
+    kept = new_log_folder()
+    try:
+        for log in (*work.glob("before/*.log"), *work.glob("after/*.log")):
+            place = kept / log.relative_to(work)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(log, place)
+    except OSError:  # a folder without room or permission; the run's result matters more
+        return run
+    return replace(run, output=run.output.replace(str(work), str(kept)), logs=str(kept))
 
 
 def _losses(before: Figures, after: Figures) -> tuple[Losses, ...]:
