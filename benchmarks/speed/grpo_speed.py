@@ -6,9 +6,9 @@
 A model of that shape with random weights, LoRA of rank 16 on all linear layers, bf16 on a GPU, answers that all have
 the given length (no token ends them, unless npukit's are to have a `--mean` length), and a reward that costs nothing.
 TRL samples with transformers' continuous batching. `--trl` names a folder with TRL and what else the machine lacks, or
-`pip` where it is installed. Both run in processes of their own; the first step, which warms up, tells how far the
-learner's log-probabilities are from the sampler's, and the others are measured. A phase ends when the device has done
-its work. A step may take minutes: `--warm-up` gives the answers of the first one fewer tokens.
+`pip` where it is installed. Both run in processes of their own. The first step tells how far the learner's
+log-probabilities are from the sampler's; `--warm-up` steps, whose answers may have fewer tokens (`--warm-up-length`),
+do not count for the times. A phase ends when the device has done its work.
 """
 
 from __future__ import annotations
@@ -57,12 +57,17 @@ class Work:
     max_num_seqs: int
     keep_cache: bool
     warm_up: int
+    warm_up_length: int
     mean: int
     log: Path | None
 
     @property
     def rows(self) -> list[str]:
         return [f"What is {number} times {number + 1}?" for number in range(self.prompts)]
+
+    @property
+    def all_steps(self) -> int:
+        return self.warm_up + self.steps
 
     @property
     def accumulation(self) -> int:
@@ -112,17 +117,22 @@ class Clock:
             if self.work.log:
                 with self.work.log.open("a") as file:
                     file.write(json.dumps({"name": self.name, **self.steps[-1]}) + "\n")
-        if len(self.steps) == self.work.steps:
+        if len(self.steps) == self.work.all_steps:
             raise EnoughError
         self.phases, self.began = {}, self.now()
 
     @property
-    def warms_up(self) -> bool:
+    def is_first(self) -> bool:
         return not self.steps
 
+    @property
+    def length(self) -> int:
+        """The tokens of an answer in this step."""
+        return self.work.warm_up_length if len(self.steps) < self.work.warm_up else self.work.length
+
     def result(self) -> dict[str, float]:
-        """Means of the steps after the first."""
-        measured = self.steps[1:]
+        """Means of the steps that count."""
+        measured = self.steps[self.work.warm_up :]
         means = {name: sum(step[name] for step in measured) / len(measured) for name in measured[0]}
         apart = torch.cat(self.apart).double().abs().sort().values
         mismatch = {
@@ -155,12 +165,11 @@ def with_npukit(work: Work) -> dict[str, float]:
 
     class Sampling(Sampler):
         def sample(self, *args: Any) -> Any:
-            longest = (clock.warms_up and work.warm_up) or work.length
-            self._options = self._options.model_copy(update={"max_completion_length": longest})
+            self._options = self._options.model_copy(update={"max_completion_length": clock.length})
             return clock.timed("sampling", super().sample)(*args)
 
     def noting(logprobs: Any, entropy: Any, batch: Any, options: Any) -> Any:
-        if clock.warms_up:
+        if clock.is_first:
             clock.apart.append((logprobs.detach() - batch["sampled"])[batch["mask"] > 0].cpu())
         return loss_of(logprobs, entropy, batch, options)
 
@@ -168,7 +177,12 @@ def with_npukit(work: Work) -> dict[str, float]:
     cast(Any, rollouts).Sampler = Sampling
     collector.Scorer.score = clock.timed("rewards", collector.Scorer.score)  # type: ignore[method-assign]
     training: dict[str, Any] = {"batch_size": work.batch, "accumulation": work.accumulation}
-    training |= {"max_steps": work.steps + 1, "output": work.folder / "output", "learning_rate": RATE, "plot": False}
+    training |= {
+        "max_steps": work.all_steps + 1,
+        "output": work.folder / "output",
+        "learning_rate": RATE,
+        "plot": False,
+    }
     training |= {
         "save_every": None,
         "activation_checkpointing": work.recomputes,
@@ -210,13 +224,13 @@ def with_trl(work: Work, site: str) -> dict[str, float]:
     class Steps(TrainerCallback):  # type: ignore[misc]
         def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
             clock.begin_step()
-            trainer.generation_config.max_new_tokens = (clock.warms_up and work.warm_up) or work.length
+            trainer.generation_config.max_new_tokens = clock.length
 
     class Clocked(GRPOTrainer):  # type: ignore[misc]
         def _get_per_token_logps_and_entropies(self, model: Any, ids: Any, mask: Any, keep: int, **more: Any) -> Any:
             result = super()._get_per_token_logps_and_entropies(model, ids, mask, keep, **more)
             for answer, logprobs in zip(ids[:, -keep:].tolist(), result[0].detach().cpu(), strict=True):
-                if clock.warms_up:
+                if clock.is_first:
                     clock.apart.append(logprobs.float() - torch.tensor(sampled[tuple(answer)]))
             return result
 
@@ -236,7 +250,7 @@ def with_trl(work: Work, site: str) -> dict[str, float]:
 
     def noting(*args: Any, **kwargs: Any) -> Any:
         outputs = generate_batch(*args, **kwargs)
-        if clock.warms_up:
+        if clock.is_first:
             sampled.update({tuple(output.generated_tokens): output.logprobs for output in outputs.values()})
         return outputs
 
@@ -247,7 +261,7 @@ def with_trl(work: Work, site: str) -> dict[str, float]:
         gradient_accumulation_steps=work.accumulation,
         num_generations=work.answers,
         max_completion_length=work.length,
-        max_steps=work.steps + 1,
+        max_steps=work.all_steps + 1,
         learning_rate=RATE,
         bf16=ON_GPU,
         use_cpu=not ON_GPU,
@@ -279,12 +293,13 @@ def main(
     answers: Annotated[int, "to each prompt"] = 8,
     length: Annotated[int, "tokens of an answer"] = 512,
     batch: Annotated[int, "answers that are learned from at once"] = 16,
-    steps: Annotated[int, "of each, the first of which warms up"] = 2,
+    steps: Annotated[int, "of each, that count"] = 1,
+    warm_up: Annotated[int, "steps before them"] = 1,
+    warm_up_length: Annotated[int, "tokens of an answer in these; 0: as many as in the others"] = 0,
     trl: Annotated[str, "TRL beside it: a folder with its packages, or `pip`"] = "",
     recomputing: Annotated[bool, "both compute activations again instead of keeping them"] = False,
     max_num_seqs: Annotated[int, "answers that npukit samples at the same time"] = 256,
     keep_cache: Annotated[bool, "npukit keeps the key/value cache while it learns"] = False,
-    warm_up: Annotated[int, "tokens of the answers in the first step; 0: as many as in the others"] = 0,
     mean: Annotated[int, "mean tokens of npukit's answers, which then end at random; 0: all have the length"] = 0,
     log: Annotated[str, "a file for the phases of each step, as they come"] = "",
 ) -> None:
@@ -296,7 +311,7 @@ def main(
         folder = Path(name)
         make_config(shape).save_pretrained(folder / "model")
         make_tokenizer().save_pretrained(folder / "model")  # one for text, with a chat template
-        own = recomputing, max_num_seqs, keep_cache, warm_up, mean, Path(log) if log else None
+        own = recomputing, max_num_seqs, keep_cache, warm_up, warm_up_length or length, mean, Path(log) if log else None
         work = Work(folder, shape, prompts, answers, length, batch, steps, *own)
         contestants = {"npukit": functools.partial(with_npukit, work)}
         if trl:
