@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from benchmarks.agreement.planted_faults import later_families, more_families
+from benchmarks.agreement.planted_faults import fresh_families, later_families, more_families
 from benchmarks.agreement.planted_faults.faults import Run
 from torch import Tensor, nn
 from torch.nn import functional
@@ -153,10 +153,11 @@ _TRANSFORMERS: dict[str, Callable[[Any], Any]] = {
     "qwen3moe": _qwen3_moe, "deepseek": _deepseek_v3, "encodec": Codec, "mamba": _mamba, "mamba2": _mamba2,
     "convnext": _convnext, "bart": _bart, "whisper": _whisper, "gemma2": _gemma2, "swin": _swin,
     "wav2vec2": _wav2vec2, "deberta": _deberta, "bloom": _bloom, "clip": Clip, **more_families.TRANSFORMERS,
-    **later_families.TRANSFORMERS,
+    **later_families.TRANSFORMERS, **fresh_families.TRANSFORMERS,
 }  # fmt: skip
 _OTHERS: dict[str, Callable[[], Any]] = {
     "denoiser": Denoiser, "image codec": ImageCodec, **more_families.DIFFUSERS, **later_families.OWN,
+    **fresh_families.OWN,
 }  # fmt: skip
 FAMILIES = {*_TRANSFORMERS, *_OTHERS}
 
@@ -184,6 +185,8 @@ def _batch(kind: str) -> dict[str, Tensor]:
         return more_families.batch(kind)
     if kind in {*later_families.TRANSFORMERS, *later_families.OWN}:
         return later_families.batch(kind)
+    if kind in {*fresh_families.TRANSFORMERS, *fresh_families.OWN}:
+        return fresh_families.batch(kind)
     tokens = torch.randint(3, 96, (2, 10))
     if kind in ("bart", "deberta"):
         mask = torch.ones_like(tokens)
