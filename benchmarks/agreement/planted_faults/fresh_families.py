@@ -102,15 +102,9 @@ def _qwen3_next(t: Any) -> Any:
 
 
 def _nystromformer(t: Any) -> Any:
-    sizes: dict[str, Any] = {
-        "segment_means_seq_len": 12,
-        "num_landmarks": 4,
-        "max_position_embeddings": 16,
-        "conv_kernel_size": 3,
-    }
-    config = t.NystromformerConfig(
-        **{**_TEXT, "attn_implementation": None}, **_NO_DROPOUT, **sizes, conv_kernel_size=3, initializer_range=0.2
-    )
+    sizes = {"segment_means_seq_len": 12, "num_landmarks": 4, "max_position_embeddings": 16, "conv_kernel_size": 3}
+    own: dict[str, Any] = {"attn_implementation": None, "initializer_range": 0.2, **_NO_DROPOUT}
+    config = t.NystromformerConfig(**{**_TEXT, **own}, **sizes)
     return t.NystromformerForMaskedLM(config)
 
 
