@@ -149,7 +149,7 @@ def test_out_of_memory_keeps_the_rows_of_a_step(npu: torch.device) -> None:
     model = nn.Linear(2**13, 2**13, bias=False, device="meta")  # 0.25 GiB of weights, four times that with Adam
     options = TrainOptions(batch_size=12, accumulation=3)
     text = str(explain_out_of_memory(RuntimeError(NPU_TEXT), options, model, npu, 1, None, step=4))
-    assert "CUDA 1 is out of memory at step 4 (7.0 GiB of 8.0 GiB used, 2.0 GiB more asked for)" in text
+    assert "CUDA 1 is out of memory at step 4 (7.0 GiB of 8.0 GiB used, 2.0 GiB more requested)" in text
     changes = text.split("\n  - ")[1:]
     assert changes[0].startswith(
         "batch_size: 6 and accumulation: 6 (now 12 and 3: the same 36 rows per step, about 4.0 GiB"

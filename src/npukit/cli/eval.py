@@ -64,7 +64,7 @@ def _run_lm_eval(use: Use, tasks: str, devices: Devices) -> NoReturn:
 
     require("lm_eval")
     if len(use.merged) > 1:
-        raise NpukitError("lm-eval takes one adapter: merge them first with `npukit export`.")
+        raise NpukitError("lm-eval accepts a single adapter: merge the adapters first with `npukit export`.")
     adapters = [f"peft={adapter}" for adapter in use.merged]
     arguments = [f"pretrained={use.model.path}", f"dtype={use.model.dtype}", *adapters]
     device = "cpu" if devices.kind == "cpu" else f"{devices.kind}:0"

@@ -45,7 +45,7 @@ def init(
     from npukit.report.writing import write_text
 
     if file.exists() and not force:
-        raise NpukitError(f"{file} exists: name another file, or replace it with --force.")
+        raise NpukitError(f"{file} already exists: choose another file, or replace it with --force.")
     model = model or _ask("Model (a folder, or a hub name such as Qwen/Qwen2-0.5B)", "--model")
     data = data or _ask("Data (a .jsonl, .json, .csv or .parquet file, a folder or a hub name)", "--data")
     available = choose().count
@@ -78,6 +78,6 @@ def _write_schema(file: Path) -> None:
 
 def _ask(question: str, option: str, default: str | None = None) -> str:
     if not sys.stdin.isatty():
-        raise NpukitError(f"Give {option}, or run this in a terminal, where it is asked for.")
+        raise NpukitError(f"Give {option}, or run this in a terminal, where npukit asks for it.")
     answer: str = typer.prompt(question, default=default)
     return answer.strip()

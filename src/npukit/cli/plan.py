@@ -56,7 +56,7 @@ def plan(
         raise NpukitError("Name a YAML file, or a script after --; see `npukit plan --help`.")
     script = script_of(words) if names_script(words) else []
     if chosen.is_gpu and (walk or script):
-        raise NpukitError(f"A walk needs a simulated Ascend card, and a {chosen.name} is none: plan without --walk.")
+        raise NpukitError(f"--walk simulates Ascend cards only, and a {chosen.name} is not one: leave it out.")
     if script:
         if fit or table:
             raise NpukitError("--fit and --table need a configuration: a script cannot be changed.")

@@ -32,6 +32,6 @@ def check_output(output: Path, force: bool, sources: tuple[Path, ...] = ()) -> N
     """Refuse what would be lost by writing there, before anything is computed."""
     for source in sources:
         if output.resolve() == source.resolve() or output.resolve() in source.resolve().parents:
-            raise NpukitError(f"{output} holds {source}, which is read: choose another --output.")
+            raise NpukitError(f"{output} holds {source}, which this command reads: choose another --output.")
     if output.is_dir() and any(output.iterdir()) and not force:
         raise NpukitError(f"{output} already exists: choose another --output, or replace it with --force.")

@@ -110,7 +110,7 @@ def _kind(gguf: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
 def _named(names: Any, name: str) -> str:
     known: str | None = names.get_name(name, try_suffixes=(".weight", ".bias"))
     if known is None:
-        raise NpukitError(f"llama.cpp has no place for the weight {name}: GGUF cannot hold this model.")
+        raise NpukitError(f"llama.cpp has no name for the weight {name}: GGUF cannot hold this model.")
     return known
 
 
@@ -128,7 +128,7 @@ def _describe(writer: Any, gguf: Any, config: Any, name: str) -> None:
     rope: Mapping[str, Any] = getattr(config, "rope_parameters", None) or {}
     kind = rope.get("rope_type", "default")
     if kind not in ("default", "linear", "yarn"):
-        raise NpukitError(f"Rotary embeddings of the kind {kind} are not written as GGUF by npukit.")
+        raise NpukitError(f"npukit cannot write rotary embeddings of the type {kind} as GGUF.")
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     writer.add_name(name)
     writer.add_context_length(config.max_position_embeddings)

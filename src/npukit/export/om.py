@@ -36,7 +36,7 @@ def atc_command(onnx: Path, output: Path, card: str, batch: int, lengths: tuple[
     if not lengths or min(lengths) < 1 or batch < 1 or len(set(lengths)) != len(lengths):
         raise NpukitError("Give the lengths of texts as different positive numbers, such as --length 128 --length 512.")
     if len(lengths) > MOST_GEARS:
-        raise NpukitError(f"atc takes {MOST_GEARS} lengths at most, and 3 or 4 are advised.")
+        raise NpukitError(f"atc accepts at most {MOST_GEARS} lengths; 3 or 4 are recommended.")
     several = len(lengths) >= FEWEST_GEARS
     size = "-1" if several else str(lengths[0])
     shape = ";".join(f"{name}:{batch},{size}" for name in ("input_ids", "attention_mask"))

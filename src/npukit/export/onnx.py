@@ -69,7 +69,7 @@ def export_onnx(use: Use, output: Path, opset: int = 13, force: bool = False) ->
     size = 4 * sum(weight.numel() for weight in loaded.model.parameters())
     if size > LARGEST:
         raise NpukitError(
-            f"{use.model.path} takes {size / 1e9:.1f} GB in fp32, and an ONNX file can have 2 GB: export a smaller "
+            f"{use.model.path} takes {size / 1e9:.1f} GB in fp32, but an ONNX file can hold 2 GB: export a smaller "
             "model, or serve this one with `npukit serve`."
         )
     with new_folder(output, size, force, (loaded.folder, *loaded.adapters)) as folder:

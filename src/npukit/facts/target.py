@@ -37,7 +37,7 @@ class Target:
         if not torch_npu:
             torch_npu = torch or (release.torch_npu if release else APIS.versions[-1])
         if NAMES.nearest(torch_npu) is None:
-            raise NpukitError(f"npukit knows torch_npu from {NAMES.versions[0]} on, not {torch_npu}.")
+            raise NpukitError(f"npukit supports torch_npu {NAMES.versions[0]} and later, not {torch_npu}.")
         if not torch:
             torch = release.torch if release else ".".join(torch_npu.split(".")[:3])
         if key(torch)[:2] != key(torch_npu)[:2]:
@@ -56,7 +56,9 @@ class Target:
             name, _, value = (piece.strip() for piece in part.partition("="))
             name = name.lower().replace("-", "_")
             if name not in _FIELDS or not value:
-                raise NpukitError(f"{text!r} is not a target: write it as {EXAMPLE}; there are {', '.join(_FIELDS)}.")
+                raise NpukitError(
+                    f"{text!r} is not a target: write it as {EXAMPLE}; its parts are {', '.join(_FIELDS)}."
+                )
             if name != "card" and not re.fullmatch(r"\d+(\.\w+)+", value):
                 raise NpukitError(f"{value!r} is not a version of {name}: write the target as {EXAMPLE}.")
             fields[name] = value

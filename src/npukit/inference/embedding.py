@@ -101,5 +101,5 @@ def _steps(folder: Path) -> tuple[str, bool]:
     named = config.get("pooling_mode")
     chosen = [named] if named else [name for key, name in POOLINGS.items() if config.get(f"pooling_mode_{key}")]
     if len(chosen) != 1 or chosen[0] not in POOLINGS.values():
-        raise NpukitError(f"{folder} pools in a way that npukit does not know: choose cls, mean, max or lasttoken.")
+        raise NpukitError(f"{folder} uses a pooling that npukit does not know: choose cls, mean, max or lasttoken.")
     return chosen[0], "Normalize" in kinds

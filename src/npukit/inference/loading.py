@@ -298,13 +298,13 @@ def start_engine(loaded: Loaded, options: EngineOptions) -> Engine:
 def _start_draft(loaded: Loaded, options: EngineOptions) -> Engine:
     """The engine of the draft model, with a small cache, on the same device."""
     if options.prompt_lookup:
-        raise NpukitError("Tokens are guessed by --prompt-lookup or by --speculative-model: leave one of them out.")
+        raise NpukitError("Both --prompt-lookup and --speculative-model guess tokens: choose one.")
     device = loaded.model.device
     draft = load(Use(model=ModelOptions(path=str(options.speculative_model)), engine=options), device)
     if draft.tokenizer.get_vocab() != loaded.tokenizer.get_vocab():
         raise NpukitError(
-            f"{options.speculative_model} has another tokenizer than {loaded.folder}: take a smaller model of the same "
-            "family."
+            f"{options.speculative_model} has a different tokenizer from {loaded.folder}: use a smaller model of "
+            "the same family."
         )
     share = DRAFT_SHARE
     if abilities(device).own_memory:

@@ -77,8 +77,8 @@ class Answers:
             before = json.loads(file.read_text(encoding="utf-8"))
         if changed := sorted(name for name in settings if before.get(name) != settings[name]):
             raise NpukitError(
-                f"{self.output} was begun with another {' and '.join(changed)}: go on with the same, or start over "
-                "with --force."
+                f"{self.output} was started with another {' and '.join(changed)}: continue with the same one, or "
+                "start over with --force."
             )
 
     def add(self, number: int, row: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ class NodePlan:
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.nodes:
             raise NpukitError(
-                f"A job of {self.nodes} nodes has no node {self.rank} ({self.source}): they count from 0."
+                f"A job of {self.nodes} nodes has no node {self.rank} ({self.source}): nodes are numbered from 0."
             )
 
 
@@ -154,7 +154,7 @@ def from_hostfile(text: str, names_of_this_host: Collection[str]) -> NodePlan:
     lines = [line.split("#")[0].split() for line in text.splitlines()]
     hosts = [words for words in lines if words]
     if not hosts:
-        raise NpukitError("The hostfile names no host: write one a line, such as `worker-1 slots=8`.")
+        raise NpukitError("The hostfile names no host: write one per line, such as `worker-1 slots=8`.")
     for rank, (host, *options) in enumerate(hosts):
         if host in names_of_this_host:
             slots = [option.removeprefix("slots=") for option in options if option.startswith("slots=")]

@@ -105,7 +105,7 @@ def _begin(repository: Repository, work: Path, branch: str, style: Style) -> Por
             return state
     elif repository.has_branch(branch):
         raise NpukitError(
-            f"There is a branch {branch} already, which this command did not begin: name another one with --branch."
+            f"There is already a branch {branch}, which `npukit port` did not create: choose another one with --branch."
         )
     for folder in ("original", "migrated"):
         repository.remove_worktree(work / folder)

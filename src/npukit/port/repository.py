@@ -32,7 +32,7 @@ class Repository:
             raise NpukitError("`npukit port` works on a git branch, and git is not installed: install it first.")
         top = top_of(project)
         if top is None:
-            raise NpukitError(f"{project} is no git repository: run `git init`, `git add .` and `git commit` first.")
+            raise NpukitError(f"{project} is not a git repository: run `git init`, `git add .` and `git commit` first.")
         repository = cls(top, project.resolve().relative_to(top))
         try:
             repository.head()

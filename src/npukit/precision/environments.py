@@ -54,7 +54,7 @@ def compare_environments(left: Path, right: Path) -> EnvironmentComparison:
     for section in ("switches", "packages", "variables", "machine"):
         one, other = ours.get(section), theirs.get(section)
         if not isinstance(one, dict) or not isinstance(other, dict):
-            raise NpukitError(f"{left} or {right} is no environment.json of `npukit precision capture`.")
+            raise NpukitError(f"{left} or {right} is not an environment.json of `npukit precision capture`.")
         for name in dict.fromkeys([*one, *other]):
             if one.get(name) != other.get(name):
                 differences.append(Difference(section, name, one.get(name), other.get(name), why(section, name)))

@@ -38,7 +38,7 @@ def compare_ranks(dump: Path) -> RanksComparison:
     dumps = find_dumps(dump)
     ranks, steps = sorted({rank for _, rank in dumps}), sorted({step for step, _ in dumps})
     if len(ranks) < 2:
-        raise NpukitError(f"{dump} has one rank: capture a run of several with --devices, and without --ranks.")
+        raise NpukitError(f"{dump} has a single rank: capture several with --devices, and leave out --ranks.")
     rows, first = 0, None
     for step in steps:
         base = read(dumps[step, ranks[0]], step) if (step, ranks[0]) in dumps else None

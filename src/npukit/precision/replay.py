@@ -127,7 +127,7 @@ def load(value: Value) -> Tensor:
             warnings.simplefilter("ignore")  # of odd pickles
             loaded = torch.load(value.file, map_location="cpu", weights_only=True)
     except Exception:
-        raise NpukitError(f"{value.file} is not a saved tensor: it is damaged, or holds something else.") from None
+        raise NpukitError(f"{value.file} is not a saved tensor: it is damaged, or contains something else.") from None
     if not isinstance(loaded, torch.Tensor):
         raise NpukitError(f"{value.file} holds a {type(loaded).__name__}, not a tensor.")
     return loaded

@@ -23,7 +23,7 @@ def hash_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def find_damaged(folder: Path, hashes: Mapping[str, str]) -> str | None:
-    """The first file that is missing or not as it was written."""
+    """The first file that is missing, or was changed after it was written."""
     existing = [name for name in hashes if (folder / name).is_file()]
     current = hash_files(folder, existing)
     return next((name for name, written in hashes.items() if current.get(name) != written), None)

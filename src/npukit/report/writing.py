@@ -130,7 +130,9 @@ def check_parent(path: Path) -> None:
         raise NpukitError(f"Cannot write {path}: {parent} is not a folder.")
     if not os.access(parent, os.W_OK):
         folder = parent.resolve()  # and not ..
-        raise NpukitError(f"Cannot write {path}: you may not write to the folder {folder}. Name another place.")
+        raise NpukitError(
+            f"Cannot write {path}: you have no permission to write to the folder {folder}. Choose another place."
+        )
 
 
 @contextlib.contextmanager

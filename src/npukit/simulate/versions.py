@@ -81,7 +81,7 @@ def supported(torch_npu: str) -> str:
             return version
     raise NpukitError(
         f"The simulated NPU was not tested with torch_npu {torch_npu}: choose one of {', '.join(TESTED)}; "
-        "each is used in its newest post-release."
+        "npukit uses the newest post-release of each."
     )
 
 
@@ -118,5 +118,5 @@ def check(torch_version: str) -> None:
     if release(torch_version) not in TESTED:
         raise NpukitError(
             f"The simulated NPU was tested with torch {' and '.join(TESTED)}, and this is {torch_version}: "
-            f"run `{sys.executable} -m pip install torch=={advised()}`, best in an environment of its own."
+            f"run `{sys.executable} -m pip install torch=={advised()}`, preferably in an environment of its own."
         )

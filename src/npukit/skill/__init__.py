@@ -36,7 +36,7 @@ def install(folder: Path, commands: Mapping[str, str]) -> Path:
 
     target = folder / NAME
     if target.exists() and not (target / "SKILL.md").is_file():
-        raise NpukitError(f"{target} is there and is no skill: move it, or choose another folder with --output.")
+        raise NpukitError(f"{target} exists and is not a skill: move it, or choose another folder with --output.")
     with whole_folder(target, replace=True) as beside:
         (beside / "references").mkdir()
         for name, text in skill_files(commands).items():

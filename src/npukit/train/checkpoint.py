@@ -213,9 +213,9 @@ def read(folder: Path) -> Checkpoint:
     except (OSError, ValueError, AttributeError, RecursionError):
         raise NpukitError(f"{folder} is not a complete checkpoint: its {CONTENTS} is missing or unreadable.") from None
     if not is_whole:
-        raise NpukitError(f"{folder} is damaged: its {CONTENTS} is not as it was written.")
+        raise NpukitError(f"{folder} is damaged: its {CONTENTS} was changed after it was written.")
     if (name := find_damaged(folder, contents["files"])) is not None:
-        raise NpukitError(f"{folder} is damaged: {name} is missing or not as it was written.")
+        raise NpukitError(f"{folder} is damaged: {name} is missing, or was changed after it was written.")
     return Checkpoint(folder, contents["step"], contents["run"], contents["options"])
 
 

@@ -300,7 +300,7 @@ def _no_rows(rows: Any) -> NpukitError:
             "The data set is an iterator and has been read to its end: give a list, or an IterableDataset, which "
             "can be iterated more than once."
         )
-    return NpukitError("The data set has no rows: check what it reads.")
+    return NpukitError("The data set has no rows: check the files that it reads.")
 
 
 def _pick(rows: Sequence[Any], first: int, indices: Sequence[int]) -> list[Any]:

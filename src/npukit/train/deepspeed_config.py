@@ -60,7 +60,7 @@ def _drop_if_auto(config: Config, sections: tuple[str, ...], name: str) -> None:
         if fixed:
             raise NpukitError(
                 f"{name}: take `{section}` ({', '.join(fixed)}) out and set it in the training options, or make its "
-                'values "auto": there is one place for the optimizer.'
+                'values "auto": the optimizer is set in one place only.'
             )
 
 

@@ -58,5 +58,6 @@ def refuse_nonfinite_gradient(parallel: Parallel, step: int, norm: float, rows: 
     if scale < LOWEST_SCALE:
         raise NpukitError(
             f"The gradient of step {step} is still {norm}, although the gradient scaler fell to {scale:.1g}: every "
-            "step is skipped, and nothing is learned. Look for a root or a norm at 0, or use precision: bf16 or fp32."
+            "step is skipped, and nothing is learned. Look for a square root or a norm of 0, or use precision: bf16 "
+            "or fp32."
         )

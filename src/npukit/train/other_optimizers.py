@@ -63,7 +63,7 @@ def _muon(_model: nn.Module, trained: Named, options: TrainOptions) -> torch.opt
     matrices = [value for name, value in trained if _is_matrix(name, value)]
     others = [value for name, value in trained if not _is_matrix(name, value)]
     if not matrices:
-        raise NpukitError("training.optimizer muon trains matrices, and none of the trained parameters is one.")
+        raise NpukitError("training.optimizer muon trains matrices, and none of the trained parameters is a matrix.")
     rates: dict[str, Any] = {"lr": options.learning_rate, "weight_decay": options.weight_decay}
     muon = torch.optim.Muon(matrices, **rates, adjust_lr_fn="match_rms_adamw", **options.optimizer_options)
     adamw = torch.optim.AdamW(others, **rates, betas=options.betas, eps=options.epsilon) if others else None

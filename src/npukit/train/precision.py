@@ -50,7 +50,9 @@ def choose_precision(options: TrainOptions, device: torch.device) -> Precision:
     if wanted != "fp32" and not abilities(device).own_memory and not has_bf16(device):
         return Precision(wanted, "slow")  # such a CPU is slow with fp16 too
     if wanted == "bf16" and not has_bf16(device):
-        raise NpukitError("This device cannot compute in bf16: use precision: fp16, or auto, which finds out.")
+        raise NpukitError(
+            "This device cannot compute in bf16: use precision: fp16, or auto, which chooses a supported type."
+        )
     return Precision(wanted, "asked")
 
 

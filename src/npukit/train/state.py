@@ -64,7 +64,7 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]
     groups = optimizer.state_dict()["param_groups"]
     if [group["params"] for group in groups] != state["groups"]:
         raise NpukitError(
-            "The checkpoint has other parameter groups in its optimizer: use the same parameter_groups, or "
+            "The optimizer in the checkpoint has different parameter groups: use the same parameter_groups, or "
             "choose another output folder to start over."
         )
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]

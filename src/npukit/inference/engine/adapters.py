@@ -64,7 +64,7 @@ class Adapters:
             if linear is None or _sizes(linear) != (a.shape[1], b.shape[0]):
                 raise NpukitError(
                     f"The adapter {adapter.name} does not fit this model: its layer {name} is for "
-                    f"{a.shape[1]} inputs and {b.shape[0]} outputs. Take the base model that it was trained on."
+                    f"{a.shape[1]} inputs and {b.shape[0]} outputs. Use the base model that it was trained on."
                 )
         for name, weights in adapter.saved.items():
             base = modules.get(name)

@@ -190,7 +190,9 @@ class Engine:
         have started keep the old one. If the new one does not fit the model, the old one stays.
         """
         if adapter.name in self._adapter_keys and not replace:
-            raise NpukitError(f"There is an adapter {adapter.name} already: unload it first, or choose another name.")
+            raise NpukitError(
+                f"There is already an adapter named {adapter.name}: unload it first, or choose another name."
+            )
         key = f"{self._num_loaded}:{adapter.name}"
         self._adapters.add(key, adapter)
         self._num_loaded += 1

@@ -114,7 +114,9 @@ def check_request(request: Request, max_model_len: int, vocab_size: int, adapter
             "shorten it, or start with a longer limit if the model allows it."
         )
     if not 0 <= min(request.prompt) <= max(request.prompt) < vocab_size:
-        raise NpukitError(f"The prompt has a token that the model does not have: ids go from 0 to {vocab_size - 1}.")
+        raise NpukitError(
+            f"The prompt contains a token that the model does not have: ids go from 0 to {vocab_size - 1}."
+        )
     request.sampling.check(vocab_size)
     if request.prompt_logprobs is not None and not 0 <= request.prompt_logprobs <= vocab_size:
         raise NpukitError(f"prompt_logprobs must be a number from 0 to {vocab_size}.")

@@ -23,8 +23,8 @@ def blocks_that_fit(
     fitting = _free(share, device) // block
     if fitting < -(-min(max_model_len, 256) // size) + 1:
         raise NpukitError(
-            f"There is no memory left for the cache on {device}: a token takes {shape.bytes_per_token / 1024:.0f} KiB. "
-            "Take a smaller model, a smaller dtype, or free some memory."
+            f"There is no memory left for the cache on {device}: a token takes {shape.bytes_per_token / 1024:.0f} "
+            "KiB. Use a smaller model or dtype, or free some memory."
         )
     return int(min(useful, fitting))
 

@@ -25,8 +25,8 @@ def quantize(model: Any) -> None:
     device = model.device
     if (dtype := eight_bits(device)) is None:
         raise NpukitError(
-            f"{torch.cuda.get_device_name(device)} cannot multiply in 8 bits: leave out --quantization, or take a GPU "
-            "of the Ada or Hopper generation or later."
+            f"{torch.cuda.get_device_name(device)} cannot multiply in 8 bits: leave out --quantization, or use a "
+            "GPU of the Ada or Hopper generation or later."
         )
     head = model.get_output_embeddings()
     for parent in list(model.modules()):

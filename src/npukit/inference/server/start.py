@@ -57,7 +57,7 @@ def serve(
     address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
     run_until_signal(config, listener, lambda: ready(address), lambda: failure() is not None)
     if (error := failure()) is not None:
-        raise NpukitError(f"The engine failed, and the server has ended: {error!r}", on_the_way=True) from error
+        raise NpukitError(f"The engine failed, and the server has stopped: {error!r}", on_the_way=True) from error
 
 
 def _allow_many_connections() -> None:

@@ -86,7 +86,9 @@ def _refuse(use: Use) -> None:
     if use.chat.system is not None:
         raise NpukitError("vLLM has no default system message: put it into the chat template, or leave --system out.")
     if use.merged:
-        raise NpukitError("vLLM does not merge adapters: give it a name, or merge it first with `npukit export`.")
+        raise NpukitError(
+            "vLLM does not merge adapters: give the adapter a name, or merge it first with `npukit export`."
+        )
     if len(use.serve.api_key) > 1:
         raise NpukitError("vLLM takes one key from its environment: give one --api-key.")
 

@@ -90,7 +90,7 @@ class Chat:
         if media is not None:
             text = _with_media(text, media)
         if not _is_unicode(text):
-            raise BadConversation("The conversation has half of a surrogate pair, which is not text.")
+            raise BadConversation("The conversation contains half of a surrogate pair, which is not valid text.")
         if max_characters is not None and len(text) > max_characters:
             raise TooLong(f"The conversation has {len(text)} characters: more than the model's context can hold.")
         open_part = written[-1]["content"] if continue_final_message else text.rstrip()[-len(THINK) :]

@@ -37,7 +37,7 @@ class OptionNames:
             return f": {theirs}."
         if near := nearest(word, siblings) or ends.get(nearest(word, ends) or ""):
             return f": did you mean {near}?"
-        return f": `{self.listing}` lists what there is."
+        return f": `{self.listing}` lists all options."
 
     def translated(self, key: str) -> str | None:
         """The tool that has this key, and npukit's name for it."""

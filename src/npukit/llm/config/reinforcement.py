@@ -175,7 +175,7 @@ class GrpoOptions(FrozenOptions):
     @classmethod
     def _not_gspo(cls, value: Any) -> Any:
         if value == "gspo":
-            raise ValueError("gspo is no loss here, set grpo.importance_sampling_level=sequence")
+            raise ValueError("gspo is not a loss here: set grpo.importance_sampling_level=sequence")
         return value
 
     @property

@@ -329,7 +329,7 @@ class ServeOptions(FrozenOptions):
         if not self.is_local and not self.api_key and not self.no_key:
             raise NpukitError(
                 f"Anyone who can reach {self.host} could use this server: set a key with --api-key, "
-                "or say --no-key if that is what you want."
+                "or pass --no-key if that is what you want."
             )
         if any(not key or not key.isascii() for key in self.api_key):
             raise NpukitError("An API key must be printable ASCII text.")
@@ -393,7 +393,7 @@ class Use(FrozenOptions):
             if not adapter.name or not adapter.path:
                 raise NpukitError(f"--adapter {adapter.name}={adapter.path}: write NAME=PATH.")
             if adapter.name in known:
-                text = f"there is a model {adapter.name!r} already; give it another name."
+                text = f"there is already a model named {adapter.name!r}: choose another name."
                 raise NpukitError(f"--adapter {adapter.name}={adapter.path}: {text}")
             known.append(adapter.name)
         return self.model_copy(update={"serve": self.serve.model_copy(update={"served_model_name": names})})

@@ -344,7 +344,7 @@ class Encoder:
                 raise
             longest = max(map(len, texts))
             raise NpukitError(
-                f"The tokenizer gave up on a row, probably one of {longest:,} characters: split it, or leave it out."
+                f"The tokenizer failed on a row, probably one of {longest:,} characters: split it, or leave it out."
             ) from None
         for row, encoding in zip(rendered, encodings, strict=True):
             spans = [_tokens_of(encoding, row.text, start, end) for start, end in row.answers]

@@ -62,9 +62,9 @@ def _objects(given: Any) -> Objects | None:
         ordered = tuple(_ordered([float(number) for number in box]) for box in boxes)
         numbers = (*map(int, images), *[0] * (len(boxes) - len(images)))
     except (TypeError, ValueError):
-        raise BadRow("has objects whose bbox and image_id are no lists of numbers") from None
+        raise BadRow("has objects whose bbox and image_id are not lists of numbers") from None
     if any(len(box) not in (2, 4) for box in ordered) or not all(isinstance(name, str) for name in names):
-        raise BadRow("has objects of which one is neither a point of 2 numbers nor a box of 4, or has no name")
+        raise BadRow("has an object that is neither a point of 2 numbers nor a box of 4, or that has no name")
     return Objects(tuple(names), ordered, numbers, given.get("bbox_type") == "norm1")
 
 

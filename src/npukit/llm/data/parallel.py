@@ -56,8 +56,8 @@ def _in_processes(
             yield done, result.result()
     except BrokenProcessPool as error:
         raise NpukitError(
-            "A process that tokenises was killed, probably because memory ran out: "
-            "use fewer of them, as with data.preprocessing_workers=1."
+            "A tokenising process was killed, probably because memory ran out: use fewer, for example "
+            "data.preprocessing_workers=1."
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)

@@ -35,7 +35,7 @@ class PromptRow:
         try:
             text = json.dumps({"messages": self.question, "columns": self.columns})
         except (TypeError, ValueError) as error:
-            return BadRow(f"has a column that is no plain value: {error}")
+            return BadRow(f"has a column that is not a plain value: {error}")
         mark = np.array([SEPARATOR], dtype=np.int32)
         return [replace(encoded, tokens=np.concatenate([encoded.tokens, mark, stored_bytes(text.encode())]))]
 

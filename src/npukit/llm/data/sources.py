@@ -267,7 +267,7 @@ def _from_info(table: Table, name: str, entry: Any, folder: Path, hub: Hub) -> T
         hub_name, place = next((known for known in on_hub if known[1] == hub), on_hub[0])
         return replace(table, hub=place, hub_name=hub_name, subset=entry.get("subset", table.subset))
     if not entry.get("file_name"):
-        raise NpukitError(f"{where}: it names no file_name, hf_hub_url or ms_hub_url; nothing else is supported.")
+        raise NpukitError(f"{where}: it has no file_name, hf_hub_url or ms_hub_url; nothing else is supported.")
     place_on_disk = _named_by_info(entry["file_name"], folder, where)
     if place_on_disk is None:
         raise NpukitError(f"{where}: its file {folder / entry['file_name']} does not exist.")

@@ -268,7 +268,7 @@ def _packed_if_possible(config: Config, task: Task, shape: Any, log: Log) -> Con
     if not config.data.packing or (can_pack and task.can_join(config)):
         return config
     if not can_pack and task.can_join(config):
-        log(f"Packing is off: it is for families with plain attention, and not for {shape.model_type}.")
+        log(f"Packing is off: it is for families with plain attention, not for {shape.model_type}.")
     return config.model_copy(update={"data": config.data.model_copy(update={"packing": False})})
 
 
@@ -285,8 +285,7 @@ def _check_sharing(config: Config, shape: Any) -> None:
         raise NpukitError(f"training.sequence_parallel supports text models only, not {shape.model_type}: set it to 1.")
     if config.training.sequence_parallel > 1 and not families.of(shape).can_pack:
         raise NpukitError(
-            "training.sequence_parallel is for families with plain attention, "
-            f"and not for {shape.model_type}: set it to 1."
+            f"training.sequence_parallel is for families with plain attention, not for {shape.model_type}: set it to 1."
         )
     if config.training.sequence_parallel > 1 and config.model.balance_experts:
         raise NpukitError(
@@ -302,8 +301,8 @@ def _check_vocabulary(config: Config, prepared: Prepared, tokenizer: Any, words:
     used = max(prepared.train.highest_token(), pad_id(tokenizer))
     if used >= words:
         raise NpukitError(
-            f"The rows have the token {tokenizer.convert_ids_to_tokens(used)!r}, number {used}, but the model has "
-            f"embeddings for {words} tokens: take the model's own tokenizer, or resize the model first."
+            f"The rows contain the token {tokenizer.convert_ids_to_tokens(used)!r} (id {used}), but the model has "
+            f"embeddings for {words} tokens only: use the model's own tokenizer, or resize the model first."
         )
 
 

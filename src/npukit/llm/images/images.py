@@ -127,8 +127,8 @@ class Images:
     def _limit(self, data: DataOptions) -> None:
         if not self.vision.limit(self.processor, data.image_min_pixels, data.image_max_pixels):
             raise NpukitError(
-                f"data.image_max_pixels has no effect on {self._shape.model_type}, which makes all images one size: "
-                "leave it out."
+                f"data.image_max_pixels has no effect on {self._shape.model_type}, which resizes all images to one "
+                "size: leave it out."
             )
 
     def with_blanks(self) -> Images:
@@ -382,4 +382,6 @@ def _as_tensors(inputs: Inputs) -> Inputs:
 
 
 def _changed(image: RowImage | RequestImage) -> NpukitError:
-    return NpukitError(f"{image.name} has another size than when {image.place or 'its row'} was tokenised.")
+    return NpukitError(
+        f"{image.name} no longer has the size that it had when {image.place or 'its row'} was tokenised."
+    )

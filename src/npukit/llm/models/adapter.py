@@ -70,7 +70,7 @@ class Adapter:
             if product.shape != rows.shape:
                 raise NpukitError(
                     f"{self.folder}: {module} is {tuple(product.shape)} there and {tuple(rows.shape)} in the model: "
-                    "it was trained on another one."
+                    "the adapter was trained on another model."
                 )
             rows = rows.add(product, alpha=scale)
             if magnitude := keys.get("lora_magnitude_vector"):
@@ -110,13 +110,13 @@ def read_adapter(folder: Path) -> Adapter:
     """The adapter in a folder; kinds that cannot be merged are refused."""
     config = read_json(folder / ADAPTER)
     if (kind := config.get("peft_type")) != "LORA":
-        raise NpukitError(f"{folder} is an adapter of the kind {kind}: only LoRA can be merged.")
+        raise NpukitError(f"{folder} is an adapter of the type {kind}: only LoRA can be merged.")
     if (task := config.get("task_type")) not in (None, "CAUSAL_LM"):
         raise NpukitError(f"{folder} was trained for {task}: only adapters of causal language models can be merged.")
     start = config.get("init_lora_weights", True)
     if start not in PLAIN_STARTS:
         raise NpukitError(
-            f"{folder}: an adapter that was started with {start} belongs to a changed base model: convert it with "
+            f"{folder}: an adapter that was initialised with {start} belongs to a changed base model: convert it with "
             "PEFT's save_pretrained(path_initial_model_for_weight_conversion=…) first."
         )
     for unsupported in ("target_parameters", "alora_invocation_tokens", "arrow_config", "layer_replication"):
@@ -137,7 +137,7 @@ def apply_adapter(model: Any, folder: Path) -> None:
             before = model.get_parameter(name)
         except AttributeError:
             raise NpukitError(
-                f"{folder} changes {name}, and the model has no such weight: is this its base model?"
+                f"{folder} changes {name}, but the model has no such weight: is this its base model?"
             ) from None
         after = nn.Parameter(change(before.detach().float()).to(before.dtype), requires_grad=False)
         _put(model, name, after)  # a weight that was tied to it stays as it was
@@ -162,6 +162,6 @@ def is_transposed(skeleton: nn.Module, module: str, folder: Path) -> bool:
         target = skeleton.get_submodule(module)
     except AttributeError:
         raise NpukitError(
-            f"{folder} changes {module}, and the model has no such part: is this its base model?"
+            f"{folder} changes {module}, but the model has no such part: is this its base model?"
         ) from None
     return isinstance(target, nn.Embedding) or type(target).__name__ == "Conv1D"

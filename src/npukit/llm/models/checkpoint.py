@@ -115,7 +115,7 @@ def open_checkpoint(folder: Path, stem: str = "model", pickles: bool = True) -> 
         raise NpukitError(f"{folder} has no weights: there is no {stem}.safetensors and no index of its parts.")
     if not pickles:
         raise NpukitError(
-            f"{folder} has its weights in pickles ({files[0].name}): convert them once with `npukit export {folder} "
+            f"{folder} stores its weights in pickles ({files[0].name}): convert them once with `npukit export {folder} "
             "--output FOLDER`, or allow them with --allow-pickles."
         )
     tensors = {name: tensor for file in files for name, tensor in _unpickle(file).items()}
@@ -149,8 +149,8 @@ def _check_hashes(folder: Path, files: list[Path]) -> None:
             raise NpukitError(f"{listed} cannot be read: copy it again, or delete it.") from None
         if damaged := find_damaged(folder, {file.name: written[file.name] for file in files if file.name in written}):
             raise NpukitError(
-                f"{folder / damaged} is not as it was written: copy or export it again. If you changed it yourself, "
-                f"delete {listed}."
+                f"{folder / damaged} was changed after it was written: copy or export it again. If you changed it "
+                f"yourself, delete {listed}."
             )
 
 
@@ -168,7 +168,7 @@ def _entries(files: list[Path]) -> dict[str, TensorEntry]:
                 part = opened.get_slice(name)
                 kind = part.get_dtype()
                 if kind not in DTYPES:
-                    raise NpukitError(f"{file}: {name} is of the type {kind}, which is not supported.")
+                    raise NpukitError(f"{file}: {name} has the type {kind}, which is not supported.")
                 entries[name] = TensorEntry(file, tuple(part.get_shape()), DTYPES[kind])
     return entries
 
@@ -184,5 +184,5 @@ def _unpickle(file: Path) -> dict[str, Tensor]:
         first = str(error).strip().split("\n")[0]
         raise NpukitError(f"{file} cannot be read without running the code in it: {first}") from None
     if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
-        raise NpukitError(f"{file} has something else than named tensors: is it a model's weights?")
+        raise NpukitError(f"{file} contains something other than named tensors: are these a model's weights?")
     return tensors

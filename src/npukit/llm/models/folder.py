@@ -24,10 +24,10 @@ def find_model(name: str, revision: str | None = None, hub: str | None = None, w
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file() and not (folder / ADAPTER).is_file():
-            raise NpukitError(f"{folder} is no model: it has neither config.json nor {ADAPTER}.")
+            raise NpukitError(f"{folder} is not a model: it has neither config.json nor {ADAPTER}.")
         return folder
     if folder.is_file():
-        raise NpukitError(f"{folder} is a file: name the folder that it is in.")
+        raise NpukitError(f"{folder} is a file: give the folder that contains it.")
     if folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         raise NpukitError(f"There is no folder {folder}.")
     used = _hub(hub)
@@ -54,7 +54,9 @@ def _from_hub(name: str, revision: str | None, weights: bool) -> Path:
         return download("model", name, revision, weights)
     except Exception as error:  # a name that is none, no network, no right to it: the libraries have a class for each
         first = str(error).strip().split("\n")[0]
-        raise NpukitError(f"There is no folder {name}, and the Hugging Face Hub did not give it: {first}") from error
+        raise NpukitError(
+            f"There is no folder {name}, and it could not be downloaded from the Hugging Face Hub: {first}"
+        ) from error
 
 
 def _from_modelscope(name: str, revision: str | None) -> Path:

@@ -48,7 +48,7 @@ def _without_effect(layer: nn.Module) -> nn.Module:
     made = copy.deepcopy(layer)
     last = [value for name, value in made.named_parameters() if set(name.split(".")) & set(LAST)]
     if len(last) < 2:
-        raise NpukitError(f"tuning.new_layers: the last matrices of a {type(layer).__name__} are not known.")
+        raise NpukitError(f"tuning.new_layers: the output matrices of a {type(layer).__name__} are not known.")
     with torch.no_grad():
         for value in last:
             value.zero_()

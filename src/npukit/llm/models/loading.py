@@ -184,7 +184,7 @@ def load_images(options: ModelOptions, place: str, shape: Any, data: DataOptions
     if vision is None:
         return None
     if find_spec("transformers.vision_utils") is None:
-        raise NpukitError("Images need a newer transformers: install the latest release 5.")
+        raise NpukitError("Images need a newer transformers: install the latest 5.x release.")
     from transformers import AutoFeatureExtractor, AutoImageProcessor
 
     kinds = {"image": AutoImageProcessor, "audio": AutoFeatureExtractor}

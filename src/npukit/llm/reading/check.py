@@ -159,7 +159,7 @@ def _model_files(config: Config, raw: RawConfig) -> Iterator[ConfigProblem]:
     if config.model.path == MISSING:
         return
     if path.is_file():
-        yield ConfigProblem("model.path", f"{path} is a file: name the folder that it is in.")
+        yield ConfigProblem("model.path", f"{path} is a file: give the folder that contains it.")
     elif path.is_dir() and not (path / "config.json").is_file():
         inside = [file.parent for file in path.glob("*/config.json")] + [
             file.parent for file in path.glob("*/*/config.json")
@@ -268,8 +268,8 @@ def _not_for(model: str) -> str:
     if kind := media_type(model):
         return f"{model} is a multimodal model of the type {kind}: it is not supported yet."
     return (
-        f"{model} is a multimodal model that runs on Python code of its own: it is not supported, since transformers "
-        "has no such model."
+        f"{model} is a multimodal model that needs its own Python code: it is not supported, because transformers does "
+        "not include it."
     )
 
 

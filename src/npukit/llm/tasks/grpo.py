@@ -39,7 +39,7 @@ class GRPO(Task):
                 "grpo.environment_factory.",
             )
         if options.multi_turn_scheduler and options.has_tools:
-            yield "grpo.tools", "a scheduler says itself what may be called: leave out grpo.multi_turn_scheduler."
+            yield "grpo.tools", "a scheduler defines itself what may be called: leave out grpo.multi_turn_scheduler."
         sources = rewards.functions or rewards.plugins or rewards.models or options.use_gym_env
         if not (sources or options.teacher):
             yield (
@@ -49,7 +49,7 @@ class GRPO(Task):
         if options.num_generations == 1 and not options.teacher:
             yield (
                 "grpo.num_generations",
-                "answers are compared with others to the same prompt: make grpo.num_generations 2 at least.",
+                "answers are compared with others to the same prompt: set grpo.num_generations to at least 2.",
             )
         if options.teacher and options.loss_type == "real":
             yield (
@@ -64,7 +64,10 @@ class GRPO(Task):
             if not file.is_file():
                 yield "rewards.plugins", f"there is no Python file {file}."
         if training.sequence_parallel > 1:
-            yield "training.sequence_parallel", "task grpo does not share rows: set training.sequence_parallel=1."
+            yield (
+                "training.sequence_parallel",
+                "task grpo cannot split rows over devices: set training.sequence_parallel=1.",
+            )
         if rewards.weights and rewards.functions:
             count = len(rewards.functions) + len(rewards.models) + options.use_gym_env
             if len(rewards.weights) != count:

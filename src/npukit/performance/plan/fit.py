@@ -53,8 +53,8 @@ def find_fit(config: Config, devices: int, card: str, nodes: int = 1, walk: bool
             if candidate.fits:
                 return Fit(kind, _difference(config, made), count, made, candidate)
             if tried == WALKS:
-                raise NpukitError(f"None of the {WALKS} changes that were walked through makes this fit.")
-    raise NpukitError(f"No change was found with which this fits, on up to {MOST_CARDS} {card}.")
+                raise NpukitError(f"None of the {WALKS} changes that were tried makes this fit.")
+    raise NpukitError(f"No change was found that makes this fit on up to {MOST_CARDS} {card}.")
 
 
 def _cost(candidate: Plan, changes: Changes) -> tuple[bool, float, int]:

@@ -52,7 +52,7 @@ def make_table(config: Config, card: str) -> list[PlanRow]:
             planned = plan(changed(config, changes), cards, card)
             if planned.memory is None:
                 path = config.model.path
-                raise NpukitError(f"The sizes of {path} are not known: name a folder with its config.json.")
+                raise NpukitError(f"The sizes of {path} are unknown: give a folder that contains its config.json.")
             speed = planned.time.tokens_per_second(planned.tokens_per_step) if planned.time else None
             rows.append(PlanRow(method, cards, parallel, planned.memory.total, bool(planned.fits), speed))
     return rows

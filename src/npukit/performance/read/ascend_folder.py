@@ -77,7 +77,7 @@ def _read_files(folder: Path, files: list[Path]) -> Trace:
     if trace.script and trace.has:
         trace.has.add("script")
     if not trace.has:
-        raise UnreadableProfile(" ".join(trace.notes) or f"{folder} holds no profile that could be read.")
+        raise UnreadableProfile(" ".join(trace.notes) or f"{folder} contains no profile that could be read.")
     return trace
 
 
@@ -105,7 +105,7 @@ def read_ascend_file(path: Path) -> list[Trace]:
         other = ascend_csv.read_kernels if path.name.startswith("kernel_details") else ascend_json.read_trace_view
         next(known, other)(path, trace)
     if not trace.has:
-        raise UnreadableProfile(f"{path} holds no profile that could be read.")
+        raise UnreadableProfile(f"{path} contains no profile that could be read.")
     return by_card(trace)
 
 

@@ -96,7 +96,7 @@ class _Reader:
             self._frames.add(name, start, end, thread)
         elif category in _OTHER_DEVICES:
             raise UnreadableProfile(
-                f"{self.trace.source} was recorded on {_OTHER_DEVICES[category]}, whose work npukit cannot judge: "
+                f"{self.trace.source} was recorded on {_OTHER_DEVICES[category]}, which npukit cannot analyse: "
                 "profile on an NPU, a GPU or the CPU."
             )
 
@@ -155,7 +155,9 @@ class _Reader:
         """The trace with its parts linked."""
         trace = self.trace
         if not (trace.ops or trace.kernels or trace.marks):
-            raise UnreadableProfile(f"{trace.source} holds no events of torch.profiler: name a trace that it exported.")
+            raise UnreadableProfile(
+                f"{trace.source} contains no events of torch.profiler: name a trace that it exported."
+            )
         trace.script = read_script(trace.source.parent, trace.rank, trace.base)
         self._frames.place(trace.ops + trace.marks, trace.script)
         place_backward(

@@ -27,7 +27,7 @@ def read_log(path: Path) -> Trace:
                 numbers = {name: float(value) for name, value in record.items() if isinstance(value, int | float)}
                 trace.step_log.append(numbers)
     if not trace.step_log:
-        raise UnreadableProfile(f"{path} holds no steps: name the log.jsonl that `npukit train` wrote.")
+        raise UnreadableProfile(f"{path} contains no steps: name the log.jsonl that `npukit train` wrote.")
     trace.has.add("log")
     trace.given = _steps(trace.step_log)
     return trace

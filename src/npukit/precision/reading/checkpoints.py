@@ -33,8 +33,8 @@ def weights_in(path: Path) -> Iterator[tuple[str, Load]]:
     files = [path] if path.is_file() else sorted(path.glob("*.safetensors")) or _torch_files(path)
     if not files:
         raise NpukitError(
-            f"{path} holds no .safetensors, no .bin, .pt, .pth or .ckpt file and no {METADATA} of torch's distributed "
-            "checkpoints: name a checkpoint's folder."
+            f"{path} contains no .safetensors, no .bin, .pt, .pth or .ckpt file and no {METADATA} of torch's "
+            "distributed checkpoints: name a checkpoint's folder."
         )
     for file in files:
         yield from _safetensors(file) if file.suffix == ".safetensors" else _torch_file(file)
@@ -56,8 +56,8 @@ def _torch_files(folder: Path) -> list[Path]:
     states = sorted(folder.glob("*mp_rank_*_model_states.pt"))
     if len(states) > 1:
         raise NpukitError(
-            f"{folder} holds parts of weights, as tensor parallelism writes them: put them together with the "
-            "zero_to_fp32.py beside it first."
+            f"{folder} contains parts of weights, as tensor parallelism writes them: merge them first with the "
+            "zero_to_fp32.py beside it."
         )
     return states or sorted(path for path in folder.iterdir() if path.suffix in _TORCH)
 
@@ -81,8 +81,8 @@ def _torch_file(file: Path) -> Iterator[tuple[str, Load]]:
         content = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
     except Exception:
         raise NpukitError(
-            f"{file} is not a checkpoint of tensors alone: convert it to safetensors where you trust it; "
-            "npukit does not run the code in a pickle."
+            f"{file} contains more than tensors: if you trust it, convert it to safetensors; npukit does not run "
+            "the code in a pickle."
         ) from None
     while isinstance(content, dict) and (
         inner := next((key for key in INSIDE if isinstance(content.get(key), dict)), "")
@@ -94,6 +94,6 @@ def _torch_file(file: Path) -> Iterator[tuple[str, Load]]:
         else {}
     )
     if not tensors:
-        raise NpukitError(f"{file} holds no map of names to tensors.")
+        raise NpukitError(f"{file} contains no mapping of names to tensors.")
     for name, tensor in tensors.items():
         yield name, tensor.clone

@@ -80,7 +80,8 @@ def _description(file: Path) -> Any:
             raise ValueError
     except pickle.UnpicklingError as error:
         raise NpukitError(
-            f"{file} names {error}, which is no part of a checkpoint's description; npukit runs no code of a pickle."
+            f"{file} names {error}, which does not belong in a checkpoint's description; npukit does not run the "
+            "code in a pickle."
         ) from None
     except Exception:
         raise NpukitError(f"{file} is not the description of a distributed checkpoint: it is damaged.") from None
@@ -102,7 +103,7 @@ def _whole(folder: Path, about: Any, pieces: list[Any]) -> Tensor:
             tensor[tuple(slice(at, at + size) for at, size in zip(offsets, piece.shape, strict=True))] = piece
             covered += piece.numel()
         except Exception:
-            raise NpukitError(f"{file} does not hold what {METADATA} says of {index.fqn}: it is damaged.") from None
+            raise NpukitError(f"{file} does not match what {METADATA} says about {index.fqn}: it is damaged.") from None
     if covered < tensor.numel():
         raise NpukitError(
             f"{folder} lacks parts of {pieces[0][0].fqn if pieces else 'a tensor'}: copy all of its files."

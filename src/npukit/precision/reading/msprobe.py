@@ -29,7 +29,7 @@ def read_msprobe(file: Path) -> Dump:
     content = load(file)
     data = content.get("data")
     if not isinstance(data, dict):
-        raise NpukitError(f"{file} is not a dump: it has no map named data.")
+        raise NpukitError(f"{file} is not a dump: it has no object named data.")
     parents = _beside(file, "construct.json")
     stacks = dict(_stacks(_beside(file, "stack.json")))
     tensors = _tensor_folder(file, content.get("dump_data_dir"))

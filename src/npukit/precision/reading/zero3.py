@@ -64,7 +64,7 @@ def zero3_files(folder: Path) -> list[tuple[Path, Path]]:
     if not described or not described[0][1].is_file():
         return []
     if len({mp for _, mp, _ in files}) > 1:
-        raise NpukitError(f"{folder} is of a run with tensor parallelism: put its parts together with zero_to_fp32.py.")
+        raise NpukitError(f"{folder} comes from a run with tensor parallelism: merge its parts with zero_to_fp32.py.")
     return described
 
 
@@ -85,7 +85,9 @@ def zero3_weights(files: Sequence[tuple[Path, Path]]) -> Iterator[tuple[str, Cal
             raise NpukitError(f"{file} does not hold the weights of a ZeRO-3 checkpoint: it is damaged.")
         count = max(partitions) if isinstance(partitions, list) else partitions
         if count != ranks:
-            raise NpukitError(f"{file.parent} is of {count} ranks, and files of {ranks} are there: copy all of them.")
+            raise NpukitError(
+                f"{file.parent} was written by {count} ranks, but only the files of {ranks} are here: copy all of them."
+            )
         flats.append(torch.cat([group.reshape(-1) for group in groups]))
     offset = 0
     for name, shape in (item for group in shapes for item in group.items()):

@@ -30,9 +30,9 @@ def read_config(path: Path, output: str = "") -> RecordOptions:
         raise NpukitError(f"{path} is not a config.json of msprobe: it holds no map.")
     task, level = content.get("task") or "statistics", content.get("level") or "L1"
     if task not in _TASKS:
-        raise NpukitError(f"{path}: npukit records no task {task!r}; use one of {', '.join(_TASKS)}.")
+        raise NpukitError(f"{path}: npukit does not record the task {task!r}; use one of {', '.join(_TASKS)}.")
     if level not in _LEVELS:
-        raise NpukitError(f"{path}: npukit records no level {level!r}; use one of {', '.join(_LEVELS)}.")
+        raise NpukitError(f"{path}: npukit does not record the level {level!r}; use one of {', '.join(_LEVELS)}.")
     folder = output or content.get("dump_path")
     if not isinstance(folder, str) or not folder:
         raise NpukitError(f"{path} has no dump_path: add it, or give --output.")

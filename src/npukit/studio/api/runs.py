@@ -156,7 +156,7 @@ def _delete(studio: Studio, request: dict[str, Any]) -> Any:
 def _write_notes(studio: Studio, request: dict[str, Any]) -> Any:
     listed = entry(studio, text(request, "id"))
     if not listed.folder or not listed.folder.is_dir():
-        raise NpukitError("Only a training that has begun can have notes.")
+        raise NpukitError("Notes can be added once the training has started.")
     write_text(listed.folder / NOTES, text(request, "text", longest=20_000))
     return {"ok": True}
 

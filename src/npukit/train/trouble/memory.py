@@ -71,7 +71,7 @@ def explain_out_of_memory(
     figures = ""
     if memory.total:
         figures = f" ({size(memory.peak / GIB)} of {size(memory.total / GIB)} used"
-        figures += f", {size(memory.asked / GIB)} more asked for)" if memory.asked else ")"
+        figures += f", {size(memory.asked / GIB)} more requested)" if memory.asked else ")"
     has_own = device is not None and abilities(device).own_memory
     where = f"{device.type.upper()} {device.index or 0}" if device and has_own else "The host"
     changes = list(_changes(options, memory, world_size, _row_length(batch, options.batch_size)))

@@ -99,7 +99,7 @@ def accumulation(values: Values) -> Translated:
     batch = values.number("micro_batch_size", 1) * max(1, values.ranks // int(values.number("cp_size", 1)))
     whole = values.number("global_batch_size", batch)
     if not batch or whole % batch:
-        text = f"global_batch_size {whole:g} is no multiple of micro_batch_size on all devices ({batch:g})."
+        text = f"global_batch_size {whole:g} is not a multiple of micro_batch_size on all devices ({batch:g})."
         raise RefusedValue("global_batch_size", text)
     return {"training.accumulation": int(whole // batch)}
 
@@ -111,7 +111,7 @@ def schedule(values: Values) -> Translated:
 def saving(values: Values) -> Translated:
     epochs = values.get("save_epochs")
     if epochs not in (None, 1, 1.0):
-        raise RefusedValue("save_epochs", "save_epochs must be 1: use save_steps for another distance.")
+        raise RefusedValue("save_epochs", "save_epochs must be 1: use save_steps for another interval.")
     return {"training.save_every": "epoch" if epochs else values.get("save_steps")}
 
 

@@ -33,7 +33,7 @@ def task(values: Values) -> Translated:
         return {"task": kind}
     chat = values.flag("use_chat_template", values.verb != "pt")
     if chat != (values.verb != "pt"):
-        text = "use_chat_template is what tells sft from pt: use npukit pt for text, npukit sft for conversations."
+        text = "use_chat_template distinguishes sft from pt: use npukit pt for text, npukit sft for conversations."
         raise RefusedValue("use_chat_template", text)
     return {"task": values.verb}
 

@@ -34,7 +34,7 @@ def schedule(values: Values) -> Translated:
     name = values.choice("lr_scheduler_type", SCHEDULES, otherwise="linear")
     options = values.get("lr_scheduler_kwargs", {})
     if not isinstance(options, dict):
-        raise RefusedValue("lr_scheduler_kwargs", "lr_scheduler_kwargs must be a mapping, as {min_lr: 1e-6}.")
+        raise RefusedValue("lr_scheduler_kwargs", "lr_scheduler_kwargs must be a mapping, such as {min_lr: 1e-6}.")
     result: Translated = {"training.schedule": name}
     if name == "polynomial":
         result["training.min_learning_rate"] = 1e-7  # transformers' default
@@ -125,7 +125,7 @@ def loggers(values: Values) -> Translated:
     for logger in wanted:
         if logger not in known:
             near = nearest(logger, known)
-            hint = f": did you mean {near}?" if near else f": there are {', '.join(known)}."
+            hint = f": did you mean {near}?" if near else f": choose from {', '.join(known)}."
             raise RefusedValue("report_to", f"report_to {logger} is not supported{hint}")
     if values.flag("use_swanlab"):
         wanted.append("swanlab")
