@@ -24,8 +24,8 @@ def advise(
     """Show where the time of a step goes and what could be saved.
 
     PROFILE is a folder of torch_npu's profiler or of msprof, or any part of one, a .db, a trace of torch.profiler, the
-    log.jsonl of `npukit train`, or a folder that holds some of these: one file or folder a rank. Two profiles of the
-    same rank are compared: what got slower from the first to the second.
+    log.jsonl of `npukit train`, or a folder that contains some of these, with one file or folder per rank. Two profiles
+    of the same rank are compared, to show what became slower.
 
     Examples:
         npukit advise profile  # a folder of `npukit profile`

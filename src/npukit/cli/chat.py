@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def chat(use: Use, device: DeviceOption = Wanted.auto, card: CardOption = DEFAULT_CARD) -> None:
-    """Talk with a language model in the terminal.
+    """Chat with a language model in the terminal.
 
-    The folder of a LoRA adapter or a training run names its base model itself. In the conversation, /help lists the
-    commands. Options that are not given come from the model's generation_config.json; without one, the likeliest
-    token is always chosen. LLaMA-Factory's `chat` YAML and options work unchanged.
+    For a LoRA adapter or a training run, npukit finds the base model itself. In the conversation, /help lists the
+    commands. Options that are not given come from the model's generation_config.json; without one, the likeliest token
+    is always chosen. LLaMA-Factory's `chat` YAML and options work unchanged.
 
     Examples:
         npukit chat Qwen/Qwen2-0.5B-Instruct

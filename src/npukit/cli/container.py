@@ -19,9 +19,13 @@ Kind = Literal["docker", "compose", "k8s"]
 def container(
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[COMMAND]...", help="Command to run in it; a shell by default.", show_default=False),
+        typer.Argument(
+            metavar="[COMMAND]...", help="Command to run in the container; a shell by default.", show_default=False
+        ),
     ] = None,
-    image: Annotated[str, typer.Option(show_default="Ascend's own, from quay.io", help="Image with CANN inside.")] = "",
+    image: Annotated[
+        str, typer.Option(show_default="Ascend's own, from quay.io", help="Image that contains CANN.")
+    ] = "",
     device: Annotated[
         Literal["npu", "sim"],
         typer.Option(rich_help_panel=DEVICES, help="npu: with NPUs of this machine; sim: with simulated ones."),
@@ -29,7 +33,10 @@ def container(
     visible_devices: Annotated[
         str,
         typer.Option(
-            metavar="NUMBERS", show_default="all", rich_help_panel=DEVICES, help="NPUs to give it, such as 0,1 or 0-7."
+            metavar="NUMBERS",
+            show_default="all",
+            rich_help_panel=DEVICES,
+            help="NPUs that the container can use, such as 0,1 or 0-7.",
         ),
     ] = "",
     format: Annotated[

@@ -24,7 +24,8 @@ def docs(
         str | None, typer.Argument(help="A page or a command, such as fine-tune.", show_default=False)
     ] = None,
     search: Annotated[
-        str | None, typer.Option("--search", metavar="WORDS", show_default=False, help="Find these words in all pages.")
+        str | None,
+        typer.Option("--search", metavar="WORDS", show_default=False, help="Search all pages for these words."),
     ] = None,
     json: JsonOption = False,
 ) -> None:

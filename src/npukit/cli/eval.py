@@ -37,7 +37,7 @@ def eval(
     card: CardOption = DEFAULT_CARD,
     json: JsonOption = False,
 ) -> None:
-    """Measure a model on your own files.
+    """Evaluate a model on your own files.
 
     A .txt file gives a perplexity; a .jsonl, .json or .parquet file that of the answers in its rows, which may have
     images. A .csv file with the columns question, A, B, C, D and answer, as C-Eval, CMMLU and

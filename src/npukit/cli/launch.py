@@ -23,7 +23,7 @@ NodeRank = Annotated[
         min=0,
         show_default=False,
         rich_help_panel=DEVICES,
-        help="Number of this machine, from 0.",
+        help="Rank of this machine, counted from 0.",
     ),
 ]
 Master = Annotated[

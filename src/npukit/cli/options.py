@@ -142,7 +142,7 @@ SelectOption = Annotated[
 ]
 IgnoreOption = Annotated[
     list[str] | None,
-    typer.Option("--ignore", metavar="PREFIX", show_default=False, help="No rules with this prefix."),
+    typer.Option("--ignore", metavar="PREFIX", show_default=False, help="Leave out rules with this prefix."),
 ]
 FaultOption = Annotated[
     list[str] | None,
@@ -150,8 +150,8 @@ FaultOption = Annotated[
         "--fault",
         show_default=False,
         rich_help_panel=SIMULATED,
-        help="Make something fail, such as oom@100 (see `npukit docs simulated-npu`).",
+        help="Inject a fault, such as oom@100 (see `npukit docs simulated-npu`).",
     ),
 ]
-ForceOption = Annotated[bool, typer.Option("--force", rich_help_panel=OUTPUT, help="Replace what is there.")]
+ForceOption = Annotated[bool, typer.Option("--force", rich_help_panel=OUTPUT, help="Overwrite existing output.")]
 JsonOption = Annotated[bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print the result as JSON.")]

@@ -36,12 +36,12 @@ def plan(
     auto: AutoOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Estimate if a training fits on a card and how long it takes.
+    """Estimate whether a training run fits, and how long it takes.
 
-    CONFIG.yaml is the file of `npukit train`, LLaMA-Factory or ms-swift; words after it override it. Neither a card
-    nor the model's weights nor the data need to be there: a folder with config.json, or a well-known name, is enough.
-    After -- comes any training script, which is always walked through: nothing is computed, but memory is counted.
-    To compare, --card may also name a GPU: H100, H200, A100, L40S, 4090.
+    CONFIG.yaml is a file for `npukit train`, LLaMA-Factory or ms-swift; KEY=VALUE after it overrides an option. No
+    card, weights or data are needed: a folder with config.json, or a well-known name, is enough. After -- comes any
+    training script, which is always walked through: nothing is computed, but memory is counted. To compare, --card may
+    also name a GPU: H100, H200, A100, L40S, 4090.
 
     Examples:
         npukit plan train.yaml --card 910B3 --devices 8

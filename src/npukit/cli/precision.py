@@ -58,20 +58,27 @@ def capture(
     command: CommandArgument,
     config: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="A config.json of msprobe; options go before it."),
+        typer.Option(
+            metavar="FILE", show_default=False, help="A config.json of msprobe; options take precedence over it."
+        ),
     ] = None,
     level: Annotated[
         Level | None,
         typer.Option(show_default="modules", help="What to record: modules, or every operator as well."),
     ] = None,
     steps: StepsOption = "",
-    ranks: Annotated[str, typer.Option(metavar="NUMBERS", show_default="all", help="Only these, such as 0,3.")] = "",
+    ranks: Annotated[
+        str, typer.Option(metavar="NUMBERS", show_default="all", help="Record only these ranks, such as 0,3.")
+    ] = "",
     tensors: Annotated[bool, typer.Option("--tensors", help="Write every tensor too, not only statistics.")] = False,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Check tensors each time they are read: slower, but finds races.")
     ] = False,
     only: Annotated[
-        str, typer.Option(metavar="MODULE", help="Operators and tensors of this module only.", show_default=False)
+        str,
+        typer.Option(
+            metavar="MODULE", help="Record only the operators and tensors of this module.", show_default=False
+        ),
     ] = "",
     device: DeviceOption = Wanted.auto,
     devices: DevicesOption = None,
@@ -82,12 +89,12 @@ def capture(
 ) -> None:
     """Run a script and record what its modules and operators compute.
 
-    The script is not changed. A step ends with optimizer.step(); all are recorded unless --steps chooses some. The dump
-    has the layout of msprobe's.
+    The script is not changed. A step ends with optimizer.step(); all steps are recorded unless --steps chooses some.
+    The dump has msprobe's layout.
 
     Examples:
-        npukit precision capture --steps 0-1 -o gpu -- python train.py  # on the machine that is right
-        npukit precision capture --steps 0-1 -o npu -- python train.py  # on the machine in question
+        npukit precision capture --steps 0-1 -o gpu -- python train.py  # on the reference machine
+        npukit precision capture --steps 0-1 -o npu -- python train.py  # on the machine to check
         npukit precision capture --level ops --tensors --steps 0 -o dump -- python train.py
     """
     from npukit.launch.devices import choose
@@ -118,11 +125,13 @@ def capture(
 
 @precision.command(cls=Command)
 def compare(
-    left: Annotated[Path, typer.Argument(show_default=False, help="The dump that is right, such as the GPU's.")],
-    right: Annotated[Path, typer.Argument(show_default=False, help="The dump in question.")],
+    left: Annotated[Path, typer.Argument(show_default=False, help="The reference dump, such as the GPU's.")],
+    right: Annotated[Path, typer.Argument(show_default=False, help="The dump to check.")],
     rename: Annotated[
         list[str] | None,
-        typer.Option(metavar="OLD=NEW", show_default=False, help="A module of the left run that has another name."),
+        typer.Option(
+            metavar="OLD=NEW", show_default=False, help="OLD=NEW, for a module with another name in the right run."
+        ),
     ] = None,
     reproduce: Annotated[
         Path | None,
@@ -138,7 +147,8 @@ def compare(
 ) -> None:
     """Compare two dumps and name the first operator that differs.
 
-    Exit code 0: the same wherever it was compared. 1: different. 2: a dump cannot be read.
+    Exits with code 0 if the dumps are the same wherever they were compared, 1 if they differ, and 2 if a dump cannot be
+    read.
 
     Examples:
         npukit precision compare gpu npu
@@ -176,9 +186,9 @@ def check(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Run a script twice and say whether it computes the same bits.
+    """Run a script twice and check that it computes the same bits.
 
-    Exit code 0: it does. 1: it does not, and the first operator that differs is named.
+    Exits with code 0 if it does, and 1 if not; then the first operator that differs is named.
 
     Examples:
         npukit precision check -- python train.py
@@ -206,7 +216,7 @@ def bisect(
     command: CommandArgument,
     output: Annotated[Path, output_option("Folder for the dumps.", "FOLDER")],
     reference: Annotated[
-        Wanted, typer.Option(rich_help_panel=DEVICES, help="Device of the run that is right.")
+        Wanted, typer.Option(rich_help_panel=DEVICES, help="Device of the reference run.")
     ] = Wanted.cpu,
     steps: StepsOption = "0-2",
     device: DeviceOption = Wanted.auto,
@@ -255,7 +265,7 @@ def ranks(
 @precision.command(cls=Command)
 def ops(
     dump: Annotated[
-        Path, typer.Argument(show_default=False, help="A dump with operators, as of `capture --level ops`.")
+        Path, typer.Argument(show_default=False, help="A dump with operators, from `capture --level ops`.")
     ],
     device: DeviceOption = Wanted.auto,
     card: CardOption = DEFAULT_CARD,
@@ -263,7 +273,7 @@ def ops(
 ) -> None:
     """Run every operator of a dump alone, and compare with float64.
 
-    Exit code 0: every kernel is as exact as its type allows. 1: some are out of line.
+    Exits with code 0 if every kernel is as exact as its type allows, and 1 if not.
 
     Examples:
         npukit precision ops dump  # a dump of `precision capture --level ops`

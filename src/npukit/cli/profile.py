@@ -24,7 +24,7 @@ def profile(
             min=0, max=2, help="0, 1 with shapes, memory and communication, or 2 with call stacks as well (slower)."
         ),
     ] = 1,
-    stop: Annotated[bool, typer.Option("--stop-script", help="End the script when the steps are recorded.")] = False,
+    stop: Annotated[bool, typer.Option("--stop-script", help="Stop the script once the steps are recorded.")] = False,
     device: DeviceOption = Wanted.auto,
     devices: DevicesOption = None,
     card: CardOption = DEFAULT_CARD,

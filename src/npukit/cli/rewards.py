@@ -18,7 +18,7 @@ Files = Annotated[
     typer.Argument(metavar="[FILE.py|NAME]…", help="Python files, or names of functions.", show_default=False),
 ]
 Data = Annotated[Path, typer.Option("--data", help="Rows with answers: JSON, JSON Lines, CSV or Parquet.")]
-Rows = Annotated[int, typer.Option("--rows", min=1, help="How many rows are tried.")]
+Rows = Annotated[int, typer.Option("--rows", min=1, help="Number of rows to try.")]
 
 
 def rewards(files: Files = None, *, data: Data, rows: Rows = 8, json: JsonOption = False) -> None:

@@ -17,7 +17,9 @@ Of = Annotated[Kind, typer.Argument(help="Files for training (train), or for cha
 
 def schema(
     of: Of = "train",
-    output: Annotated[Path | None, output_option("Write it to this file instead of standard output.", "FILE")] = None,
+    output: Annotated[
+        Path | None, output_option("Write the schema to this file instead of standard output.", "FILE")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Print the JSON schema of npukit's YAML files, for editors.

@@ -20,14 +20,14 @@ Folder = Annotated[
 ]
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")]
-ReadOnly = Annotated[bool, typer.Option("--read-only", help="Show everything, start and change nothing.")]
+ReadOnly = Annotated[bool, typer.Option("--read-only", help="Show everything, but start and change nothing.")]
 AllowHost = Annotated[
     list[str] | None,
     typer.Option(
         "--allow-host",
         metavar="NAME",
         show_default=False,
-        help="Further name under which browsers reach it, such as a proxy's. Repeatable.",
+        help="Further host name of the studio in browsers, such as a proxy's. Repeatable.",
     ),
 ]
 PATHS = ("model", "data", "adapter", "words", "profiles")  # text that names a file, or something on a hub

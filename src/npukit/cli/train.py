@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Words = Annotated[
     list[str] | None, typer.Argument(metavar="[CONFIG.yaml] [KEY=VALUE|--KEY VALUE]…", show_default=False)
 ]
-Explain = Annotated[bool, typer.Option("--explain", help="Describe every option, or those that match a word.")]
+Explain = Annotated[bool, typer.Option("--explain", help="Describe all options, or those that match a word.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, the memory and the steps without training.")]
 
 NEAR = 0.85  # likeness of a word to an option, from which on it is that option misspelt
@@ -57,9 +57,9 @@ train = _verb(
     "train",
     """Train a language model from a YAML file.
 
-    The file may be npukit's own, LLaMA-Factory's or ms-swift's. Words after it override it, such as
-    training.learning_rate=1e-5. Without --devices every visible card is used. `npukit train --explain` describes
-    every option.
+    The file may be npukit's own, LLaMA-Factory's or ms-swift's. KEY=VALUE after it overrides an option, such as
+    training.learning_rate=1e-5. Without --devices, every visible card is used. `npukit train --explain` describes every
+    option.
 
     Examples:
         npukit train train.yaml --dry-run  # the plan, the memory and the steps
@@ -95,9 +95,9 @@ rlhf = _verb(
     "rlhf",
     """Learn from preferences or rewards with ms-swift's flags.
 
-    --rlhf_type is dpo, orpo, simpo, cpo, kto, rm or grpo; the other flags are those of `npukit sft`. Rows have a
-    rejected answer beside the good one (rejected_response) or, for kto, a label that is true or false; grpo samples
-    its own answers.
+    --rlhf_type is dpo, orpo, simpo, cpo, kto, rm or grpo; the other flags are those of `npukit sft`. Rows contain a
+    rejected answer beside the good one (rejected_response) or, for kto, a label that is true or false; grpo samples its
+    own answers.
 
     Examples:
         npukit rlhf --rlhf_type dpo --model Qwen/Qwen2-0.5B --dataset pairs.jsonl

@@ -23,12 +23,12 @@ MaxSteps = Annotated[
 MaxMemory = Annotated[
     float | None,
     typer.Option(
-        "--max-memory", metavar="GIB", min=0, show_default="all", help="GiB of each device's memory that may be used."
+        "--max-memory", metavar="GIB", min=0, show_default="all", help="Most memory to use on each device, in GiB."
     ),
 ]
 Trials = Annotated[
     Path,
-    typer.Option("--trials", metavar="FOLDER", rich_help_panel=OUTPUT, help="Folder that keeps what was tried."),
+    typer.Option("--trials", metavar="FOLDER", rich_help_panel=OUTPUT, help="Folder for the results of the trials."),
 ]
 
 
@@ -47,8 +47,8 @@ def tune(
     """Find the fastest training settings for this machine.
 
     Short runs try batch size, accumulation, checkpointing, data workers, the length of packed rows and kinds of
-    parallelism. The number of tokens per step stays the same. The fastest configuration so far is in
-    CONFIG.tuned.yaml. If you stop it, the same command continues.
+    parallelism. The number of tokens per step stays the same. The fastest configuration so far is in CONFIG.tuned.yaml.
+    If you stop the search, the same command continues it.
 
     Examples:
         npukit tune train.yaml  # writes train.tuned.yaml

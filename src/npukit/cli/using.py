@@ -32,7 +32,7 @@ PANELS = {
     "serve": "Server",
     "export": OUTPUT,
 }
-Explain = Annotated[bool, typer.Option("--explain", help="Describe every option, or those that match a word.")]
+Explain = Annotated[bool, typer.Option("--explain", help="Describe all options, or those that match a word.")]
 Model = Annotated[
     str,
     typer.Argument(help="Folder or hub name of a model, of a LoRA adapter or of a training run.", show_default=False),

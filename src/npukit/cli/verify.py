@@ -32,8 +32,8 @@ def verify(
     """Check that a project computes the same after its migration.
 
     Both run with the same seeds: the original on CUDA or, where there is none, on the CPU, and the migrated project on
-    --device. The command is `python SCRIPT`, a launcher such as torchrun, or a shell script. Compares losses, and what
-    the models compute. Exits with code 1 if something differs.
+    --device. The command is `python SCRIPT`, a launcher such as torchrun, or a shell script. It compares the losses and
+    what the models compute. Exits with code 1 if something differs.
 
     Examples:
         npukit verify project migrated -- python train.py --steps 20

@@ -217,15 +217,19 @@ class TrainOptions(FrozenOptions):
         "their own; those after sgd need parallel ddp",
     )
     optimizer_options: dict[str, Any] = Field(
-        {}, description="more options of an optimizer after sgd, as {rank: 128} for galore"
+        {}, description="more options of an optimizer after sgd, such as {rank: 128} for galore"
     )
     learning_rate: PositiveFloat = Field(1e-4, description="peak learning rate")
     weight_decay: Annotated[float, Field(ge=0), Called(transformers=True)] = Field(
-        0.0, description="not applied to biases and norms"
+        0.0, description="weight decay, which is not applied to biases and norms"
     )
-    betas: tuple[Fraction, Fraction] = Field((0.9, 0.999), description="for Adam")
-    epsilon: Annotated[PositiveFloat, Called(transformers="adam_epsilon")] = Field(1e-8, description="for Adam")
-    momentum: Fraction = Field(0.0, description="for SGD")
+    betas: tuple[Fraction, Fraction] = Field(
+        (0.9, 0.999), description="Adam's decay rates of the first and the second moment"
+    )
+    epsilon: Annotated[PositiveFloat, Called(transformers="adam_epsilon")] = Field(
+        1e-8, description="Adam's term for numerical stability"
+    )
+    momentum: Fraction = Field(0.0, description="momentum of SGD")
     max_grad_norm: Annotated[float, Field(ge=0), Called(transformers=True)] = Field(
         1.0, description="clip gradients to this norm; 0 turns clipping off"
     )

@@ -78,7 +78,7 @@ class TuningOptions(FrozenOptions):
         8, description="rank of the adapter matrices"
     )
     peft: Annotated[dict[str, Any], ADAPTER] = Field(
-        {}, description="more options of PEFT's configuration, as {oft_block_size: 32}"
+        {}, description="more options of PEFT's configuration, such as {oft_block_size: 32}"
     )
     plus_ratio: Annotated[
         PositiveFloat | None, LORA, Called(llama_factory="loraplus_lr_ratio", swift="lorap_lr_ratio")
@@ -90,10 +90,10 @@ class TuningOptions(FrozenOptions):
         "which is kept in memory unless an adapter is trained",
     )
     reference_weight: Annotated[float, Field(ge=0), When("tuning.loss", "asft")] = Field(
-        0.1, description="how much it counts to be far from that model"
+        0.1, description="asft: weight of the penalty for the distance from the initial model"
     )
     loss_power: Annotated[float, Field(ge=0), When("tuning.loss", "eaft")] = Field(
-        1.0, description="exponent of that uncertainty"
+        1.0, description="eaft: exponent of the entropy"
     )
     noise: Annotated[float, Field(ge=0), Called(transformers="neftune_noise_alpha")] = Field(
         0.0, description="NEFTune: size of the noise added to embeddings"
@@ -174,7 +174,7 @@ class TuningOptions(FrozenOptions):
         2, description="number of layers chosen at a time"
     )
     turn_order: Annotated[Literal["ascending", "descending", "random"], When("tuning.turns", "badam")] = Field(
-        "ascending", description="order of the layers"
+        "ascending", description="order in which badam trains the layers"
     )
 
     @property
@@ -201,12 +201,16 @@ class Source(FrozenOptions):
     path: str = Field(description="a file, a folder, a hub name, or a name in dataset_info.json; path#N uses N rows")
     format: Format = Field("auto", description="layout of the rows; auto recognises it from the first ones")
     weight: PositiveFloat | None = Field(None, description="share in a mix of several data sets; by size if empty")
-    hub: Literal["huggingface", "modelscope"] | None = Field(None, description="of its name; model.hub if empty")
-    split: str = Field("train", description="of a data set on a hub")
-    subset: str | None = Field(None, description="of a data set on a hub")
-    columns: dict[str, str] = Field({}, description="names of the columns in the data set, as {instruction: question}")
+    hub: Literal["huggingface", "modelscope"] | None = Field(
+        None, description="hub on which the name is looked up; model.hub if empty"
+    )
+    split: str = Field("train", description="split of a data set on a hub")
+    subset: str | None = Field(None, description="subset of a data set on a hub")
+    columns: dict[str, str] = Field(
+        {}, description="names of the columns in the data set, such as {instruction: question}"
+    )
     fill: dict[str, tuple[str, ...]] = Field(
-        {}, description="text for {{NAME}} in questions and answers, as {NAME: [for rows tagged zh, for others]}"
+        {}, description="text for {{NAME}} in questions and answers, such as {NAME: [for rows tagged zh, for others]}"
     )
     question: str | None = Field(
         None, description="the question, as a template of columns such as 'Is {first} like {second}?'"
@@ -344,7 +348,9 @@ class PreferenceOptions(FrozenOptions):
         description="of task dpo: DPO's sigmoid, or that of another method; orpo, simpo, cpo need no reference",
     )
     mix: dict[Literal["sigmoid", "hinge", "bco_pair", "sft"], NonNegativeFloat] = Field(
-        {}, description="several losses at once with their weights, instead of loss, as {sigmoid: 0.8, sft: 1.0} (MPO)"
+        {},
+        description="several losses at once with their weights, instead of loss, such as {sigmoid: 0.8, sft: "
+        "1.0} (MPO)",
     )
     beta: PositiveFloat = Field(0.1, description="strength of the constraint towards the reference model")
     gamma: float = Field(0.5, description="SimPO's margin of the rewards")
@@ -390,7 +396,7 @@ class HeadOptions(FrozenOptions):
     yes: Annotated[str | None, RERANK] = Field(
         None, description="score by the difference between the logits of this token and of `no`, without a new layer"
     )
-    no: Annotated[str, RERANK] = Field("no", description="see yes")
+    no: Annotated[str, RERANK] = Field("no", description="with yes: the token for a negative answer")
     positives: Annotated[PositiveInt, RERANK] = Field(1, description="positive documents per question in a step")
     negatives: Annotated[PositiveInt, RERANK] = Field(7, description="negative documents per positive one")
     temperature: Annotated[PositiveFloat, When("task", partial(tasks.using, "temperature"))] = Field(

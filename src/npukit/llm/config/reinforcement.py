@@ -114,7 +114,7 @@ class GrpoOptions(FrozenOptions):
         " to the threshold (truncate), or 0 above it (mask)",
     )
     importance_threshold: Annotated[PositiveFloat, Called(swift="rollout_importance_sampling_threshold")] = Field(
-        2.0, description="the highest such weight"
+        2.0, description="maximum weight of importance_correction"
     )
     off_policy_mask: Annotated[PositiveFloat | None, Called(swift="off_policy_sequence_mask_delta")] = Field(
         None,
@@ -209,7 +209,7 @@ class RewardOptions(FrozenOptions):
         "functions",
     )
     weights: Annotated[tuple[FiniteFloat, ...], BeforeValidator(_as_list), Called(swift="reward_weights")] = Field(
-        (), description="of the functions, then of the reward models; 1 each if empty"
+        (), description="weights of the functions, then of the reward models; 1 each if empty"
     )
     models: Annotated[Names, Called(swift="reward_model")] = Field(
         (), description="reward models, such as those trained with task rm: folders, or names on a hub"

@@ -150,7 +150,8 @@ def _describe(annotation: Any, limits: list[Any]) -> str:
 def _plural(annotation: Any) -> str:
     if isinstance(annotation, type) and issubclass(annotation, FrozenOptions):
         return annotation.PLURAL
-    return {str: "names", Path: "paths"}.get(annotation) or _describe(annotation, [])
+    plain = typing.get_args(annotation)[0] if typing.get_origin(annotation) is Annotated else annotation
+    return {str: "names", Path: "paths", float: "numbers"}.get(plain) or _describe(annotation, [])
 
 
 def _range(limits: list[Any]) -> str:

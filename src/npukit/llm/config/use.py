@@ -135,7 +135,9 @@ class SamplingOptions(FrozenOptions):
     presence_penalty: Annotated[float, PENALTY] | None = Field(
         None, description="above 0 makes tokens that have occurred less likely"
     )
-    frequency_penalty: Annotated[float, PENALTY] | None = Field(None, description="the same, by how often they have")
+    frequency_penalty: Annotated[float, PENALTY] | None = Field(
+        None, description="above 0 makes tokens less likely the more often they have occurred"
+    )
     max_new_tokens: Annotated[
         PositiveInt | None,
         Called(swift=True),
@@ -175,7 +177,9 @@ class EngineOptions(FrozenOptions):
     )
     max_model_len: Annotated[
         int | None, Field(ge=2), Called(llama_factory="vllm_maxlen", swift=("max_model_len", "vllm_max_model_len"))
-    ] = Field(None, description="maximum tokens of prompt and answer together; the model's own limit if empty")
+    ] = Field(
+        None, description="maximum number of tokens in prompt and answer together; the model's own limit if empty"
+    )
     max_num_seqs: Annotated[PositiveInt, Flag(verbs=("infer", "serve", "eval"))] = Field(
         256, description="answers generated at the same time"
     )
@@ -183,7 +187,7 @@ class EngineOptions(FrozenOptions):
         float,
         SHARE,
         Called(llama_factory="vllm_gpu_util", swift="vllm_gpu_memory_utilization"),
-    ] = Field(0.9, description="share of the device's memory to use in all")
+    ] = Field(0.9, description="share of the device's memory to use in total")
     quantization: str | None = Field(
         None,
         description="`w8a8` quantises linear layers to 8 bits while loading: int8 on NPU and CPU, fp8 on CUDA; "
@@ -225,7 +229,7 @@ class EngineOptions(FrozenOptions):
     paged: Annotated[bool | None, NO_FLAG] = Field(
         None, description="a paged cache; if empty, where the model's attention is one that it computes"
     )
-    python: Annotated[Path | None, SERVING] = Field(None, description="with vLLM: Python of its environment")
+    python: Annotated[Path | None, SERVING] = Field(None, description="with vLLM: the Python of its environment")
     tensor_parallel_size: Annotated[PositiveInt, Called(swift="vllm_tensor_parallel_size"), SERVING] = Field(
         1, description="with vLLM: devices that share each layer"
     )
@@ -247,11 +251,12 @@ class InferOptions(FrozenOptions):
         (), description="files or data sets with questions; without any, infer is a conversation"
     )
     folder: Annotated[Path, Called(llama_factory="dataset_dir"), Flag(("--data-folder",), verbs=("infer",))] = Field(
-        Path("data"), description="where dataset_info.json is, for data sets named in it"
+        Path("data"), description="folder of dataset_info.json, for data sets named in it"
     )
     media_dir: Annotated[Path | None, Called(llama_factory=True)] = Field(
         None,
-        description="folder of the images and videos that rows name; if empty, that of the rows, or here",
+        description="folder of the images and videos that rows name; if empty, the folder of the rows or the "
+        "working directory",
     )
     max_rows: Annotated[
         PositiveInt | None, Called(llama_factory="max_samples", swift="val_dataset_sample"), INFERRING
@@ -260,7 +265,7 @@ class InferOptions(FrozenOptions):
         None, description="file for the answers; answers.jsonl if empty"
     )
     force: Annotated[bool, Called(llama_factory="overwrite_output_dir"), INFERRING] = Field(
-        False, description="replace what is there"
+        False, description="overwrite existing output"
     )
     metrics: Annotated[tuple[Literal["accuracy", "rouge", "bleu"], ...], NO_FLAG] = Field(
         (), description="compare with the references"
@@ -301,7 +306,7 @@ class ServeOptions(FrozenOptions):
     cors: Names = Field((), description="origin whose web pages may use the API")
     ssl_keyfile: Annotated[Path | None, Called(swift=True)] = Field(None, description="key for HTTPS")
     ssl_certfile: Annotated[Path | None, Called(swift=True)] = Field(None, description="certificate for HTTPS")
-    allow_adapter_changes: bool = Field(False, description="let clients load and remove adapters while it runs")
+    allow_adapter_changes: bool = Field(False, description="let clients load and remove adapters while the server runs")
     max_body: PositiveFloat = Field(16, description="largest request, in MiB")
     max_images: NonNegativeInt = Field(
         16, description="maximum number of images and videos per request, for vision models"
@@ -316,7 +321,7 @@ class ServeOptions(FrozenOptions):
     max_logprobs: Annotated[NonNegativeInt, Called(swift=True)] = Field(
         20, description="maximum number of log-probabilities that a request may ask for"
     )
-    timeout: PositiveFloat = Field(600, description="time limit of an answer in seconds; it is cut off there")
+    timeout: PositiveFloat = Field(600, description="time limit for an answer in seconds; a longer answer is cut off")
     drain: NonNegativeFloat = Field(30, description="seconds that running answers may take after SIGTERM")
 
     @property
@@ -343,14 +348,14 @@ class ExportOptions(FrozenOptions):
     output: Annotated[Path | None, Called(llama_factory="export_dir", swift="output_dir"), Flag(("--output", "-o"))] = (
         Field(None, description="folder to write; MODEL-merged, or MODEL- and the format, if empty")
     )
-    merge_lora: bool = Field(False, description="merge the adapters; done anyway if there are any")
+    merge_lora: bool = Field(False, description="merge the adapters; they are always merged if there are any")
     shard_size: Annotated[str, Called(swift="max_shard_size")] = Field(
         "5GB", description="largest size of a weights file"
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description="type of the written weights; auto keeps it"
+        "auto", description="data type of the written weights; auto keeps the model's"
     )
-    force: Annotated[bool, Called(swift="exist_ok")] = Field(False, description="replace what is there")
+    force: Annotated[bool, Called(swift="exist_ok")] = Field(False, description="overwrite existing output")
 
 
 class Use(FrozenOptions):
@@ -364,7 +369,7 @@ class Use(FrozenOptions):
         tuple[ChosenAdapter, ...],
         BeforeValidator(_as_adapters, json_schema_input_type=ADAPTERS),
         Flag(("--adapter",)),
-    ] = Field((), description="LoRA adapter, as PATH; NAME=PATH is one that clients of a server choose by its name")
+    ] = Field((), description="LoRA adapter, as PATH; as NAME=PATH, clients of a server can choose it by name")
     chat: ChatOptions = ChatOptions()
     sampling: SamplingOptions = SamplingOptions()
     engine: EngineOptions = EngineOptions()
