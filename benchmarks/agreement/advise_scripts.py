@@ -90,7 +90,7 @@ def judged(script: Path, advice: Sequence[Advice]) -> tuple[bool, bool]:
 
 
 def main(
-    part: Literal["", "first", "second", "third", "fourth"] = "",
+    part: Literal["", "first", "second", "third", "fourth", "fifth"] = "",
     device: Literal["cpu", "sim", "cuda"] = "cpu",
     only: str = "",
     keep: Path | None = None,
