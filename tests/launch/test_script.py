@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -86,6 +87,40 @@ def test_exit_codes_and_signals_pass_through(number: signal.Signals, tmp_path: P
     process.send_signal(number)
     assert process.communicate() == ("saved\n", "")
     assert process.returncode == 5
+
+
+BEFORE_THERE_IS_ONE = """
+import os, subprocess, sys
+from npukit.launch.run import watch
+begin = subprocess.Popen
+def late(*arguments, **options):
+    os.kill(os.getpid(), {number})
+    return begin(*arguments, **options)
+subprocess.Popen = late
+watch([sys.executable, "-c", "import time; time.sleep(3600)"], os.environ)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_there_is_a_process_reaches_it(number: signal.Signals) -> None:
+    command = [sys.executable, "-c", BEFORE_THERE_IS_ONE.format(number=int(number))]
+    assert subprocess.run(command, timeout=60, capture_output=True).returncode == 128 + number
+
+
+@pytest.mark.parametrize(
+    ("command", "imported"),
+    [(["-m", "npukit", "doctor"], "typer"), (["-m", "npukit.launch.agent", "script.py"], "torch")],
+)
+def test_ctrl_c_during_imports_is_no_error(command: list[str], imported: str, tmp_path: Path) -> None:
+    (tmp_path / f"{imported}.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(3600)\n")
+    process = subprocess.Popen(
+        [sys.executable, *command], env={**os.environ, "PYTHONPATH": str(tmp_path)}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate() == ("", "")
+    assert process.returncode == 128 + signal.SIGINT
 
 
 def test_the_process_dies_with_its_watcher(tmp_path: Path) -> None:

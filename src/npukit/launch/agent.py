@@ -17,6 +17,9 @@ from typing import Any
 
 from npukit.launch.imports import quicken_imports
 
+if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):  # nothing has begun that would have to be ended
+        signal.signal(number, lambda number, _: os._exit(128 + number))
 quicken_imports()  # before the first line that imports torch
 
 from torch.distributed.elastic.multiprocessing import SignalException
@@ -106,5 +109,6 @@ def _say(failures: list[Failure], nodes: int) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     main()

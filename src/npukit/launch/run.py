@@ -79,17 +79,27 @@ def spare_launcher(environment: dict[str, str], ranks: int) -> None:
         environment[AUTOLOAD_LATER] = "1"
 
 
+_PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
 def watch(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
     """Run a process as if it were this one: pass on signals, return its exit code, and end it with this process.
 
     Python reports its own errors; a process that is killed or crashes in native code is explained here.
     """
-    signal.signal(signal.SIGINT, lambda *_: None)  # the process decides how to end
+    early: list[int] = []  # what arrives before there is a process to pass it on to
+    passed_on = [number for number in _PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
+    for number in (signal.SIGINT, *passed_on):
+        signal.signal(number, lambda number, _: early.append(number))
     process = subprocess.Popen(argv, env=tied(environment))
-    if not _in_foreground():  # otherwise the terminal sends the signal to it too
-        signal.signal(signal.SIGINT, lambda number, _: process.send_signal(number))
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+    for number in passed_on:
         signal.signal(number, lambda number, _: process.send_signal(number))
+    if _in_foreground():  # the terminal sends SIGINT to the process too, which decides how to end
+        signal.signal(signal.SIGINT, lambda *_: None)
+    else:
+        signal.signal(signal.SIGINT, lambda number, _: process.send_signal(number))
+    for number in early:
+        process.send_signal(number)
     code = process.wait()
     if code < 0:
         name = signal.Signals(-code).name
