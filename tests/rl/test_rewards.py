@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -159,32 +158,6 @@ def test_a_function_that_misbehaves_costs_its_rewards_and_nothing_else(tmp_path:
             assert [(problem.function, problem.kind) for problem in problems] == [("mine", kind) for kind in kinds]
     if case == "raises":
         assert problems[0].answer == "b" and "ValueError: bad" in str(problems[0])
-
-
-def test_what_a_function_starts_ends_with_it(tmp_path: Path) -> None:
-    file = tmp_path / "plugin.py"
-    file.write_text(
-        "import subprocess\ndef mine(completions, place):\n"
-        "    with open(place[0], 'w') as file:\n"
-        "        started = subprocess.Popen(['sleep', '600'])\n"
-        "        file.write(str(started.pid))\n"
-        "    started.wait()\n"
-    )
-    with Scorer(RewardOptions(plugins=[file], timeout=3.0), GrpoOptions(), ["place"]) as scorer:
-        _, problems = scorer.score(answers("a", place=[str(tmp_path / "pid")]))
-    assert [problem.kind for problem in problems] == ["timeout"]
-    status = Path("/proc", (tmp_path / "pid").read_text(), "status")
-    deadline = time.monotonic() + 30  # a busy machine ends it a little later
-    while is_running(status) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not is_running(status)
-
-
-def is_running(status: Path) -> bool:
-    try:
-        return "(zombie)" not in status.read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_what_cannot_work_is_refused_before_training(tmp_path: Path) -> None:

@@ -38,10 +38,17 @@ TOLD = 3  # how often one kind of problem with a reward function is logged
 class Collector:
     """Samples answers, and computes their rewards with functions and models."""
 
-    def __init__(self, config: Config, prompts: RolloutPrompts, sampler: Sampler, parallel: Parallel, log: Log) -> None:
-        self._config, self._prompts, self._sampler, self._parallel, self._log = config, prompts, sampler, parallel, log
-        options = config.rewards
-        self._scorer = Scorer(options, config.grpo, list(prompts[0].columns))
+    def __init__(
+        self,
+        config: Config,
+        prompts: RolloutPrompts,
+        sampler: Sampler,
+        scorer: Scorer,
+        parallel: Parallel,
+        log: Log,
+    ) -> None:
+        self._config, self._prompts, self._parallel, self._log = config, prompts, parallel, log
+        self._sampler, self._scorer, options = sampler, scorer, config.rewards
         self._models = [
             ScoringModel(model, config.model.hub, parallel.device, parallel.dtype) for model in options.models
         ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from npukit.rl.collector import Collector
 from npukit.rl.figures import figures_of, times
 from npukit.rl.kept import Kept, view
 from npukit.rl.notes import Notes
+from npukit.rl.rewards.scorer import Scorer
 from npukit.rl.sampler import Sampler
 from npukit.rl.samples import RolloutSample, SampleCollator
 from npukit.rl.teacher import load_teacher
@@ -58,6 +60,7 @@ class GrpoRollouts:
         self.figures: dict[str, Tensor] = {}
         self._samples: list[RolloutSample] = []
         self._kept = Kept(config.training.output)
+        self._processes = ExitStack()
 
     def rows(self, ranks: int) -> int:
         training, size = self._config.training, self._options.num_generations
@@ -79,14 +82,20 @@ class GrpoRollouts:
         conversations = self._conversations(parallel.module.config)
         sampling = (self._tokenizer, self._end_tokens, self._options, conversations, self._images)
         sampler = Sampler(parallel.module, parallel.dtype, *sampling)
-        self._collector = Collector(config, self._prompts, sampler, parallel, self._log)
+        scorer = self._processes.enter_context(Scorer(config.rewards, self._options, list(self._prompts[0].columns)))
+        self._collector = Collector(config, self._prompts, sampler, scorer, parallel, self._log)
+
+    def end(self) -> None:
+        self._processes.close()
 
     def _conversations(self, shape: Any) -> Conversations | None:
         """What holds them, if answers have several turns."""
         if not self._options.has_turns:
             return None
         encoder = TurnEncoder(self._config, self._tokenizer)
-        scheduler = SchedulerProcess(self._options, self._config.rewards, self._tokenizer, encoder.calls)
+        scheduler = self._processes.enter_context(
+            SchedulerProcess(self._options, self._config.rewards, self._tokenizer, encoder.calls)
+        )
         text = shape.get_text_config()
         longest = getattr(text, "max_position_embeddings", None) or UNLIMITED
         image_tokens = frozenset(self._images.token_ids if self._images else ())

@@ -2,7 +2,7 @@
 uses signals has a main thread.
 
 A worker is sent what it begins with, then requests, each as a pickle, and answers each in turn. What it prints goes to
-standard error.
+standard error. It ends with the process that started it, and so does what the user's Python has started itself.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def serve(begin: Callable[[Any], tuple[Any, Callable[[Any], Any]]]) -> None:
     """Be a worker until nobody asks any more. `begin` makes of the first message what to say to it, and what answers
     the others; an NpukitError that it raises is told instead.
     """
-    die_with(int(sys.argv[1]))
+    _end_together(int(sys.argv[1]))
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # what the user's Python reads from
     os.dup2(2, 1)
@@ -98,6 +98,20 @@ def serve(begin: Callable[[Any], tuple[Any, Callable[[Any], Any]]]) -> None:
         except EOFError:
             return
         _reply(replies, answer(request))
+
+
+def _end_together(parent: int) -> None:
+    """Have a process watch the others of this group, which ends them all when the parent or this process is gone."""
+    die_with(parent)
+    worker = os.getpid()
+    if os.fork():
+        return
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the parent reads until nobody can write any more
+    gone = select.poll()
+    gone.register(0, 0)  # nothing but that the parent has closed its end
+    while os.getppid() == worker and not gone.poll(1000):
+        pass
+    os.killpg(0, signal.SIGKILL)
 
 
 def _reply(replies: BinaryIO, value: Any) -> None:

@@ -26,6 +26,9 @@ class Rollouts(Protocol):
     def batches(self, step: int, rows: Batch) -> list[Batch]:
         """This rank's batches of a step."""
 
+    def end(self) -> None:
+        """Called after the last step, and when training fails."""
+
     def state_dict(self, step: int) -> dict[str, Any]:
         """What a run that resumes after this step needs, in plain containers."""
 

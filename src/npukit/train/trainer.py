@@ -143,7 +143,11 @@ class Trainer:
         """Train to the end, starting from the newest checkpoint if there is one; returns the summary of the run."""
         with claim(self.options.output) if self.parallel.is_main else nullcontext():
             self.parallel.wait()  # no rank reads before the folder is claimed
-            return self._train()
+            try:
+                return self._train()
+            finally:
+                if self._rollouts:
+                    self._rollouts.end()
 
     def _train(self) -> Summary:
         options, parallel = self.options, self.parallel

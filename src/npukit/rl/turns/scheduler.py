@@ -30,6 +30,12 @@ class SchedulerProcess:
         self._worker = Worker(worker.__name__, begins_with)
         self._worker.start()
 
+    def __enter__(self) -> SchedulerProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def begin(self, conversations: Sequence[RolloutConversation]) -> list[Messages | str]:
         """The messages that each conversation begins with, or why it cannot."""
         begun, problem = self._ask("begin", list(conversations))
