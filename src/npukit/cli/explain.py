@@ -53,25 +53,31 @@ def explain(
     def text() -> str:
         only_warnings = all(explanation.kind == "warning" for explanation in explanations)
         unknown = [_unknown(search.first_error_line)] if only_warnings and search.first_error_line else []
-        known = [as_text(explanations, every=not is_log)] if explanations else []
-        return "\n\n".join([*unknown, *known]) or _unknown(None)
+        told = [as_text(explanations, every=not is_log)] if explanations else []
+        near = [] if known or unknown or not told else _near(search.first_error_line)
+        return "\n\n".join([*unknown, *told, *near]) or _unknown(None)
 
-    result = {"known": bool(explanations), "explanations": explanations, "first_error_line": search.first_error_line}
-    show(result, text, json, 0 if explanations else 1)
+    known = any(explanation.strength != "nearest" for explanation in explanations)
+    result = {"known": known, "explanations": explanations, "first_error_line": search.first_error_line}
+    show(result, text, json, 0 if known else 1)
 
 
 def _unknown(line: str | None) -> str:
     """The answer for an unknown error."""
-    from npukit.explain.nearest import nearest
-
     text = "npukit knows none of the errors here."
     if line is None:
         return text
-    text += f" The first line that looks like one:\n  {printable(line)}"
-    if near := nearest(line):
-        rows = (f"  {neighbour.likeness:4.0%}  {neighbour.code}: {neighbour.meaning}" for neighbour in near)
-        text = "\n".join([text, "The known errors that share most of its words, which may be something else:", *rows])
-    return text
+    return "\n".join([f"{text} The first line that looks like one:\n  {printable(line)}", *_near(line)])
+
+
+def _near(line: str | None) -> list[str]:
+    """The known errors that share most words with a line."""
+    from npukit.explain.nearest import nearest
+
+    near = nearest(line) if line else []
+    rows = [f"  {neighbour.likeness:4.0%}  {neighbour.code}: {neighbour.meaning}" for neighbour in near]
+    heading = "The known errors that share most of its words, which may be something else:"
+    return ["\n".join([heading, *rows])] if rows else []
 
 
 def _explain_findings(codes: list[str], json: bool) -> bool:

@@ -14,13 +14,14 @@ from typing import BinaryIO
 from npukit.explain.codes import codes_in, composed, is_code, is_return_code
 from npukit.explain.log_lines import LogLine, windows
 from npukit.explain.structure import named_errors_in
-from npukit.facts.errors import Kind, KnownError, known_errors
+from npukit.facts.errors import Kind, KnownError, Strength, known_errors
 
 ORDER = {
     "cause": 0,
     "general": 1,
     "reading": 1,
     "consequence": 2,
+    "aftermath": 2,
     "class": 3,
     "unknown": 4,
     "wrapper": 5,
@@ -29,7 +30,6 @@ ORDER = {
 }
 LAST_RESORT = ("class", "unknown", "hint")  # said only where nothing else is
 SAY_LITTLE = (*LAST_RESORT, "wrapper", "warning")
-ONLY_READ = ("reading", *LAST_RESORT)
 LAST_OF_TRACEBACK = re.compile(
     r"^(?:\[rank\d+\]:\s*)?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::.*)?$", re.MULTILINE
 )
@@ -51,17 +51,19 @@ class Explanation:
     kind: Kind  # of a consequence: something else, perhaps on another rank, came first
     line: str  # the first line that shows it
     number: int  # of that line, from 1
+    strength: Strength  # exact: its causes are stated; reading: read from `words`; nearest: a lead, no cause
+    words: str = ""  # of the line, which say so
     source: str = ""  # the log that it is in, where there are several
     rank: int | None = None  # where the line or the log's name tells
 
     @property
     def is_known(self) -> bool:
-        """Whether the error itself is known, and not only what its sentence or its exception's class says.
+        """Whether the error itself is known, so that its causes may be stated.
 
         >>> explain("KeyError: 'colour'")[0].is_known
         False
         """
-        return self.kind not in ONLY_READ
+        return self.strength == "exact"
 
 
 def explain(text: str) -> list[Explanation]:
@@ -111,7 +113,13 @@ class Search:
         causes = {(error.source, error.number) for error in every if error.kind == "cause"}
         explained = {(error.source, error.number) for error in every if _says_what_its_line_says(error)}
         recognised = {(error.source, error.number) for error in every if error.kind not in LAST_RESORT}
-        hidden_by = {"general": causes, "reading": explained, "class": recognised, "unknown": recognised}
+        hidden_by = {
+            "general": causes,
+            "reading": explained,
+            "aftermath": explained,
+            "class": recognised,
+            "unknown": recognised,
+        }
         shown = [
             error
             for error in every
@@ -142,23 +150,24 @@ class Search:
                 for pattern in LOOKS_LIKE_AN_ERROR:
                     if pattern not in self._first_lines and (match := pattern.search(text)):
                         self._first_lines[pattern] = match[0].strip()
-                for error, offset in errors_in(text, seen):
+                for error, offset, words in errors_in(text, seen):
                     line = window.line(indices[bisect.bisect_right(starts, offset) - 1])
-                    self._note(error, line, source)
+                    self._note(error, line, source, words)
         self._logs += 1
 
-    def _note(self, error: KnownError, line: LogLine, source: str) -> None:
+    def _note(self, error: KnownError, line: LogLine, source: str, words: str) -> None:
         place = (ORDER[error.kind], _depth(error), line.time, self._logs, line.number)
         if error.code in self._found and self._found[error.code][0] <= place:
             return
-        facts = {name: getattr(error, name) for name in ("code", "name", "meaning", "causes", "remedies", "kind")}
-        found = Explanation(**facts, line=line.text, number=line.number, source=source, rank=line.rank)
+        names = ("code", "name", "meaning", "causes", "remedies", "kind", "strength")
+        facts = {name: getattr(error, name) for name in names}
+        found = Explanation(**facts, line=line.text, number=line.number, words=words, source=source, rank=line.rank)
         self._found[error.code] = (place, found)
 
 
 def _says_what_its_line_says(error: Explanation) -> bool:
     """Whether reading its line's sentence would add nothing: a wrapper's code leaves the sentence beside it open."""
-    return error.kind not in ONLY_READ and not (error.kind == "wrapper" and is_code(error.code))
+    return error.is_known and not (error.kind == "wrapper" and is_code(error.code))
 
 
 def _reports(error: Explanation) -> bool:
@@ -179,22 +188,22 @@ def _depth(error: KnownError) -> int:
     return 2 if is_return_code(error.code) else 0
 
 
-def _errors_by_number(text: str, seen: set[str]) -> Iterator[tuple[KnownError, int]]:
+def _errors_by_number(text: str, seen: set[str]) -> Iterator[tuple[KnownError, int, str]]:
     """The errors of a text that were not seen before and show in numbers: codes, exit codes, signals."""
     known = known_errors()
     for code, offset in codes_in(text):
         if code not in seen and (error := known.get(code) or composed(code)):
             seen.add(code)
-            yield error, offset
+            yield error, offset, code
     yield from _phrases_in(text, seen, with_numbers=True)
 
 
-def _errors_by_words(text: str, seen: set[str]) -> Iterator[tuple[KnownError, int]]:
+def _errors_by_words(text: str, seen: set[str]) -> Iterator[tuple[KnownError, int, str]]:
     """The errors of a text that were not seen before and show in its words."""
-    for error, offset in named_errors_in(text):
+    for error, offset, words in named_errors_in(text):
         if error.code not in seen and not (error.kind == "unknown" and _is_report(text, offset)):
             seen.add(error.code)
-            yield error, offset
+            yield error, offset, words
     yield from _phrases_in(text, seen, with_numbers=False)
 
 
@@ -205,11 +214,11 @@ def _is_report(text: str, offset: int) -> bool:
     return any(pattern.search(line) for pattern in reports)
 
 
-def _phrases_in(text: str, seen: set[str], with_numbers: bool) -> Iterator[tuple[KnownError, int]]:
+def _phrases_in(text: str, seen: set[str], with_numbers: bool) -> Iterator[tuple[KnownError, int, str]]:
     for pattern, error in _phrases(with_numbers):
         if error.code not in seen and (match := pattern.search(text)):
             seen.add(error.code)
-            yield error, match.start()
+            yield error, match.start(), match[0]
 
 
 @functools.cache

@@ -95,12 +95,12 @@ NOBODY = "the calling package"
 NEAR = 4000  # characters before a message in which its traceback is looked for, and after it for what it says to do
 
 
-def named_errors_in(text: str) -> Iterator[tuple[KnownError, int]]:
-    """The errors of a text that name the thing which is wrong, each with its place.
+def named_errors_in(text: str) -> Iterator[tuple[KnownError, int, str]]:
+    """The errors of a text that name the thing which is wrong, each with its place and the words that it is read from.
 
-    >>> error, place = next(named_errors_in("ModuleNotFoundError: No module named 'selective_scan_cuda'"))
-    >>> error.code
-    'cuda-module-missing'
+    >>> error, place, words = next(named_errors_in("ModuleNotFoundError: No module named 'selective_scan_cuda'"))
+    >>> error.code, words
+    ('cuda-module-missing', 'selective_scan_cuda')
     """
     read: set[int] = set()  # the beginnings of lines that a subject has explained
     for subject, pattern in _patterns().items():
@@ -113,13 +113,15 @@ def named_errors_in(text: str) -> Iterator[tuple[KnownError, int]]:
             if subject == "exception":
                 name = f"{name}@{asker}{_part(text, match.start())}"
             around = text[max(0, match.start() - NEAR) : match.start() + NEAR]
-            if (error := _error_about(subject, name, around)) is not None:
+            error, words = _error_about(subject, name, around)
+            if error is not None:
                 to_do = instructions_in(text[match.start() : match.start() + NEAR])
                 if subject == "instruction" and not to_do:
                     continue
                 if error.kind != "unknown":
                     read.add(line)
-                yield _with_instructions(_worded(error, name.partition("@")[0], asker), to_do), match.start()
+                worded = _worded(error, name.partition("@")[0], asker)
+                yield _with_instructions(worded, to_do), match.start(), words
 
 
 def _name(subject: str, match: re.Match[str]) -> str:
@@ -133,14 +135,19 @@ def _name(subject: str, match: re.Match[str]) -> str:
     return f"{name}@{groups['place']}" if groups.get("place") == "unknown location" else name
 
 
-def _error_about(subject: str, name: str, around: str) -> KnownError | None:
-    """The first row of a subject that fits a name, or a sentence; `around` is the text before and after it."""
+def _error_about(subject: str, name: str, around: str) -> tuple[KnownError | None, str]:
+    """The first row of a subject that fits a name, or a sentence, and the words that fit.
+
+    `around` is the text before and after it.
+    """
     if subject in IN_WORDS:
         words = CODE.sub("x", PROPERTY.sub(r" \1", TITLE.sub("", name))) if subject != "warning" else name
         present = set(WORD.findall(words.lower()))
-        return next((row.error for row in _phrases(subject) if row.are_in(words, present, name)), None)
+        read = ((row.error, row.words_in(words, present, name)) for row in _phrases(subject))
+        return next(((error, phrase) for error, phrase in read if phrase), (None, ""))
     fitting = (row for row in named_errors(subject) if any(fnmatchcase(name, each) for each in row.names))
-    return next((row.error for row in fitting if re.search(row.beside, around)), None)
+    error = next((row.error for row in fitting if re.search(row.beside, around)), None)
+    return error, name.partition("@")[0]
 
 
 @dataclass(frozen=True)
@@ -152,10 +159,12 @@ class _Phrases:
     error: KnownError
     beside: str
 
-    def are_in(self, words: str, present: set[str], sentence: str) -> bool:
+    def words_in(self, words: str, present: set[str], sentence: str) -> str:
+        """The first phrase that a sentence has; empty where it has none."""
         if self.words is not None and self.words.isdisjoint(present):
-            return False
-        return bool(self.pattern.search(words)) and bool(re.search(self.beside, sentence))
+            return ""
+        match = self.pattern.search(words)
+        return match[0] if match and re.search(self.beside, sentence) else ""
 
 
 @functools.cache
@@ -187,7 +196,7 @@ def _phrase(phrase: str) -> str:
 
 def _with_instructions(error: KnownError, instructions: list[str]) -> KnownError:
     """What is only read, with what the message itself says to do as the first remedy."""
-    if error.kind not in ("reading", "class"):
+    if error.strength == "exact" or error.kind == "unknown":
         return error
     return replace(error, remedies=(*(f"The message itself says: {each}" for each in instructions), *error.remedies))
 

@@ -42,18 +42,37 @@ def _in_users_language(explanation: Explanation) -> Explanation:
 
 
 def _in_full(explanation: Explanation) -> str:
+    if explanation.strength == "nearest":
+        return _lead(explanation)
     name = f" ({explanation.name})" if explanation.name else ""
     lines = [f"{explanation.code}{name}: {explanation.meaning}"]
     if explanation.line != explanation.code:
-        lines.append(f"  {_place(explanation)}{_cut(printable(explanation.line))}")
+        lines.append(_shown_line(explanation))
     if explanation.kind == "consequence":
         also = "This is usually a consequence of another error: look for an earlier one on every rank."
         lines.append(f"  {translated(also)}")
-    if not explanation.is_known:
-        lines.append(f"  {translated('npukit does not know this message; the following is read from its words.')}")
-    lines += _numbered("Likely because", explanation.causes)
+    if explanation.strength == "reading":
+        read = translated("npukit does not know this error. It reads only this from the words: {0}")
+        lines.append("  " + read.format(_cut(printable_line(explanation.words), 80)))
+    lines += _numbered("Likely because" if explanation.is_known else "May be because", explanation.causes)
     lines += _numbered("What to do", explanation.remedies)
     return "\n".join(lines)
+
+
+def _lead(explanation: Explanation) -> str:
+    """What is only near: no causes."""
+    lines = [
+        translated("npukit does not know this error:"),
+        _shown_line(explanation),
+        "  " + labelled("Nearest known, which may be something else", ""),
+        f"    {explanation.code}: {explanation.meaning}",
+        *_numbered("What may help", explanation.remedies),
+    ]
+    return "\n".join(lines)
+
+
+def _shown_line(explanation: Explanation) -> str:
+    return f"  {_place(explanation)}{_cut(printable(explanation.line))}"
 
 
 def _numbered(heading: str, sentences: Sequence[str]) -> list[str]:

@@ -17,12 +17,25 @@ from npukit.facts.data import load_rows, load_yaml, make_row
 FAMILIES = ("python", "torch_npu", "acl", "aclnn", "hccl", "cann")
 
 # general: says less than what stands beside it; reading: only what the sentence itself says, where nobody knows more;
+# aftermath: the same of a sentence that tells what followed (something was waited for in vain);
 # class: only what the class of an exception and the package that raised it say, where nothing else in a log says more;
 # unknown: an exception of which nothing is known, where else only what reports it is recognised;
-# hint: only that something failed, or what the message says to do, where nothing else at all is recognised;
+# hint: only a loose word of a sentence, or what the message says to do, where nothing else at all is recognised;
 # consequence: mostly follows from another rank's error; wrapper: says only that something beneath failed;
 # warning: the program goes on.
-Kind = Literal["cause", "general", "reading", "class", "unknown", "hint", "consequence", "wrapper", "warning"]
+Kind = Literal[
+    "cause", "general", "reading", "aftermath", "class", "unknown", "hint", "consequence", "wrapper", "warning"
+]
+# exact: the error itself is known, so its causes are stated; reading: its sentence says so much, and the words are
+# named; nearest: a loose word or the class of an exception, only a lead in a list.
+Strength = Literal["exact", "reading", "nearest"]
+STRENGTHS: dict[Kind, Strength] = {
+    "reading": "reading",
+    "aftermath": "reading",
+    "class": "nearest",
+    "unknown": "nearest",
+    "hint": "nearest",
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +50,15 @@ class KnownError:
     name: str = ""  # what CANN calls it
     pattern: str = ""  # how to recognise a message without a code
     kind: Kind = "cause"
+
+    @property
+    def strength(self) -> Strength:
+        """How far it may be believed.
+
+        >>> known_errors()["507015"].strength
+        'exact'
+        """
+        return STRENGTHS.get(self.kind, "exact")
 
 
 @dataclass(frozen=True)
