@@ -40,3 +40,11 @@ def test_an_unknown_error_is_shown_beside_a_warning_that_is_known(npukit: Any) -
     log = "UserWarning: x is deprecated and will be removed\nTraceback:\nZeroDivisionError: division by zero\n"
     shown = npukit("explain", text=log).stdout
     assert "ZeroDivisionError: division by zero" in shown and "deprecation" in shown
+
+
+def test_what_is_only_near_is_a_list_and_no_cause(npukit: Any) -> None:
+    message = "ValueError: the bucket is incompatible\n"
+    shown = npukit("explain", text=message)
+    assert shown.returncode == 1 and "versions-apart" in shown.stdout and "because" not in shown.stdout
+    result = json.loads(npukit("explain", "--json", "-", text=message).stdout)["result"]
+    assert result["known"] is False and result["explanations"][0]["strength"] == "nearest"

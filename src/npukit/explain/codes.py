@@ -19,7 +19,8 @@ RETURN_CODE = re.compile(
 )
 ALONE = re.compile(r"^[ \t]*(\d{6})[ \t]*$", re.MULTILINE)
 HCCL_RESULT = re.compile(
-    r"\bhccl\w*\b.{0,80}?(?:\b(?:code|ret\w*|result|error)[ :=\[]{1,4}(?:is )?|-> |(?<=SUCCESS) \()(\d{1,2})\b",
+    r"\bhccl\w*\b.{0,80}?(?:\b(?:code|ret\w*|result|error)[ :=\[]{1,4}(?:is )?|-> |(?<=SUCCESS) \()"
+    r"(?:0x0*)?(\d{1,2})\b",
     re.IGNORECASE,
 )
 NAME = re.compile(r"\b((?:ACL|ACLNN|HCCL)_E\w+)\b")

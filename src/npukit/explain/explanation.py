@@ -34,6 +34,12 @@ LAST_OF_TRACEBACK = re.compile(
     r"^(?:\[rank\d+\]:\s*)?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::.*)?$", re.MULTILINE
 )
 TOLD_AS_ERROR = re.compile(r"^.*(?:\[(?:ERROR|FATAL)\]|\b(?:ERROR|FATAL|CRITICAL)\b|\berror:).*$", re.MULTILINE)
+# Lines that programs write while all is well; patterns of what such lines tell (memory, a loss) still apply to them.
+INFORMATION = re.compile(
+    r"^(?![^\n]*(?:(?:Error|Exception):|\[ERROR\]))"
+    r"(?:[^\n]{0,70}?[\s\[(|-])?(?:(?:INFO|DEBUG|TRACE)\b|I\d{4} \d\d:\d\d:\d\d)[^\n]*$",
+    re.MULTILINE,
+)
 COUNTS = re.compile(r"\{[\d,]+\}")  # how often something may come, in a pattern
 NUMBER = re.compile(r"\d")
 LOOKS_LIKE_AN_ERROR = (LAST_OF_TRACEBACK, TOLD_AS_ERROR)  # the surest first
@@ -191,7 +197,7 @@ def _depth(error: KnownError) -> int:
 def _errors_by_number(text: str, seen: set[str]) -> Iterator[tuple[KnownError, int, str]]:
     """The errors of a text that were not seen before and show in numbers: codes, exit codes, signals."""
     known = known_errors()
-    for code, offset in codes_in(text):
+    for code, offset in codes_in(_without_information(text)):
         if code not in seen and (error := known.get(code) or composed(code)):
             seen.add(code)
             yield error, offset, code
@@ -200,11 +206,16 @@ def _errors_by_number(text: str, seen: set[str]) -> Iterator[tuple[KnownError, i
 
 def _errors_by_words(text: str, seen: set[str]) -> Iterator[tuple[KnownError, int, str]]:
     """The errors of a text that were not seen before and show in its words."""
-    for error, offset, words in named_errors_in(text):
+    for error, offset, words in named_errors_in(_without_information(text)):
         if error.code not in seen and not (error.kind == "unknown" and _is_report(text, offset)):
             seen.add(error.code)
             yield error, offset, words
     yield from _phrases_in(text, seen, with_numbers=False)
+
+
+def _without_information(text: str) -> str:
+    """A text in which lines that only inform are blank, so that every place stays where it is."""
+    return INFORMATION.sub(lambda line: " " * len(line[0]), text)
 
 
 def _is_report(text: str, offset: int) -> bool:

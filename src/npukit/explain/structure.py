@@ -20,6 +20,7 @@ RAISED = r"(?:Error|Exception|Unsupported|Failed)"  # how the classes of excepti
 SENTENCE = (
     rf"(?:\b\w*{RAISED}(?::\s*|\([\"']?)|\"(?:error|message|detail)\": ?\""
     r"|(?:\b(?:error|ERROR|FATAL)|(?<!\[)\bError)\b[^\n:]{0,60}?[:\]]\s+"
+    r"|^\s+Value error, "
     r"|^(?:\S+ )?E[A-Z]\d{4}[^\n]{0,60}?[):\]]\s+|\A(?=\S+ [^\n]+\Z))(?P<name>[^\n]{8,400})"
 )
 # A pattern's group `name` is the name, or `owner` and `part` are its two halves.
@@ -28,7 +29,7 @@ SUBJECTS = {
     r"|requires the following packages that were not found in your environment: (?P<name2>\w+)"
     r"|ModuleNotFoundError: (?P<name3>[A-Za-z_]\w*)$",
     "library": r"(?P<name>[\w+.-]+?\.so[\w.]*)[:,]? "
-    r"(?:cannot open shared object|undefined reference|(?:is )?not found)"
+    r"(?:cannot open shared object|undefined reference|(?:is |be )?(?:not |cannot (?:be )?)found)"
     r"|(?:[Uu]nable to load|[Cc]ould ?n[o']t (?:find|load)|[Ff]ailed to (?:load|open)) (?:library |dynamic library )?"
     r"['\"]?(?P<name2>lib[\w+.-]+?\.so[\w.]*)",
     "symbol": r"undefined symbol: (?P<name>\w+)|\bsymbol (?P<name2>\w+) version \S+ not defined in file",
@@ -45,7 +46,8 @@ SUBJECTS = {
     "conflict": r"(?P<owner>[\w.-]+ [\d.]\S*) requires (?P<part>[^\n]{3,80}?),?"
     r" (?:but you have [^\n]{3,60}? which|which is not installed)",
     "command": r"(?:^|[\s/:'])(?P<name>[\w+.-]+)(?:: (?:command )?not found| not found in\s+[\[/$])"
-    r"|No such file or directory: ['\"](?:/[\w./-]*/)?(?P<name2>[\w+-]+)['\"]",
+    r"|No such file or directory: ['\"](?:/[\w./-]*/)?(?P<name2>[\w+-]+)['\"]"
+    r"|sh: (?:line \d+: |\d+: )?(?:/[\w.-]+)*/(?P<name3>[\w+.-]+): No such file",
     "variable": r"(?P<name>[A-Z][A-Z0-9]*_[A-Z0-9_]+) (?:environment variable )?(?:is |was )?not (?:set|defined|found)"
     r"|KeyError: ['\"](?P<name2>(?:ASCEND|CUDA|ATB|CANN|TOOLCHAIN)_\w+)['\"]",
     "cmake": r"No (?P<name>CMAKE_\w+_COMPILER) could be found|Could NOT find (?P<name2>\w+)"
@@ -58,7 +60,8 @@ SUBJECTS = {
     "working operator": r"current working operator name is (?P<name>\w+)",
     "dtype": r"not (?:implemented|supported?) for (?P<name>DT_[A-Z0-9_]+)"
     r"|not implemented for '(?P<name2>[A-Z]\w+)'|[Uu]nsupported (?:data type|ScalarType|dtype) (?P<name3>[\w:.]+)",
-    "assertion": r"^.*?\bassert (?P<name>[^\n]{3,160})\n(?:[^\n]*\^[^\n]*\n)?[^\n]*\bAssertionError\s*$",
+    "assertion": r"^.*?\bassert (?P<name>[^\n]{3,160})\n(?:[^\n]*\^[^\n]*\n)?[^\n]*\bAssertionError\s*$"
+    r"|\b(?:[A-Z]+_ASSERT|CHECK\w*|[A-Z]+_ENFORCE\w*)\((?P<name2>[^\n]{3,160})\) failed",
     "sentence": SENTENCE,
     "warning": r"Warning: (?P<name>[^\n]{8,400})",
     "operator": r"operator (?P<name>\w+::\w+) does not exist"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -109,13 +109,14 @@ def _named_rows() -> Iterator[dict[str, Any]]:
 @functools.cache
 def _named() -> dict[str, tuple[NamedError, ...]]:
     by_subject: dict[str, list[NamedError]] = {}
+    leads: dict[str, list[NamedError]] = {}  # tried where no row fits
     for row in _named_rows():
-        error = {name: value for name, value in row.items() if name not in ("subject", "names", "beside")}
-        names = tuple(row["names"])
-        by_subject.setdefault(row["subject"], []).append(
-            NamedError(names, make_row(KnownError, error), row.get("beside", ""))
-        )
-    return {subject: tuple(rows) for subject, rows in by_subject.items()}
+        fields = {name: value for name, value in row.items() if name not in ("subject", "names", "loose", "beside")}
+        error, beside = make_row(KnownError, fields), row.get("beside", "")
+        by_subject.setdefault(row["subject"], []).append(NamedError(tuple(row["names"]), error, beside))
+        if loose := tuple(row.get("loose", ())):
+            leads.setdefault(row["subject"], []).append(NamedError(loose, replace(error, kind="hint"), beside))
+    return {subject: (*rows, *leads.get(subject, ())) for subject, rows in by_subject.items()}
 
 
 @functools.cache
