@@ -53,9 +53,9 @@ def explain(
     def text() -> str:
         only_warnings = all(explanation.kind == "warning" for explanation in explanations)
         unknown = [_unknown(search.first_error_line)] if only_warnings and search.first_error_line else []
-        told = [as_text(explanations, every=not is_log)] if explanations else []
-        near = [] if known or unknown or not told else _near(search.first_error_line)
-        return "\n\n".join([*unknown, *told, *near]) or _unknown(None)
+        answers = [as_text(explanations, every=not is_log)] if explanations else []
+        near = [] if known or unknown or not answers else _near(search.first_error_line)
+        return "\n\n".join([*unknown, *answers, *near]) or _unknown(None)
 
     known = any(explanation.strength != "nearest" for explanation in explanations)
     result = {"known": known, "explanations": explanations, "first_error_line": search.first_error_line}

@@ -126,8 +126,8 @@ def _explain(studio: Studio, request: dict[str, Any]) -> Any:
             with file.open("rb") as log:
                 log.seek(max(0, os.fstat(log.fileno()).st_size - SEARCHED))
                 search.read(name, log)
-    told = [explanation for explanation in search.explanations if explanation.strength != "nearest"]
-    return {"explanations": told[:4], "line": search.first_error_line}
+    explanations = [explanation for explanation in search.explanations if explanation.strength != "nearest"]
+    return {"explanations": explanations[:4], "line": search.first_error_line}
 
 
 def _stop(studio: Studio, request: dict[str, Any]) -> Any:
