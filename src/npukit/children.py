@@ -20,4 +20,4 @@ def die_with(parent: int) -> None:
 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        sys.exit("npukit: the process that started this one is gone.")
+        sys.exit("npukit: the process that started this one has ended.")

@@ -75,7 +75,7 @@ def _visible_devices(state: MachineState) -> Iterator[Trouble]:
     if count and beyond and variables()["ASCEND_RT_VISIBLE_DEVICES"].accepts(value):
         what = f"ASCEND_RT_VISIBLE_DEVICES={value}, but there are only devices 0 to {count - 1}"
         command = f"export ASCEND_RT_VISIBLE_DEVICES={','.join(map(str, range(count)))}"
-        inside = "In a container cards count from 0" if state.in_container else "Name only cards that are there"
+        inside = "In a container cards count from 0" if state.in_container else "Name only cards that exist"
         yield trouble("NPK935", what, f"{inside}: `{command}`.", commands=(command,))
 
 

@@ -28,7 +28,7 @@ def cann(state: MachineState) -> Check:
             return skip("CANN", "not installed")
         return Check("CANN", "not found", (trouble("NPK910", remedy=_which_cann(state)),))
     if "nnrt" in installed.folder.split("/"):
-        what = f"Only CANN's runtime for inference (nnrt) is there, in {installed.folder}"
+        what = f"Only CANN's runtime for inference (nnrt) is installed, in {installed.folder}"
         return Check("CANN", "only nnrt", (trouble("NPK910", what, _which_cann(state)),))
     says = f"{installed.version} in {installed.folder}" + (", simulated" if state.simulated else "")
     return Check("CANN", says, tuple(_cann_troubles(state, installed)))
@@ -46,7 +46,7 @@ def _cann_troubles(state: MachineState, installed: Cann) -> Iterator[Trouble]:
         what = f"CANN {installed.version} is installed, but not set up in this shell"
         remedy = f"Run `{command}`; add it to ~/.bashrc to have it in every shell."
         elsewhere = state.environ.get("ASCEND_HOME_PATH")
-        evidence = f"ASCEND_HOME_PATH={elsewhere} holds no CANN" if elsewhere else ""
+        evidence = f"ASCEND_HOME_PATH={elsewhere} does not contain CANN" if elsewhere else ""
         yield trouble("NPK911", what, remedy, evidence, commands=(command,))
     homes = {
         name: state.environ[name] for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME") if state.environ.get(name)

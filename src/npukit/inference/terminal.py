@@ -80,7 +80,7 @@ class _Terminal:
         elif name == "system":
             self._talk.system = rest or self._ask_system()
             self._talk.clear()
-            print("The system message is set." if self._talk.system else "There is no system message now.")
+            print("The system message is set." if self._talk.system else "The system message was removed.")
         elif name == "image":
             self._talk.show(_file(rest, "/image cat.png"))
             print(f"Shown with the next question: {', '.join(self._talk.shown)}.")

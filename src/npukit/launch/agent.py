@@ -94,7 +94,7 @@ def _launch(arguments: Any, logs: RankLogs, spare: str) -> int:
 
 def _say(failures: list[Failure], nodes: int) -> int:
     if not failures:
-        say("node 0 is gone, and the job with it; the output on node 0 says why.")
+        say("node 0 has stopped, and the job with it; the output on node 0 says why.")
         return 1
     failure = first(failures)
     if failure.kind == "sentence":

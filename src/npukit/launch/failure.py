@@ -112,7 +112,7 @@ def report(failure: Failure, nodes: int) -> str:
     """The report that replaces the tracebacks of all ranks."""
     who = f"rank {failure.rank}" if failure.rank >= 0 else "the launcher"
     where = who + (f" on node {failure.node}" if nodes > 1 else "")
-    what = "left, with exit code 0, while others still needed it" if failure.left else f"failed first, {_how(failure)}"
+    what = "exited with code 0 while others still needed it" if failure.left else f"failed first, {_how(failure)}"
     parts = [f"npukit: {translated(f'{where} {what}; the other ranks were stopped.')}"]
     if failure.left:
         advice = "Every rank must reach every collective: give all of them the same number of batches and steps."

@@ -133,7 +133,7 @@ def _tail(output: bytes) -> str:
 
 def _unknown(imported: Imported) -> str:
     if imported.before == "exits":
-        return "exits when it is imported, as scripts do that want arguments"
+        return "exits when it is imported, as scripts that need arguments do"
     return f"did not import before either ({imported.error})"
 
 

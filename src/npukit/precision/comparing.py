@@ -205,7 +205,7 @@ class _Walk:
             self._types[judged.computed_in] += len(set(judged.computed_in)) > 1
         if left.kind == "optimizer":
             settings = "; ".join(optimizer_settings(left, right))
-            self._optimizers += [f"{left.title} is called with other settings: {settings}."] if settings else []
+            self._optimizers += [f"{left.title} is called with different settings: {settings}."] if settings else []
         row = dataclasses.replace(
             row,
             outcome=judged.outcome,
@@ -286,10 +286,10 @@ class _Walk:
         share = count / max(1, self._results)
         if share > 1 / 3:
             of = f"{count:,} of {self._results:,} forward calls, from {first.row.title} on"
-            return f"The whole run is computed in another type: {types} ({of})."
+            return f"The whole run is computed in a different type: {types} ({of})."
         if share > 0.1:
             of = f"{count:,} of {self._results:,} forward calls"
-            return f"{first.row.title} is the first of {of} that are computed in another type: {types}."
+            return f"{first.row.title} is the first of {of} that are computed in a different type: {types}."
         return first.what
 
     def _is_noise(self, left: Value, right: Value) -> bool:

@@ -61,11 +61,11 @@ def _results(left: Call, right: Call, judged: Judged, origins: Provenance) -> tu
     if judged.nonfinite:
         return "nonfinite", f"{title} returns {judged.nonfinite}, from inputs that agree."
     if judged.dtypes and left.kind != "optimizer":
-        return "dtype", f"{title} is computed in another type: {judged.dtypes[0]}."
+        return "dtype", f"{title} is computed in a different type: {judged.dtypes[0]}."
     if draws(left):
-        return "random", f"{title} draws other random numbers on each side."
+        return "random", f"{title} draws different random numbers on each side."
     if judged.settings:
-        return "argument", f"{title} is called with other settings: {'; '.join(judged.settings)}."
+        return "argument", f"{title} is called with different settings: {'; '.join(judged.settings)}."
     if judged.worst in right.outputs and other_layout(left.outputs[judged.worst], right.outputs[judged.worst]):
         return "layout", _layout(f"{output} of {title}", left.outputs[judged.worst], right.outputs[judged.worst])
     shapes = [list(call.outputs[judged.worst].shape) for call in (left, right) if judged.worst in call.outputs]
@@ -75,7 +75,7 @@ def _results(left: Call, right: Call, judged: Judged, origins: Provenance) -> tu
             f"{title}: {output} is {shapes[0]} on the left, {shapes[1]} on the right, from inputs that agree.",
         )
     if judged.error == math.inf:
-        return "shape", f"{title}: {output} has other shapes or values on each side, from inputs that agree."
+        return "shape", f"{title}: {output} has different shapes or values on each side, from inputs that agree."
     if left.kind == "gradients":
         return "operator", f"{title}: {judged.worst} differs {size}{_last_writers(left, right, judged.worst, origins)}."
     allowed = judged.allowed
@@ -112,7 +112,7 @@ def _input(left: Call, right: Call, place: str, origins: Provenance) -> Reason:
     rows = [made.call.name if made else value.maker for made, value in zip(makers, values, strict=True)]
     if not origins.belong_together(*rows):
         titles = [origins.title_of(side, row) for side, row in enumerate(rows)]
-        what = f"{title} is another tensor on each side: of {titles[0]} on the left, of {titles[1]} on the right."
+        what = f"{title} is a different tensor on each side: of {titles[0]} on the left, of {titles[1]} on the right."
         return Reason("reads", what, path)
     if any(made and was_changed(value, made.call) for made, value in zip(makers, values, strict=True)):
         return Reason("between", (
@@ -124,8 +124,8 @@ def _input(left: Call, right: Call, place: str, origins: Provenance) -> Reason:
         for made, value in zip(makers, values, strict=True)
     ):
         return Reason("layout", (
-            f"{title} differs although {maker.call.title}, which made it, agreed: each run reads another part of its "
-            "result."
+            f"{title} differs although {maker.call.title}, which made it, agreed: each run reads a different part "
+            "of its result."
         ), path)  # fmt: skip
     return Reason("drift", (
         f"{title} differs by more than rounding explains; {maker.call.title}, which made it, differed by less."
@@ -134,7 +134,7 @@ def _input(left: Call, right: Call, place: str, origins: Provenance) -> Reason:
 
 def _layout(title: str, left: Value, right: Value) -> str:
     shapes = f"{list(left.shape)} on the left, {list(right.shape)} on the right"
-    return f"{title} is in another layout: {shapes}, with the same values."
+    return f"{title} is in a different layout: {shapes}, with the same values."
 
 
 def _source(left: Call, place: str, title: str, values: tuple[Value, Value]) -> tuple[Kind, str]:

@@ -44,7 +44,7 @@ def _compare(comparison: Comparison) -> Iterator[str]:
     if comparison.renames:
         shown = list(comparison.renames.items())[:_MOST]
         yield (
-            "Modules taken for each other: "
+            "Modules matched with each other: "
             + ", ".join(f"{old} = {new}" for old, new in shown)
             + _more(len(comparison.renames))
         )

@@ -62,7 +62,7 @@ class Guard:
         origin = headers.get("origin")
         foreign = origin is not None and urlsplit(origin).netloc.lower() != host.lower()
         if foreign or headers.get("sec-fetch-site") == "cross-site":
-            return refusal(403, "A page of another site asked for this.")
+            return refusal(403, "This request came from a page of another site.")
         if not self._is_known(headers):
             return self._with_token(scope)
         if scope["method"] not in READING and not scope["path"].startswith(WITHOUT_CSRF):

@@ -57,7 +57,7 @@ class Studio:
 
         async def endpoint(request: Request) -> Response:
             if changes and self.options.read_only:
-                return refusal(403, "This studio is for looking only (--read-only).")
+                return refusal(403, "This studio is read-only: start it without --read-only to change anything.")
             try:
                 body = json.loads(await request.body() or b"{}")
             except (ValueError, RecursionError):

@@ -27,7 +27,7 @@ def parse_json(data: bytes) -> Any:
         if OVERFLOW.search(data):
             json.dumps(value, allow_nan=False)
     except ValueError as error:
-        raise bad_request(f"This is not JSON that can be used: {error}.", code="json_invalid") from error
+        raise bad_request(f"This is not usable JSON: {error}.", code="json_invalid") from error
     return value
 
 

@@ -52,7 +52,7 @@ def as_api_error(error: Exception | None) -> ApiError:
     """The error that ended an answer: the client's mistake, or a failure of the server, which is in the log."""
     if isinstance(error, NpukitError):
         return bad_request(str(error))
-    return ApiError(500, "The server made a mistake; its log says more.")
+    return ApiError(500, "The server failed to answer: its log says why.")
 
 
 def too_long(longest: int, characters: int) -> ApiError:
@@ -97,4 +97,4 @@ def answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def bug(_: Request, error: Exception) -> JSONResponse:
-        return ApiError(500, "The server made a mistake; its log says more.").as_response()
+        return ApiError(500, "The server failed to answer: its log says why.").as_response()

@@ -60,7 +60,7 @@ class Media:
                 f"--allowed-media-domains {shortened(host)}"
             )
         if address.username is not None or port not in (None, PORTS[address.scheme]):
-            raise BadImage(f"{shortened(source)} has a user or a port: media are fetched without")
+            raise BadImage(f"{shortened(source)} contains a user name or a port, which is not allowed")
         return self._download(address, host), shortened(source)
 
     def _download(self, address: SplitResult, host: str) -> bytes:

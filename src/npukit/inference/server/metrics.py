@@ -73,7 +73,7 @@ class _Engine(Collector):
             "generation_tokens": (stats.generated_tokens, "Generated tokens."),
             "spec_decode_num_draft_tokens": (stats.draft_tokens, "Tokens that speculative decoding guessed."),
             "spec_decode_num_accepted_tokens": (stats.accepted_tokens, "Guessed tokens that the model chose too."),
-            "num_preemptions": (stats.preemptions, "Answers that had to give up their place and start again."),
+            "num_preemptions": (stats.preemptions, "Answers that were preempted and started again."),
             "prefix_cache_queries": (stats.prompt_tokens, "Tokens of prompts that were looked for in the cache."),
             "prefix_cache_hits": (stats.cached_tokens, "Tokens of prompts that were found in the cache."),
         }

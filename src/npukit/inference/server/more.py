@@ -71,7 +71,7 @@ def _adapter_routes(router: APIRouter, serving: Serving) -> None:
     async def load(asked: AdapterRequest, request: Request) -> Response:
         name, path = asked.lora_name, Path(asked.lora_path)
         if name in serving.options.served_model_name or (name in serving.adapters and not asked.load_inplace):
-            raise bad_request(f"There is a model {name!r} already.", "lora_name")
+            raise bad_request(f"There is already a model named {name!r}.", "lora_name")
         try:
             adapter = await serving.aside(request, lambda: read_adapter(name, path))
             await serving.service.call(lambda: serving.service.engine.add_adapter(adapter, replace=True))

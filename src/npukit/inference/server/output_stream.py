@@ -111,7 +111,7 @@ async def _with_errors(events: AsyncIterator[str]) -> AsyncIterator[str]:
         yield event(error.as_json())
     except Exception:
         log.exception("An answer failed")
-        yield event(ApiError(500, "The server made a mistake; its log says more.").as_json())
+        yield event(ApiError(500, "The server failed to answer: its log says why.").as_json())
 
 
 def counted(pieces: list[Piece]) -> int:

@@ -151,7 +151,7 @@ class SamplingOptions(FrozenOptions):
         False, description="give the log-probability of each token"
     )
     top_logprobs: Annotated[int, Field(ge=0, le=20), NO_FLAG] = Field(
-        0, description="and those of so many of the likeliest"
+        0, description="also give those of this many of the likeliest tokens"
     )
 
     def of_an_answer(self) -> dict[str, Any]:
@@ -210,24 +210,22 @@ class EngineOptions(FrozenOptions):
     )
     allow_pickles: bool = Field(False, description="load weights that are not in safetensors")
     num_blocks: Annotated[PositiveInt | None, NO_FLAG] = Field(
-        None, description="blocks of the paged cache; what fits into memory if empty"
+        None, description="number of blocks of the paged cache; as many as fit into memory if empty"
     )
     block_size: Annotated[PositiveInt | None, NO_FLAG] = Field(None, description="tokens in a block of the paged cache")
     max_num_batched_tokens: Annotated[PositiveInt | None, NO_FLAG] = Field(
-        None, description="tokens of prompts that are computed in one pass"
+        None, description="maximum number of prompt tokens computed in one pass"
     )
     max_num_mixed_tokens: Annotated[NonNegativeInt | None, NO_FLAG] = Field(
-        None, description="tokens of a pass that decodes and reads prompts; 0 never does both"
+        None, description="maximum number of tokens in a pass that both decodes and reads prompts; 0 never does both"
     )
-    enable_prefix_caching: Annotated[bool, NO_FLAG] = Field(
-        True, description="reuse what the cache has of an earlier prompt"
-    )
-    compile: Annotated[bool | None, NO_FLAG] = Field(None, description="compile the layers; if empty, on CUDA")
+    enable_prefix_caching: Annotated[bool, NO_FLAG] = Field(True, description="reuse cached blocks of earlier prompts")
+    compile: Annotated[bool | None, NO_FLAG] = Field(None, description="compile the layers; if empty, only on CUDA")
     async_scheduling: Annotated[bool | None, NO_FLAG] = Field(
         None, description="launch a step before the tokens of the last one are known; if empty, on NPU and CUDA"
     )
     paged: Annotated[bool | None, NO_FLAG] = Field(
-        None, description="a paged cache; if empty, where the model's attention is one that it computes"
+        None, description="use a paged cache; if empty, for models whose attention it supports"
     )
     python: Annotated[Path | None, SERVING] = Field(None, description="with vLLM: the Python of its environment")
     tensor_parallel_size: Annotated[PositiveInt, Called(swift="vllm_tensor_parallel_size"), SERVING] = Field(

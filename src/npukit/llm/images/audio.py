@@ -74,7 +74,7 @@ def _wave(file: Any, name: str, header_only: bool) -> tuple[int, int, Samples | 
 
 def _other(file: Any, name: str, header_only: bool) -> tuple[int, int, Samples | None]:
     if find_spec("soundfile") is None:
-        raise BadImage(f"{name} is no plain WAV file, and other audio is read by soundfile: pip install soundfile")
+        raise BadImage(f"{name} is not a plain WAV file, and other audio needs soundfile: pip install soundfile")
     import soundfile
 
     try:

@@ -110,9 +110,7 @@ def _frame_name(frame: Content, name: str, number: int) -> str:
 def _opened(source: Content, name: str) -> Iterator[tuple[Any, Any]]:
     """A file whose header is read, and whose frames are small enough to be decoded."""
     if find_spec("av") is None:
-        raise BadImage(
-            f"{name} is a video file, which PyAV decodes: pip install av, or name a folder of frames instead"
-        )
+        raise BadImage(f"{name} is a video file, which needs PyAV: pip install av, or name a folder of frames instead")
     import av
 
     size = len(source) if isinstance(source, bytes) else source.stat().st_size

@@ -26,7 +26,7 @@ def _header(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         if length > LARGEST_HEADER:
-            raise ValueError(f"{path} is no safetensors file")
+            raise ValueError(f"{path} is not a safetensors file")
         header: dict[str, Any] = json.loads(file.read(length))
     header.pop("__metadata__", None)
     return header

@@ -24,7 +24,7 @@ PARTS = {
     "host": "waiting for the host",
 }
 SHOWN_RANKS = 8
-SIMULATED = "Simulated NPU: the operators are real, but the times are those of this CPU and tell nothing about a card."
+SIMULATED = "Simulated NPU: the operators are real, but the times are those of this CPU and say nothing about a card."
 
 
 def as_text(advised: Advised, color: bool = False, width: int = 100) -> str:
@@ -36,7 +36,7 @@ def as_text(advised: Advised, color: bool = False, width: int = 100) -> str:
     for number, advice in enumerate(advised.advice, 1):
         lines += [*_advice(number, advice, color, width), ""]
     if not advised.advice:
-        lines += [translated("Nothing was found that would win more than 0.5% of the step."), ""]
+        lines += [translated("Nothing was found that would save more than 0.5% of the step."), ""]
     lines += _unjudged(advised, width)
     lines += [translated(f"Not read: {printable_line(note)}") for note in advised.notes]
     lines += page_hint(advice.finding for advice in advised.advice)
@@ -94,7 +94,7 @@ def parts(rank: RankSplit) -> Iterator[str]:
 def _advice(number: int, advice: Advice, color: bool, width: int) -> Iterator[str]:
     finding = translated_finding(advice.finding)
     won = translated(
-        (f"up to {advice.ms:.1f} ms, {advice.percent:.1f}%" if advice.ms else "no time measured") + " of the step"
+        f"up to {advice.ms:.1f} ms, {advice.percent:.1f}% of the step" if advice.ms else "time not measured"
     )
     style = "33;1" if finding.severity is Severity.warning else "1"
     what = f"{number}. {finding.code} {printable_line(finding.what)}"

@@ -110,7 +110,7 @@ def table_text(rows: Iterable[PlanRow], card: str) -> str:
 
 def _size(plan: Plan) -> Iterator[str]:
     if not plan.memory or not plan.parameters or plan.trained is None:
-        yield "memory unknown: the model is not in a local folder, or of a family that npukit does not know"
+        yield "memory unknown: the model is not in a local folder, or belongs to a family that npukit does not know"
         return
     share = 100 * plan.trained / plan.parameters
     yield f"{plan.parameters:,} parameters, {plan.trained:,} of them trained ({share:.2f}%)"

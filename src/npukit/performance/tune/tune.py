@@ -188,7 +188,7 @@ def _short(config: Config, output: Path, steps: int) -> Config:
 def _last_line(file: Path) -> str:
     lines = [line.strip() for line in file.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     told_by_us = [line.removeprefix("npukit: ") for line in lines if line.startswith("npukit: ")]
-    return (told_by_us or lines or ["it ended without a word"])[-1]
+    return (told_by_us or lines or ["it ended without a message"])[-1]
 
 
 def describe(trial: Trial) -> str:

@@ -61,11 +61,11 @@ def routes(studio: Studio) -> list[Route]:
         if path not in PASSED_ON:
             return refusal(404, "There is no such route.")
         if studio.options.read_only and request.method != "GET":
-            return refusal(403, "This studio is for looking only (--read-only).")
+            return refusal(403, "This studio is read-only: start it without --read-only to change anything.")
         try:
             run = studio.runs.find(request.path_params["id"])
             if run.record.kind != "serve":
-                return refusal(404, "This run is no chat.")
+                return refusal(404, "This run is not a chat.")
             status, kind, reader, writer = await _asked(run, request.method, path, await request.body())
         except NpukitError as error:
             return refusal(404, str(error))

@@ -48,7 +48,7 @@ class LineProgress:
     def begin(self, start_step: int) -> None:
         if start_step >= self._total:
             self.say(
-                f"the run has done all of {counted(self._total, 'step')} already: train for more epochs or steps, "
+                f"the run has already completed all of {counted(self._total, 'step')}: train for more epochs or steps, "
                 "or choose another output folder to start over"
             )
         elif start_step:

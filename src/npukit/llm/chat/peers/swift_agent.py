@@ -32,7 +32,7 @@ def with_calls(
             joined.append({"role": "user", "content": "".join(texts)})
         elif role == "result":
             if before is None:
-                raise BadTurns("has the result of a call that is not there")
+                raise BadTurns("has the result of a call that is missing")
             assert tool_format
             before["content"], contexts = _results(before["content"], texts, tool_format, separator, prompt)
             joined.append({"role": "result", "content": contexts})
@@ -66,7 +66,7 @@ def _results(
     if not tool_format.in_question:
         return answer, [text]
     if separator is None:
-        raise BadTurns("has results, after which this template cannot go on")
+        raise BadTurns("has results, after which this template cannot continue")
     return answer, [*separator, *(_filled(context, text, tool_format.role) for context in prompt)]
 
 

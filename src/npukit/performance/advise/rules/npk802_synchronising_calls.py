@@ -1,4 +1,4 @@
-"""The host waits for the device in the middle of a step, so that nothing is queued up when the device is done.
+"""The host waits for the device in the middle of a step, so nothing is queued when the device is done.
 
 `.item()`, `.tolist()`, `.cpu()`, `print(loss)`, `if tensor:`, `nonzero` and `torch.npu.synchronize()` do this.
 This counts the time in which the device then had nothing to do, not the time in which the host waited.

@@ -1,8 +1,8 @@
 """The step waits for the next batch.
 
-This counts the time in which the device did nothing while the training loop was inside of the DataLoader's `next`.
-Of a profile with a single step, that is what precedes the step's first kernel. A log.jsonl of `npukit train` tells
-the share of a whole run.
+This counts the time in which the device did nothing while the training loop was inside of the DataLoader's `next`. In a
+profile with a single step, it is the time before the step's first kernel. A log.jsonl of `npukit train` gives the share
+over a whole run.
 
 example:
     DataLoader(data, batch_size=32, num_workers=4, persistent_workers=True, pin_memory=True, prefetch_factor=4)
@@ -21,7 +21,7 @@ rule = Rule(
     "NPK803",
     "data-loader",
     needs=("host",),
-    why="Batches are made more slowly than they are used up.",
+    why="Batches are prepared more slowly than they are consumed.",
     remedy="Give the DataLoader num_workers (2 to 8 for each rank) with persistent_workers=True and pin_memory=True, "
     "raise prefetch_factor, and do expensive transformations once, before training.",
 )

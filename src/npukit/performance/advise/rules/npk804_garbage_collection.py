@@ -21,8 +21,8 @@ rule = Rule(
     "NPK804",
     "garbage-collection",
     needs=("gc",),
-    why="Collections come at times that nobody chose, on each rank at another, and all ranks wait for the one "
-    "that collects.",
+    why="Garbage collection starts at arbitrary times, different on each rank, and all ranks wait for the one that "
+    "collects.",
     remedy="Call gc.freeze() and gc.disable() after setting up, and gc.collect(0) every few hundred steps; look for "
     "a gc.collect() or torch.npu.empty_cache() in the loop.",
 )

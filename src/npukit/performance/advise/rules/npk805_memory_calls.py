@@ -1,7 +1,7 @@
 """Device memory is requested from the driver, or returned to it, in the middle of steps.
 
 After the first steps PyTorch's allocator should have all it needs. It asks again where shapes grow, where memory is
-fragmented, or where empty_cache() has given it away.
+fragmented, or where empty_cache() has released it.
 
 example:
     export PYTORCH_NPU_ALLOC_CONF=expandable_segments:True

@@ -21,7 +21,7 @@ rule = Rule(
     "idle-with-work-queued",
     needs=("kernels", "launches"),
     devices=("npu", "cuda"),
-    why="What the device waits for is not in the profile, so that only its end shows.",
+    why="The profile shows that the device waits, but not what for.",
     remedy="Look at what the named kernel's stream waits for: wait_event and wait_stream calls, host callbacks, ranks "
     "that were not profiled, and other processes on the device (npu-smi, nvidia-smi).",
 )

@@ -1,7 +1,7 @@
 """A loop in Python does the same small work for one row, sample, graph or parameter after the other.
 
-The rounds of the loop do not need one another, so that one operator over all of them can do the work. Loops in which
-each round needs the one before, such as the layers of a model, are not meant.
+The iterations are independent of each other, so one operator over all of them can do the work. Loops in which each
+iteration needs the one before, such as the layers of a model, are not counted.
 
 example:
     loss = torch.clamp(scores - scores.gather(1, labels[:, None]) + 1, min=0).sum(1).mean()   # all rows at once

@@ -23,7 +23,7 @@ rule = Rule(
     "NPK815",
     "varying-shapes",
     needs=("kernels", "shapes"),
-    why="What is prepared for a shape is of no use for another, and the slowest step of all ranks counts.",
+    why="What is prepared for one shape is of no use for another, and all ranks wait for the slowest.",
     remedy="Pad or pack batches to a few fixed lengths, sort them into buckets, and use drop_last=True.",
 )
 MANY = 0.1  # of a step's operators

@@ -1,4 +1,4 @@
-"""Tensors are copied only to lie otherwise in memory: contiguous(), clone(), or reshape after a transpose.
+"""Tensors are copied only to change their layout in memory: contiguous(), clone(), or reshape after a transpose.
 
 Most operators read transposed tensors as they are. A copy that is transposed back and copied again, or a clone that
 nobody writes into, computes nothing.

@@ -1,6 +1,6 @@
-"""The same tensor is made in every step: a mask, positions, an index, a table.
+"""The same tensor is created in every step: a mask, positions, an index, a table.
 
-Nothing that goes into it comes from the batch, from the parameters or from chance, so that it can be made once.
+It depends neither on the batch nor on the parameters nor on random numbers, so it can be created once.
 
 example:
     self.register_buffer("mask", torch.triu(torch.full((length, length), float("-inf")), 1), persistent=False)
@@ -19,7 +19,7 @@ rule = Rule(
     "constants-made-anew",
     needs=("kernels", "script"),
     why="What is the same in every step is computed, and often copied to the device, again and again.",
-    remedy="Make it once: in __init__ with register_buffer(..., persistent=False), before the loop, or once for "
+    remedy="Create it once: in __init__ with register_buffer(..., persistent=False), before the loop, or once for "
     "each length.",
 )
 
@@ -38,5 +38,5 @@ def check(rank: Rank) -> Iterator[Advice]:
             lines[line] += ms
     if ms := sum(lines.values()):
         lines = dict(sorted(lines.items(), key=lambda item: -item[1]))
-        what = f"Tensors that are the same in every step are made again, which takes {ms:.1f} ms of each"
+        what = f"Tensors that are the same in every step are created again, which takes {ms:.1f} ms of each"
         yield rule.advice(rank, what, ms, shown(lines, rank), line=next(iter(lines)))

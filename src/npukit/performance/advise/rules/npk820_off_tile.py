@@ -1,7 +1,7 @@
 """Matrix products whose sizes are no multiple of the tile.
 
-The cube units of an NPU, and tensor cores, work on blocks of 16 x 16. A dimension such as 50257 is filled up to the
-next multiple, and its rows start at addresses that load slowly. What could be won is judged by the products of this
+The cube units of an NPU, and tensor cores, work on blocks of 16 x 16. A dimension such as 50257 is padded to the next
+multiple, and its rows start at addresses that load slowly. The possible gain is estimated from the products of this
 profile whose sizes do fit.
 
 example:
@@ -22,7 +22,7 @@ rule = Rule(
     "off-tile",
     needs=("kernels", "shapes", "card"),
     devices=("npu", "cuda"),
-    why="Blocks that are filled up compute zeros, and unaligned rows are loaded in smaller pieces.",
+    why="Padded blocks compute zeros, and unaligned rows are loaded in smaller pieces.",
     remedy="Make the dimensions multiples of 64 (128 for attention heads on NPUs): pad the vocabulary, the hidden "
     "size, the sequence.",
 )

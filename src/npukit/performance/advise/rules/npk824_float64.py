@@ -1,6 +1,6 @@
 """Operators compute in float64.
 
-It mostly comes in by accident: numpy arrays are float64, and a single tensor of it makes the result of each operator
+It mostly comes in by accident: numpy arrays are float64, and a single float64 tensor makes the result of each operator
 float64, too. NPUs have no cores for it.
 
 example:

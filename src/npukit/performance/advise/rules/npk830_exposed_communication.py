@@ -21,7 +21,7 @@ rule = Rule(
     "exposed-communication",
     needs=(),
     several=True,
-    why="Communication is free while something is computed beside it, and costs its whole time where nothing is.",
+    why="Communication is free while it overlaps with computation, and costs its whole time where it does not.",
     remedy="Let it overlap with the backward pass (DDP's buckets, FSDP's prefetch), send fewer bytes (bf16 "
     "gradients), and accumulate gradients over more micro-batches, with no_sync() on all but the last.",
 )

@@ -1,7 +1,8 @@
 """Collectives wait for a rank that comes late.
 
-All ranks leave a collective together, so the rank with the shortest collective arrived last: it is the slow rank.
-Where only some ranks were profiled, what a collective takes beyond its bytes at the best rate of its group is waiting.
+All ranks leave a collective together, so the rank with the shortest collective arrived last: it is the slow rank. Where
+only some ranks were profiled, the time of a collective beyond that of its bytes at the best rate of its group counts as
+waiting.
 
 example:
     npukit profile --profiler-level 2 --steps 10-12 --devices 8 -- python train.py

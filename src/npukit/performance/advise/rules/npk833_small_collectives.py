@@ -1,7 +1,7 @@
 """Many collectives of a few bytes each.
 
-A collective costs tens of microseconds before its first byte moves, so that one of a kilobyte takes nearly as long as
-one of a megabyte.
+A collective costs tens of microseconds before its first byte moves, so one of a kilobyte takes nearly as long as one of
+a megabyte.
 
 example:
     model = DistributedDataParallel(model, bucket_cap_mb=200)

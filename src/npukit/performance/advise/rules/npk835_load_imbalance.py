@@ -19,9 +19,9 @@ rule = Rule(
     "load-imbalance",
     needs=("ranks",),
     several=True,
-    why="The ranks that are done first wait for the one with the most work.",
-    remedy="Give each pipeline stage equally much (the embedding and the loss count as layers), sort sequences so "
-    "that each rank gets as many tokens, and balance experts.",
+    why="The ranks that finish first wait for the one with the most work.",
+    remedy="Give each pipeline stage the same amount of work (the embedding and the loss count as layers), sort "
+    "sequences so that each rank gets the same number of tokens, and balance experts.",
 )
 UNEVEN = 0.05
 

@@ -25,7 +25,7 @@ rule = Rule(
     needs=("kernels", "shapes"),
     devices=("npu", "cuda"),
     several=True,
-    why="Overlap hides communication, but what that takes from the kernels beside it is paid in their time.",
+    why="Overlap hides communication, but slows down the kernels that run beside it.",
     remedy="Send fewer bytes (bf16 gradients, fewer micro-batches that communicate), and give collectives fewer cores: "
     "NCCL_MAX_CTAS on CUDA; on an NPU compare HCCL_OP_EXPANSION_MODE=AI_CPU with AIV, which runs them on the cores.",
 )

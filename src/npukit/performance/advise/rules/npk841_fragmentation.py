@@ -18,7 +18,7 @@ rule = Rule(
     "fragmentation",
     needs=("memory",),
     devices=("npu", "cuda"),
-    why="Memory that is reserved but not allocated helps nobody, and an out-of-memory error comes earlier.",
+    why="Memory that is reserved but not allocated is wasted, and out-of-memory errors come earlier.",
     remedy="Set PYTORCH_NPU_ALLOC_CONF=expandable_segments:True (PYTORCH_CUDA_ALLOC_CONF on CUDA), and keep shapes "
     "the same.",
 )

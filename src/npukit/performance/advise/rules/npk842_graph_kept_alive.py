@@ -20,7 +20,7 @@ rule = Rule(
     "NPK842",
     "graph-kept-alive",
     needs=("script",),
-    why="Memory that is not given back has to be asked for anew in each step, and the run ends when none is left.",
+    why="Memory that is never freed has to be allocated again in each step, and the run fails when none is left.",
     remedy="Keep loss.detach() or loss.item() instead of the loss, and detach whatever goes from one step to the next.",
 )
 FEW = 2  # nodes

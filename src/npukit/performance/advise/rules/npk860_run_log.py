@@ -1,6 +1,6 @@
 """A run of `npukit train` waits for data, by its log.jsonl.
 
-The log has no operators, but the share of the time in which the loop waited for batches, over the whole run.
+The log contains no operators, but the share of the time in which the loop waited for batches, over the whole run.
 
 example:
     npukit train sft.yaml training.workers=4
@@ -19,7 +19,7 @@ rule = Rule(
     "NPK860",
     "run-waits-for-data",
     needs=("log",),
-    why="Batches are made more slowly than they are used up.",
+    why="Batches are prepared more slowly than they are consumed.",
     remedy="Raise training.workers (LLaMA-Factory and ms-swift: dataloader_num_workers), and tokenize the data before "
     "training (`npukit train` keeps the result).",
 )

@@ -118,7 +118,7 @@ def model(values: Values) -> Translated:
         both = [ids for ids in named_values("training/swift_2:models").values() if isinstance(ids, tuple)]
         name = {ids[0]: ids[1] for ids in both}.get(name, name)
     if not Path(name).expanduser().exists() and media_type(name) == "" and media_type(f"{name}-hf"):
-        values.notes.append(f"model: {name} runs on code of its own; {name}-hf has its weights for transformers")
+        values.notes.append(f"model: {name} needs its own Python code; {name}-hf has the same weights for transformers")
         name = f"{name}-hf"
     return {"model.path": name} if name else {}
 
