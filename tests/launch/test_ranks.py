@@ -43,7 +43,7 @@ def test_a_rank_that_leaves_is_named_and_not_the_one_that_waits_for_it(tmp_path:
     (tmp_path / "leave.py").write_text(LEAVE)
     done = subprocess.run([*RUN, "leave.py"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1
-    assert "npukit: rank 1 left, with exit code 0" in done.stderr and "Traceback" not in done.stderr
+    assert "npukit: rank 1 exited with code 0" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_ranks_listen_on_loopback_alone_and_a_stopped_one_ends_with_the_others(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_a_folder_that_may_not_be_written_is_refused_before_the_work(
 ) -> None:
     check_file(tmp_path / "a.json")
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
-    with pytest.raises(NpukitError, match="may not write"):
+    with pytest.raises(NpukitError, match="no permission"):
         check_file(tmp_path / "a.json")
 
 

@@ -186,7 +186,7 @@ def test_a_training_is_stopped_and_resumed(browser: Browser, folder: Path) -> No
     browser.until_state("running")
     while (folder / "runs/long/log.jsonl").read_text().count("\n") <= saved:
         time.sleep(0.1)
-    browser.press("End now")
+    browser.press("Stop now")
     browser.agree()
     browser.until_state("stopped", "killed")
 
@@ -227,7 +227,7 @@ def test_a_training_that_does_not_fit_is_made_to_fit(browser: Browser) -> None:
     )
     browser.until("document.querySelector('.plan .badge.failed')")
     browser.press("Find a change that fits")
-    browser.press("Take this change")
+    browser.press("Make this change")
     browser.until("document.querySelector('.plan .badge.finished')")
     browser.press("Start over")
 

@@ -22,7 +22,7 @@ HEALTHY = ("OK", "NA", "")  # what npu-smi does not tell is no fault
 def npus(state: MachineState) -> Check:
     """Are there any?"""
     if not state.has_npus:
-        instead = f"GPUs: {', '.join(state.gpus)}" if state.gpus else "no GPUs either"
+        instead = f"GPUs: {', '.join(state.gpus)}" if state.gpus else "and no GPUs"
         says = f"none, {instead}"
         return Check("NPUs", says, (trouble("NPK901"),))
     names = Counter(chip.name for chip in state.chips if chip.name)
@@ -68,7 +68,7 @@ def driver(state: MachineState) -> Check:
     if state.simulated:
         return skip("Driver", "simulated, needs none")
     if not state.has_npus:
-        return skip("Driver", "nothing to drive")
+        return skip("Driver", "no cards to drive")
     if state.driver is None:
         if state.card_files and state.in_container:
             return Check("Driver", "not mounted in this container", (trouble("NPK902", "The driver is not mounted"),))

@@ -80,7 +80,7 @@ def test_a_broken_file_gives_one_sentence(case: str, tmp_path: Path) -> None:
         ("alpaca_em", "did you mean alpaca_en?"),
         ("empty", "contains no .json"),
         ("lost", "its file data/lost.json does not exist"),
-        ("pairs", "it names no file_name"),
+        ("pairs", "it has no file_name"),
         ("data/alpaca_en.json#0", "at least 1"),
     ],
 )

@@ -14,7 +14,7 @@ class PT(SFT):
     """The mean loss of all tokens."""
 
     name = "pt"
-    summary = "pre-training on plain text"
+    summary = "pre-training on plain text (pt)"
     verb = "pt"
     uses: ClassVar[frozenset[str]] = frozenset({"tokens"})
     counts_everything = True

@@ -16,7 +16,7 @@ class SFT(Task):
     """The mean loss of the tokens of answers."""
 
     name = "sft"
-    summary = "supervised fine-tuning"
+    summary = "supervised fine-tuning (sft)"
     verb = "sft"
     uses: ClassVar[frozenset[str]] = frozenset({"chat", "tokens"})
     streams = packs = models_tokens = True

@@ -13,11 +13,13 @@ const isMissing = (value) => value === null || value === undefined || Number.isN
 
 export const whole = (value) => (isMissing(value) ? NOTHING : Math.round(value).toLocaleString(locale()));
 
-export function figure(value, digits) {
+// With digits, as one of several, of which the largest decides how all of them are written.
+export function figure(value, digits, largest) {
   if (isMissing(value)) return NOTHING;
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size >= 1e5 || size < 1e-3) return value.toExponential(digits ?? 2).replace("e+", "e");
+  const scale = largest ?? size;
+  if (scale >= 1e5 || scale < 1e-3) return value.toExponential(digits ?? 2).replace("e+", "e");
   if (digits !== undefined) return value.toFixed(digits);
   return size >= 1000 ? whole(value) : value.toFixed(size >= 100 ? 1 : size >= 10 ? 2 : 4);
 }
@@ -29,7 +31,7 @@ export function bytes(value, digits) {
 }
 
 export const percent = (share, digits) =>
-  isMissing(share) ? NOTHING : `${(100 * share).toFixed(digits ?? (share < 0.1 ? 1 : 0))} %`;
+  isMissing(share) ? NOTHING : `${(100 * share).toFixed(digits ?? (share < 0.1 ? 1 : 0))}%`;
 
 export function duration(seconds) {
   if (isMissing(seconds)) return NOTHING;

@@ -21,9 +21,10 @@ export function powers(low, high) {
   return made.length > 1 ? made : [low, high];
 }
 
-// Short texts that tell values apart and, where a few digits suffice, are exact; format(value, digits).
+// Short texts that tell values apart and, where a few digits suffice, are exact; format(value, digits, largest).
 export function texts(values, format) {
-  const tried = [0, 1, 2, 3, 4, 5, 6].map((digits) => values.map((value) => format(value, digits)));
+  const largest = most(values.map(Math.abs));
+  const tried = [0, 1, 2, 3, 4, 5, 6].map((digits) => values.map((value) => format(value, digits, largest)));
   const distinct = tried.findIndex((made) => new Set(made).size === values.length);
   const isExact = (made, at) => made.every((text, number) => parseFloat(text) === parseFloat(tried[at + 1]?.[number]));
   const exact = tried.findIndex((made, at) => at >= distinct && at <= distinct + 2 && isExact(made, at));
