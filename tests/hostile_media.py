@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import math
 import struct
 import zipfile
 import zlib
@@ -50,10 +51,36 @@ def jpeg_of(width: int, height: int) -> bytes:
     return bytes(content)
 
 
+def jpeg_of_scans(side: int, scans: int) -> bytes:
+    """A gray JPEG that goes over all of its pixels again for every thirty bytes."""
+    table, one = (lambda kind, value: segment(0xC4, bytes([kind, 1, *[0] * 15, value]))), side * side >> 6
+    first = segment(0xDA, b"\1\1\0\0\0\0") + bytes(one // 8)
+    again = segment(0xDA, b"\1\1\0\1\x3f\0") + b"\x7f\xfe" * (one // 2**15 + 1)
+    frame = segment(0xC2, struct.pack(">BHHB", 8, side, side, 1) + b"\1\x11\0")
+    head = b"\xff\xd8" + segment(0xDB, b"\0" + b"\1" * 64) + frame + table(0, 0) + table(0x10, 0xE0)
+    return head + first + again * scans + b"\xff\xd9"
+
+
+def segment(marker: int, content: bytes) -> bytes:
+    return bytes([0xFF, marker]) + struct.pack(">H", len(content) + 2) + content
+
+
 def bmp_of(width: int, height: int) -> bytes:
     content = bytearray(saved(noise(), "BMP"))
     content[18:26] = struct.pack("<ii", width, height)
     return bytes(content)
+
+
+def riff(kind: bytes, *chunks: tuple[bytes, bytes]) -> bytes:
+    content = kind + b"".join(name + struct.pack("<I", len(part)) + part for name, part in chunks)
+    return b"RIFF" + struct.pack("<I", len(content)) + content
+
+
+def webp_on(width: int, height: int) -> bytes:
+    """A small frame of an animation of that size."""
+    sides = [(side - 1).to_bytes(3, "little") for side in (width, height, 64, 48)]
+    frame = bytes(6) + sides[2] + sides[3] + b"\x64\0\0\0" + saved(noise(), "WEBP")[12:]
+    return riff(b"WEBP", (b"VP8X", b"\2\0\0\0" + sides[0] + sides[1]), (b"ANIM", bytes(6)), (b"ANMF", frame))
 
 
 PNG, JPEG, GIF, WEBP, BMP = (saved(noise(), kind) for kind in ("PNG", "JPEG", "GIF", "WEBP", "BMP"))
@@ -94,6 +121,22 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "zeros": (b"\0" * 4096, OTHER),
     "text": (b"a cat", OTHER),
     "base64 twice": (b"iVBORw0KGgo=", OTHER),
+    "ten thousand scans": (jpeg_of_scans(2000, 10_000), "scans"),
+    "chunks without end": (PNG[:33] + chunk(b"teSt", b"") * 300_000 + PNG[33:], "parts"),
+    "comments without end": (JPEG[:2] + segment(0xFE, b"") * 300_000 + JPEG[2:], "parts"),
+    "comments of a gif without end": (GIF[:10] + b"\0\0\0" + b"\x21\xfe\1a\0" * 300_000, "parts"),
+    "bomb in a profile": (png(20, 20, ROWS, before=chunk(b"iCCP", b"a\0\0" + zlib.compress(LARGE))), "damaged"),
+    "canvas of a small animation": (webp_on(16_383, 16_383), "pixels"),
+    "frame outside of a gif": (
+        b"GIF89a"
+        + struct.pack("<HHHB", 9, 9, 0, 0)
+        + b","
+        + struct.pack("<4H", *[65_000] * 4)
+        + b"\x80"
+        + bytes(6)
+        + b"\2\2\x4c\1\0;",
+        "pixels",
+    ),
     "svg": (SVG, OTHER),
     "svg in gzip": (gzip.compress(SVG), OTHER),
     "html": (b"<html>404</html>", OTHER),
@@ -139,11 +182,6 @@ USABLE: dict[str, tuple[bytes, tuple[int, int]]] = {
 }
 
 
-def riff(kind: bytes, *chunks: tuple[bytes, bytes]) -> bytes:
-    content = kind + b"".join(name + struct.pack("<I", len(part)) + part for name, part in chunks)
-    return b"RIFF" + struct.pack("<I", len(content)) + content
-
-
 def wav(rate: int = 16_000, channels: int = 1, bits: int = 16, data: bytes = b"\1\2" * 800, coding: int = 1) -> bytes:
     block = channels * bits // 8
     head = struct.pack("<HHIIHH", coding, channels, rate, min(rate * block, 2**32 - 1), block, bits)
@@ -154,6 +192,17 @@ def claiming(content: bytes, size: int) -> bytes:
     """A WAV file whose header claims a number of bytes of sound."""
     at = content.index(b"data") + 4
     return content[:at] + struct.pack("<I", size) + content[at + 4 :]
+
+
+def recording(format: str) -> bytes:
+    """A second of noise, if soundfile is there to write it."""
+    try:
+        import soundfile
+    except ImportError:
+        return b""
+    file = io.BytesIO()
+    soundfile.write(file, np.random.default_rng(0).normal(size=16_000) / 10, 16_000, format=format)
+    return file.getvalue()
 
 
 NO_AUDIO = "audio"
@@ -171,6 +220,13 @@ RECORDINGS: dict[str, tuple[bytes, str]] = {
     "coding that does not exist": (wav(coding=999), NO_AUDIO),
     "four hours by its header": (claiming(wav(rate=1), 2**31), "seconds"),
     "more than there is": (claiming(wav(), 10**6), "damaged"),
+    "four billion samples a second": (wav(rate=4 * 10**9), "a second"),
+    "one sample a second": (wav(rate=1), "a second"),
+    "no numbers": (wav(bits=32, data=struct.pack("<f", math.nan) * 800, coding=3), "no numbers"),
+    "endless numbers": (wav(bits=32, data=struct.pack("<f", math.inf) * 800, coding=3), "no numbers"),
+    "half an ogg": (recording("OGG")[:4000], NO_AUDIO),
+    "a thousand channels and half an hour": (claiming(wav(48_000, 1000, 8), 2**32 - 2**20), "samples"),
+    "half a flac": (recording("FLAC")[:9000], "audio|ends early"),
     "a playlist": (b"#EXTM3U\n/etc/passwd\n", NO_AUDIO),
     "ogg without pages": (b"OggS" + b"\0" * 64, NO_AUDIO),
     "flac without frames": (b"fLaC" + b"\0" * 64, NO_AUDIO),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -310,6 +311,8 @@ def test_names_that_lead_elsewhere_are_refused(tmp_path: Path) -> None:
     noise().save(tmp_path / "secret.png")
     (media / "link.png").symlink_to(tmp_path / "secret.png")
     (media / "folder.png").mkdir()
+    (media / "round.png").symlink_to(media / "round.png")
+    os.mkfifo(media / "pipe.png")
     codes = {
         "link.png": "outside",
         "../secret.png": "outside",
@@ -318,6 +321,13 @@ def test_names_that_lead_elsewhere_are_refused(tmp_path: Path) -> None:
         "https://example.com/cat.png": "nothing is fetched",
         "file:///etc/passwd": "nothing is fetched",
         "data:image/png;base64,?!": "base64",
+        "data:image/png,%89PNG": "does not exist",
+        "n" * 300 + ".png": "not a file",
+        "~nobody_such/cat.png": "not a file",
+        "cat\0.png": "does not exist",
+        "/dev/zero": "outside|not a file",
+        "pipe.png": "not a file",
+        "round.png": "does not exist",
     }
     for name, code in codes.items():
         with pytest.raises(BadImage, match=code):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import itertools
 import math
 import wave
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,9 @@ from npukit.llm.images.files import MAX_BYTES, BadImage
 
 Samples = NDArray[np.float32]
 MAX_SECONDS = 3600.0
+RATES = (1_000, 384_000)  # samples a second
+MAX_SAMPLES = int(MAX_SECONDS) * 48_000 * 2  # of all channels together
+BLOCK = 2**20  # samples that are decoded, or made, at a time
 # The types of samples in WAV files, by their bytes.
 WIDTHS: dict[int, Any] = {1: np.dtype("u1"), 2: np.dtype("<i2"), 4: np.dtype("<i4")}
 
@@ -26,92 +32,115 @@ def read_length(source: Path | bytes, rate: int, name: str) -> int:
     >>> read_length(Path("hello.wav"), 16000, "hello.wav")
     48000
     """
-    own_rate, frames, _ = _read(source, name, header_only=True)
+    own_rate, frames, _ = _read(source, name)
     return math.ceil(frames * rate / own_rate)
 
 
 def read_samples(source: Path | bytes, rate: int, name: str) -> Samples:
     """All samples at this rate, of one channel that is the mean of all; raises BadImage."""
-    own_rate, _, samples = _read(source, name, header_only=False)
-    assert samples is not None
-    return resampled(samples, own_rate, rate)
+    own_rate, _, blocks = _read(source, name)
+    samples = np.concatenate([*_resampled(blocks, own_rate, rate)])
+    if not np.isfinite(samples).all():
+        raise BadImage(f"{name} is damaged (it has samples that are no numbers)")
+    return samples
 
 
-def _read(source: Path | bytes, name: str, header_only: bool) -> tuple[int, int, Samples | None]:
+def _read(source: Path | bytes, name: str) -> tuple[int, int, Iterator[Samples]]:
+    """Samples a second, how many there are, and they themselves, some at a time."""
     size = len(source) if isinstance(source, bytes) else source.stat().st_size
     if size > MAX_BYTES:
         raise BadImage(f"{name} has {size >> 20:,} MiB, more than {MAX_BYTES >> 20}: make it smaller")
-    file = io.BytesIO(source) if isinstance(source, bytes) else str(source)
-    try:
-        rate, frames, samples = _wave(file, name, header_only)
-    except (wave.Error, EOFError):
-        if isinstance(file, io.BytesIO):
-            file.seek(0)
-        rate, frames, samples = _other(file, name, header_only)
-    if rate <= 0 or not frames:
-        raise BadImage(f"{name} has no audio in it")
-    return rate, frames, samples
+    for reader in (_wave, _other):
+        blocks = reader(io.BytesIO(source) if isinstance(source, bytes) else str(source), name)
+        if header := next(blocks, None):
+            return *header, _whole(blocks, header[1], name)
+    raise AssertionError
 
 
-def _wave(file: Any, name: str, header_only: bool) -> tuple[int, int, Samples | None]:
-    """A WAV file of whole numbers, which the standard library reads."""
-    with wave.open(file, "rb") as opened:
+def _wave(file: Any, name: str) -> Iterator[Any]:
+    """The rate and the length of a WAV file of whole numbers, and then its samples; nothing of another file."""
+    with contextlib.suppress(wave.Error, EOFError), wave.open(file, "rb") as opened:
         rate, frames, channels = opened.getframerate(), opened.getnframes(), opened.getnchannels()
         width = WIDTHS.get(opened.getsampwidth())
         if width is None:
-            raise wave.Error
-        _check(rate, frames, name)
-        if header_only:
-            return rate, frames, None
-        content = opened.readframes(frames)
-        if len(content) < frames * channels * width.itemsize:
-            raise BadImage(f"{name} is damaged (it ends early)")
-    samples = np.frombuffer(content, width).astype(np.float32)
-    full = np.float32(2 ** (8 * width.itemsize - 1))
-    samples = (samples - 128 if width.itemsize == 1 else samples) / full
-    return rate, frames, samples.reshape(-1, channels).mean(1)
+            return
+        _check(rate, frames, channels, name)
+        yield rate, frames
+        zero, full = (128 if width.itemsize == 1 else 0), np.float32(2 ** (8 * width.itemsize - 1))
+        while content := opened.readframes(max(1, BLOCK // channels)):
+            block = np.frombuffer(content, width, len(content) // width.itemsize // channels * channels)
+            yield (block.reshape(-1, channels).astype(np.float32).mean(1) - zero) / full
 
 
-def _other(file: Any, name: str, header_only: bool) -> tuple[int, int, Samples | None]:
+def _other(file: Any, name: str) -> Iterator[Any]:
     if find_spec("soundfile") is None:
         raise BadImage(f"{name} is not a plain WAV file, and other audio needs soundfile: pip install soundfile")
     import soundfile
 
     try:
         with soundfile.SoundFile(file) as opened:
-            _check(opened.samplerate, opened.frames, name)
-            if header_only:
-                return opened.samplerate, opened.frames, None
-            samples = opened.read(dtype="float32", always_2d=True)
-            return opened.samplerate, opened.frames, samples.mean(1)
+            _check(opened.samplerate, opened.frames, opened.channels, name)
+            yield opened.samplerate, opened.frames
+            while len(block := opened.read(max(1, BLOCK // opened.channels), dtype="float32", always_2d=True)):
+                yield block.mean(1)
     except (soundfile.SoundFileError, RuntimeError) as error:
-        raise BadImage(f"{name} is not audio that can be read ({str(error).splitlines()[-1].strip('. ')})") from None
+        reason = str(getattr(error, "error_string", error)).strip(". ")
+        raise BadImage(f"{name} is not audio that can be read ({reason})") from None
 
 
-def _check(rate: int, frames: int, name: str) -> None:
-    if rate > 0 and frames / rate > MAX_SECONDS:
+def _check(rate: int, frames: int, channels: int, name: str) -> None:
+    if rate <= 0 or frames <= 0:
+        raise BadImage(f"{name} has no audio in it")
+    if frames / rate > MAX_SECONDS:
         raise BadImage(f"{name} takes {frames / rate:,.0f} seconds, more than {MAX_SECONDS:,.0f}: cut it")
+    if not RATES[0] <= rate <= RATES[1]:
+        raise BadImage(f"{name} has {rate:,} samples a second, and not between {RATES[0]:,} and {RATES[1]:,}")
+    if frames * channels > MAX_SAMPLES:
+        raise BadImage(f"{name} has {frames * channels:,} samples, more than {MAX_SAMPLES:,}: cut it")
 
 
-def resampled(samples: Samples, rate: int, wanted: int, width: int = 6, rolloff: float = 0.99) -> Samples:
+def _whole(blocks: Iterator[Samples], frames: int, name: str) -> Iterator[Samples]:
+    """The blocks, of which there have to be as many samples as the header says."""
+    count = 0
+    for block in blocks:
+        count += len(block)
+        yield block
+    if count < frames:
+        raise BadImage(f"{name} is damaged (it ends early)")
+
+
+def resampled(samples: Samples, rate: int, wanted: int) -> Samples:
     """Samples at another rate, through a windowed sinc as torchaudio's resample has it by default.
 
     >>> len(resampled(np.zeros(44100, np.float32), 44100, 16000))
     16000
     """
-    if rate == wanted:
-        return samples
-    import torch
+    return np.concatenate([*_resampled([samples], rate, wanted)])
 
+
+def _resampled(
+    blocks: Iterable[Samples], rate: int, wanted: int, width: int = 6, rolloff: float = 0.99
+) -> Iterator[Samples]:
+    """The new samples, as soon as the old ones around them are there."""
+    if rate == wanted:
+        yield from blocks
+        return
     common = math.gcd(rate, wanted)
     old, new = rate // common, wanted // common
     base = min(old, new) * rolloff
     reach = math.ceil(width * old / base)
-    times = torch.arange(-reach, reach + old, dtype=torch.float64)[None] / old
-    times = (torch.arange(0, -new, -1, dtype=torch.float64)[:, None] / new + times) * base
-    times = times.clamp(-width, width)
-    window = torch.cos(times * math.pi / width / 2) ** 2
-    kernel = torch.sinc(times) * window * (base / old)
-    padded = torch.nn.functional.pad(torch.from_numpy(samples).double()[None, None], (reach, reach + old))
-    made = torch.nn.functional.conv1d(padded, kernel[:, None], stride=old).transpose(1, 2).flatten()
-    return made[: math.ceil(new * len(samples) / old)].float().numpy()
+    phases, taps = np.arange(new), np.arange(-reach, reach + 2)
+    nearest = phases * old // new  # the old sample before each of a period
+    times = (((nearest[:, None] + taps) / old - phases[:, None] / new) * base).clip(-width, width)
+    kernel = np.sinc(times) * np.cos(times * math.pi / width / 2) ** 2 * (base / old)
+    held, first, done = np.zeros(reach, np.float32), -reach, 0  # `first` is the number of the first that is held
+    for block in itertools.chain(blocks, [np.zeros(reach + 1, np.float32)]):
+        held = np.concatenate([held, block])
+        ready = -(-(first + len(held) - reach - 1) * new // old)
+        for start in range(done, ready, step := max(1, BLOCK // len(taps))):
+            periods, phase = np.divmod(np.arange(start, min(start + step, ready)), new)
+            places = (periods * old + nearest[phase] - reach - first)[:, None] + np.arange(len(taps))
+            yield np.einsum("ij,ij->i", held[places], kernel[phase]).astype(np.float32)
+        done = max(done, ready)
+        left = max(0, done * old // new - reach - first)
+        held, first = held[left:], first + left

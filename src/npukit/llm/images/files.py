@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 MAX_PIXELS = 64 * 2**20  # 192 MiB as RGB; a small file can claim any number
 MAX_BYTES = 64 * 2**20
+MAX_WORK = 16 * MAX_PIXELS  # pixels times passes: a JPEG may go over all of them once more for every few bytes
 ROTATION = 0x0112  # the EXIF tag
+MAX_READS = 2**18  # a header may have a part for every few bytes; pixels are read in large blocks
+START_OF_SCAN = b"\xff\xda"  # never inside of a scan
 LYING = (5, 6, 7, 8)  # values of that tag which swap width and height
 DATA = re.compile(r"data:[^,;]*(;[^,;]*)*;base64,", re.IGNORECASE)
 LONGEST_PATH = 4096
@@ -58,7 +61,10 @@ def locate(
         return _kept(decoded(source))  # ms-swift takes base64 without a head
     if re.match(r"[a-zA-Z][\w+.-]+://", source):
         raise BadImage(f"{shortened(source)} is an address, and nothing is fetched: download it, and name the file")
-    place = _on_disk(source, folder, media_dir, beside)
+    try:
+        place = _on_disk(source, folder, media_dir, beside)
+    except (OSError, RuntimeError) as error:  # a name that no file has, the home of nobody
+        raise BadImage(f"{shortened(source)} is not a file ({str(error).partition(':')[0]})") from None
     if not place.is_file() and not (folders and place.is_dir()):
         raise BadImage(f"{shortened(source)} is not a file")
     return place
@@ -106,6 +112,18 @@ def _kept(content: bytes) -> Path:
     return file
 
 
+class _Content(io.BufferedReader):
+    """A file that is read in so many parts at most."""
+
+    left = MAX_READS
+
+    def read(self, size: int | None = -1) -> bytes:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError("it has too many parts")
+        return super().read(size)
+
+
 @contextmanager
 def _opened(file: Path | bytes, name: str) -> Iterator[Any]:
     """An image whose header is read, and which is small enough to be decoded."""
@@ -118,7 +136,8 @@ def _opened(file: Path | bytes, name: str) -> Iterator[Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what Pillow thinks of large images, and of odd metadata
-            with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, formats=FORMATS) as image:
+            raw = io.BytesIO(file) if isinstance(file, bytes) else io.FileIO(file)
+            with _Content(raw) as content, Image.open(content, formats=FORMATS) as image:
                 if image.width * image.height > MAX_PIXELS:
                     raise _too_large(name, image.width, image.height)
                 yield image
@@ -154,9 +173,19 @@ def read_image(file: Path | bytes, turns: bool, name: str | None = None) -> Imag
 
     with _opened(file, name or str(file)) as image:
         is_turned = turns and _has_exif(image)
+        _check_passes(image, file, name or str(file))
         image.load()
         loaded = ImageOps.exif_transpose(image) if is_turned else image.copy()
         return _eight_bits(loaded) if loaded.mode.startswith("I") else loaded
+
+
+def _check_passes(image: Image, file: Path | bytes, name: str) -> None:
+    """Refuse a JPEG that is decoded in too many passes."""
+    if image.format != "JPEG":
+        return
+    passes = (file if isinstance(file, bytes) else file.read_bytes()).count(START_OF_SCAN)
+    if passes * image.width * image.height > MAX_WORK:
+        raise BadImage(f"{name} has its {image.width:,} x {image.height:,} pixels in {passes:,} scans: save it anew")
 
 
 def _eight_bits(image: Image) -> Image:
