@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -221,6 +222,31 @@ def test_gspo_is_a_level_and_no_loss(counting: Counting) -> None:
         counting(grpo={"loss_type": "gspo"})
 
 
-def test_a_number_of_answers_that_makes_no_groups_is_refused(counting: Counting) -> None:
-    with pytest.raises(NpukitError, match="make it a multiple of"):
-        train(counting(training={"batch_size": 12}))
+def test_prompts_without_room_in_the_cache_are_counted(
+    counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where none has room."""
+    with (tmp_path / "rows.jsonl").open("w") as file:
+        for number in range(8):
+            file.write(json.dumps({"messages": ask(f"{number} " * (40 if number else 1), "")[:1]}) + "\n")
+    config = counting(data={"cutoff": 1000}, grpo={"num_generations": 2}, training={"batch_size": 4, "max_steps": 4})
+    for blocks, answered in ((3, True), (1, False)):
+        monkeypatch.setattr("npukit.inference.engine.engine.blocks_that_fit", lambda *_, many=blocks: many)
+        train(config)
+        log = log_of(tmp_path / "run")
+        assert sum(entry.get("prompts/too_long", 0) for entry in log) == (14 if answered else 16)
+        assert all(math.isfinite(value) for entry in log for value in entry.values() if isinstance(value, float))
+        shutil.rmtree(tmp_path / "run")
+
+
+def test_a_number_of_answers_that_makes_no_groups_is_refused_before_a_model_is_read(counting: Counting) -> None:
+    with pytest.raises(NpukitError, match=r"grpo\.num_generations"):
+        train(counting(model={"path": "/nowhere"}, training={"batch_size": 12}))
+
+
+def test_the_command_refuses_it_too(counting: Counting, npukit: Callable[..., Any], tmp_path: Path) -> None:
+    file = tmp_path / "train.yaml"
+    file.write_text(counting(training={"batch_size": 4}).model_dump_json())
+    assert npukit("train", file, "--dry-run", "--device", "cpu", "--devices", "2").returncode == 0
+    for more in ([], ["--dry-run"]):
+        assert npukit("train", file, "--device", "cpu", "--devices", "3", *more).returncode == 2

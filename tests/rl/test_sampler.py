@@ -18,6 +18,7 @@ from npukit.llm.tasks.losses.grpo import log_probabilities
 from npukit.rl.reference import InitialWeights
 from npukit.rl.sampler import Sampler
 from npukit.rl.samples import SampleCollator
+from npukit.rl.turns.conversing import Asked
 
 
 @pytest.fixture
@@ -109,3 +110,33 @@ def test_the_reference_is_the_model_as_it_began(adapted: Any) -> None:
         assert adapted(input_ids=ids, position_ids=torch.arange(20)[None], row_ends=(20,)).logits.equal(first)
     assert adapted(input_ids=ids, position_ids=torch.arange(20)[None], row_ends=(20,)).logits.equal(moved)
     assert not moved.equal(first)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_one_engine_serves_a_generation_however_long_its_prompts_are(
+    adapted: Any, tiny_tokenizer: Any, keep: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts with their answers are longer than the model reads; those that are too long for the cache are told."""
+    made: list[Engine] = []
+    monkeypatch.setattr(Engine, "__init__", counting_calls(Engine.__init__, made))
+    positions = adapted.config.max_position_embeddings
+    prompt = RolloutPrompt(0, tuple(number % 90 for number in range(positions - 3)), [], {})
+    sampler = Sampler(adapted, torch.float32, tiny_tokenizer, frozenset(), GrpoOptions(keep_cache=keep))
+    for _ in range(2):
+        with sampler.awake() as draw:
+            for size in (2, 1):
+                answers = draw([Asked(prompt, (), seed, 100) for seed in range(size)])
+                assert [len(answer.ids) for answer in answers] == [3] * size and not answers[0].problem
+    assert len(made) == (1 if keep else 2)
+    monkeypatch.setattr("npukit.inference.engine.engine.blocks_that_fit", lambda *_: 4)
+    sampler = Sampler(adapted, torch.float32, tiny_tokenizer, frozenset(), GrpoOptions(max_completion_length=4))
+    long, short = sampler.sample([prompt, RolloutPrompt(1, (7, 8), [], {})], [1, 2])
+    assert long.problem and long.is_cut and not long.mask.any() and len(short.ids) == 4 and not short.problem
+
+
+def counting_calls(called: Any, calls: list[Any]) -> Any:
+    def counted(self: Any, *args: Any, **more: Any) -> None:
+        calls.append(self)
+        called(self, *args, **more)
+
+    return counted

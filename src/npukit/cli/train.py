@@ -121,6 +121,7 @@ def _train(
     from npukit.launch.devices import choose
     from npukit.llm.reading.read import predicts, read
     from npukit.llm.start import asked_ranks, asked_world_size, nodes_of, start
+    from npukit.llm.tasks.task import of as task_of
 
     if not words:
         raise NpukitError(f"Name a YAML file, or see `npukit {verb} --help`.")
@@ -137,7 +138,7 @@ def _train(
     _print_notes(reading.dialect, reading.notes)
     nodes = nodes_of(os.environ).nodes
     if "LOCAL_RANK" not in os.environ:
-        reading.config.training.check_devices(chosen.count * nodes)
+        task_of(reading.config).check_ranks(reading.config, chosen.count * nodes)
     if dry_run:
         _show_plan(reading.config, chosen.count * nodes, chosen.card, nodes, json)
     else:

@@ -110,15 +110,13 @@ class Collector:
         self.seconds["rewards"] += time.perf_counter() - sampled
         rewarded = [[*row, *more] for row, *more in zip(rewards, *scores, strict=True)]
         whole = [replace(sample, rewards=row) for sample, row in zip(samples, rewarded, strict=True)]
-        return whole, [*self._of_scheduler(samples), *problems]
+        return whole, [*(self._problem(sample) for sample in samples if sample.problem), *problems]
 
-    def _of_scheduler(self, samples: Sequence[RolloutSample]) -> list[RewardProblem]:
+    def _problem(self, sample: RolloutSample) -> RewardProblem:
+        if not self._config.grpo.has_turns:
+            return RewardProblem(str(sample.prompt.number), "length", sample.problem, of="prompt")
         name = self._config.grpo.multi_turn_scheduler or "tools"
-        return [
-            RewardProblem(name, "raised", sample.problem, sample.text, "scheduler")
-            for sample in samples
-            if sample.problem
-        ]
+        return RewardProblem(name, "raised", sample.problem, sample.text, "scheduler")
 
     def replaced(self, generation: int, samples: list[RolloutSample], step: int) -> list[RolloutSample]:
         """Replace groups from which nothing can be learnt by those of other prompts (DAPO's dynamic sampling)."""

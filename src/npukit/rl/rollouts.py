@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from npukit.errors import NpukitError
 from npukit.llm.config.options import Config
 from npukit.llm.data.collate import Collator, tokens
 from npukit.llm.data.prompts import RolloutPrompt, RolloutPrompts
+from npukit.llm.tasks.grpo import groups_per_generation
 from npukit.llm.tasks.losses.grpo import weight
 from npukit.llm.tasks.task import Log
 from npukit.rl.advantages import advantages
@@ -63,14 +63,7 @@ class GrpoRollouts:
         self._processes = ExitStack()
 
     def rows(self, ranks: int) -> int:
-        training, size = self._config.training, self._options.num_generations
-        answers = training.batch_size * training.accumulation * self._parts * ranks
-        if answers % size:
-            raise NpukitError(
-                f"{answers} answers are sampled at once (training.batch_size x grpo.steps_per_generation x ranks): "
-                f"make it a multiple of grpo.num_generations, {size}."
-            )
-        return answers // size
+        return groups_per_generation(self._config, ranks)
 
     def begin(self, parallel: Parallel) -> None:
         config, training = self._config, self._config.training

@@ -46,6 +46,7 @@ class Sampler:
         self._model = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._tokenizer, self._end_tokens, self._dtype, self._options = tokenizer, ends, dtype, options
         self._engine: Engine | None = None
+        self._made_for = (0, 0)  # tokens of a sequence, and sequences at the same time
         self._layers = SamplerLayers(layers_of(self._model))
         self._conversations, self._images, self._is_awake = conversations, images, False
         # An image token that the model itself samples would have no pixels.
@@ -79,7 +80,13 @@ class Sampler:
                     self._engine = self._engine if self._options.keep_cache else None
 
     def _draw(self, asked: Sequence[Asked]) -> list[Drawn]:
+        """An answer to each; what the cache has no room for gets none, and its `problem` says so."""
         engine = self._large_enough(len(asked), max(len(one.ids) + one.most for one in asked))
+        room = engine.max_model_len
+        fitting = iter(self._answers(engine, [one for one in asked if len(one.ids) < room]))
+        return [next(fitting) if len(one.ids) < room else _too_long(len(one.ids), room) for one in asked]
+
+    def _answers(self, engine: Engine, asked: Sequence[Asked]) -> list[Drawn]:
         pictures: dict[tuple[Any, ...], Multimodal | None] = {}
         for prompt in (one.prompt for one in asked):
             if prompt.content not in pictures:  # which all answers to it share
@@ -91,19 +98,21 @@ class Sampler:
         return [self._drawn(answer) for answer in answers]
 
     def _large_enough(self, answers: int, longest: int) -> Engine:
-        """An engine for so many answers, whose sequences have so many tokens: the kept one, if it is large enough."""
-        if self._engine is not None and self._engine.max_model_len >= longest:
-            if not self._is_awake:
-                self._engine.wake_up()
-        else:
-            if self._engine is not None:
+        """An engine for so many answers, whose sequences have so many tokens, as far as the model reads and memory
+        goes: the one that is there, if it was made for as much.
+        """
+        positions = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
+        longest, rows = min(longest, positions or longest), min(answers, self._options.max_num_seqs)
+        if self._engine is None or longest > self._made_for[0] or rows > self._made_for[1]:
+            if self._engine is not None:  # conversations grow: the next turn should fit, too
                 self._engine.sleep(keep_cache=False)
+                longest, rows = max(longest, min(2 * longest, positions or longest)), max(rows, self._made_for[1])
             options = EngineOptions(
-                max_model_len=longest,
-                max_num_seqs=min(self._options.max_num_seqs, answers),
-                gpu_memory_utilization=self._options.cache_share,
+                max_model_len=longest, max_num_seqs=rows, gpu_memory_utilization=self._options.cache_share
             )
-            self._engine = Engine(self._model, options, trained_in=self._dtype)
+            self._engine, self._made_for = Engine(self._model, options, trained_in=self._dtype), (longest, rows)
+        elif not self._is_awake:
+            self._engine.wake_up()
         self._is_awake = True
         return self._engine
 
@@ -150,4 +159,10 @@ class Sampler:
 
 def _sample(prompt: RolloutPrompt, answer: Drawn) -> RolloutSample:
     ids, logprobs = np.array(answer.ids, dtype=np.int64), np.array(answer.logprobs, dtype=np.float32)
-    return RolloutSample(prompt, ids, logprobs, answer.text, is_cut=not answer.has_ended)
+    return RolloutSample(prompt, ids, logprobs, answer.text, is_cut=not answer.has_ended, problem=answer.problem)
+
+
+def _too_long(tokens: int, room: int) -> Drawn:
+    return Drawn(
+        [], [], "", False, f"it has {tokens} tokens, and with an answer there is room for {room} in the cache."
+    )

@@ -28,6 +28,7 @@ class Drawn(NamedTuple):
     logprobs: list[float]
     text: str
     has_ended: bool  # with a token that ends answers, or it reached the longest length
+    problem: str = ""  # why there is none
 
 
 @dataclass
@@ -50,10 +51,12 @@ class RolloutSample:
     messages: list[dict[str, Any]] = field(default_factory=list)
     turns: int = 1
     infos: dict[str, Any] = field(default_factory=dict)  # of the scheduler
-    problem: str = ""  # why the scheduler ended it
+    problem: str = ""  # why the scheduler ended it, or why there is none
 
     def __post_init__(self) -> None:
         self.messages = self.messages or [{"role": "assistant", "content": self.text}]
+        if not len(self.ids):  # one token that does not count: a batch without any would have no loss
+            self.ids, self.sampled, self.loss_mask = np.zeros(1, np.int64), *np.zeros((2, 1), np.float32)
         self.mask: Floats = np.ones(len(self.ids), np.float32) if self.loss_mask is None else self.loss_mask
 
     def state_dict(self) -> dict[str, Any]:

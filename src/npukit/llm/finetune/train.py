@@ -69,6 +69,7 @@ def train(config: Config, make_rollouts: MakeRollouts | None = None) -> Summary:
 
 def _train(config: Config, log: Log, is_main: bool, make_rollouts: MakeRollouts | None) -> Summary:
     task = tasks.of(config)
+    task.check_ranks(config, int(os.environ.get("WORLD_SIZE", "1")))
     device, place = torch_device(), locate(config.model)
     shape = load_config(config.model, place)
     config = _within_positions(_packed_if_possible(config, task, shape, log), task, shape)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, ClassVar
 
+from npukit.errors import NpukitError
 from npukit.llm.config.options import Config, DataOptions
 from npukit.llm.data.layout import question_of
 from npukit.llm.data.media import with_tags
@@ -95,6 +96,10 @@ class GRPO(Task):
                 "with noise, training would not compute the probabilities of generation: set tuning.noise=0.",
             )
 
+    def check_ranks(self, config: Config, ranks: int) -> None:
+        super().check_ranks(config, ranks)
+        groups_per_generation(config, ranks)
+
     def joins(self, config: Config, can_pack: bool) -> bool:
         return can_pack
 
@@ -140,6 +145,22 @@ class GRPO(Task):
 
 def _items(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else []
+
+
+def groups_per_generation(config: Config, ranks: int) -> int:
+    """How many prompts all ranks together answer at once; raises NpukitError where a group would lack answers.
+
+    >>> groups_per_generation(Config(task="grpo", training={"batch_size": 16}, …), ranks=2)
+    4
+    """
+    training, size = config.training, config.grpo.num_generations
+    answers = training.batch_size * (config.grpo.steps_per_generation or training.accumulation) * ranks
+    if answers % size:
+        raise NpukitError(
+            f"training.batch_size x grpo.steps_per_generation x devices is {answers}: make it a multiple of "
+            f"grpo.num_generations, {size}."
+        )
+    return answers // size
 
 
 TASKS = (GRPO(),)

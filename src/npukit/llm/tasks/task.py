@@ -53,6 +53,10 @@ class Task:
         if config.data.streaming and not self.streams:
             yield "data.streaming", f"task {self.name} reads its rows before it begins: set data.streaming=false."
 
+    def check_ranks(self, config: Config, ranks: int) -> None:
+        """Raise NpukitError for a number of ranks that cannot train with this configuration."""
+        config.training.check_devices(ranks)
+
     def can_join(self, config: Config) -> bool:
         """Whether rows of a batch may be concatenated instead of padded."""
         return True

@@ -53,18 +53,20 @@ class AnswerBatch:
 
 @dataclass(frozen=True)
 class RewardProblem:
-    """Why a function gave an answer no reward."""
+    """Why a function gave an answer no reward, a scheduler ended a conversation, or a prompt has no answer."""
 
     function: str
     kind: Kind
     sentence: str
     answer: str = ""  # the one that caused it, where it is known
-    of: Literal["reward", "scheduler"] = "reward"
+    of: Literal["reward", "scheduler", "prompt"] = "reward"
 
     @property
     def figure(self) -> str:
         """What counts such problems in the log."""
-        return f"rewards/{self.function}/failed" if self.of == "reward" else "turns/failed"
+        if self.of == "reward":
+            return f"rewards/{self.function}/failed"
+        return "turns/failed" if self.of == "scheduler" else "prompts/too_long"
 
     def __str__(self) -> str:
         shown = self.answer if len(self.answer) <= SHOWN else f"{self.answer[:SHOWN]}…"

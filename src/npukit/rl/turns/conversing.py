@@ -172,7 +172,7 @@ class Conversations:
         one.infos |= reply.infos
         before = [*one.prompt.messages, *one.messages]
         whole = (answer.ids, answer.logprobs, [1] * len(answer.ids))
-        problem = one.problem or reply.problem
+        problem = one.problem or answer.problem or reply.problem
         if problem or turn.is_last or not reply.goes_on:
             one.add(*whole)
             one.say(answer.text)

@@ -18,6 +18,7 @@ from npukit.llm.config.options import Config
 from npukit.llm.config.raw_config import Mistakes
 from npukit.llm.config.schema import options
 from npukit.llm.reading.read import Reading, read
+from npukit.llm.tasks.task import of as task_of
 from npukit.performance.plan.fit import find_fit
 from npukit.performance.plan.job import plan
 from npukit.studio.entries import flat
@@ -160,7 +161,7 @@ def _read(values: dict[str, Any], folders: Folders, ranks: int, card: str) -> Re
     folders.check(reading.config.model_dump(mode="json"))
     folders.inside(str(reading.config.training.output))
     reading.check_card(card, find_card(card).bf16)
-    reading.config.training.check_devices(ranks)
+    task_of(reading.config).check_ranks(reading.config, ranks)
     return reading
 
 
