@@ -16,7 +16,7 @@ from npukit.selftest.check import DeviceCheck
 from npukit.selftest.groups import checks_of
 from npukit.selftest.reference import reference
 from npukit.selftest.result import CheckResult, Selftest, verdict
-from npukit.selftest.run import MOST_LOST, run_group
+from npukit.selftest.run import MAX_LOST, run_group
 from npukit.selftest.worker import judged, outcome_of
 
 FAKE = Path(__file__).with_name("fake_worker.py")
@@ -38,8 +38,8 @@ def test_a_crash_or_a_hang_is_one_failed_check(outcomes: Any) -> None:
 
 
 def test_a_device_that_does_not_answer_is_given_up(outcomes: Any) -> None:
-    by_name = outcomes("c" * MOST_LOST + "pp")
-    assert list(by_name.values()) == ["crashed"] * MOST_LOST + ["not run"] * 2
+    by_name = outcomes("c" * MAX_LOST + "pp")
+    assert list(by_name.values()) == ["crashed"] * MAX_LOST + ["not run"] * 2
 
 
 def test_crashes_between_checks_that_pass_do_not_end_the_group(outcomes: Any) -> None:

@@ -16,7 +16,7 @@ from npukit.report.language import language
 from npukit.report.terminal import printable
 
 PARTS = ("guides", "concepts", "reference")
-MOST, LINE = 20, 160  # pages that a search shows, and characters of the line of each
+MAX_PAGES, LINE = 20, 160  # pages that a search shows, and characters of the line of each
 
 
 def docs(
@@ -81,7 +81,7 @@ def _search(search: str, pages: dict[str, Path]) -> list[dict[str, str]]:
             line = max(text.splitlines(), key=lambda line: sum(word in line.lower() for word in words))
             shown = line.strip(" #|-*")[:LINE]
             hits.append((sum(counts), {"page": name, "title": _title(file), "line": shown}))
-    return [hit for _, hit in sorted(hits, key=lambda pair: -pair[0])[:MOST]]
+    return [hit for _, hit in sorted(hits, key=lambda pair: -pair[0])[:MAX_PAGES]]
 
 
 def _translated(file: Path) -> Path:

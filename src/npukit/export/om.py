@@ -14,7 +14,7 @@ from npukit.errors import NpukitError
 from npukit.facts.cards import card as find_card
 from npukit.report.writing import check_file, whole_file, write_text
 
-FEWEST_GEARS, MOST_GEARS = 2, 100  # what atc allows with --dynamic_dims
+MIN_GEARS, MAX_GEARS = 2, 100  # what atc allows with --dynamic_dims
 PARALLEL = "TE_PARALLEL_COMPILER"
 
 
@@ -35,9 +35,9 @@ def atc_command(onnx: Path, output: Path, card: str, batch: int, lengths: tuple[
     """
     if not lengths or min(lengths) < 1 or batch < 1 or len(set(lengths)) != len(lengths):
         raise NpukitError("Give the lengths of texts as different positive numbers, such as --length 128 --length 512.")
-    if len(lengths) > MOST_GEARS:
-        raise NpukitError(f"atc accepts at most {MOST_GEARS} lengths; 3 or 4 are recommended.")
-    several = len(lengths) >= FEWEST_GEARS
+    if len(lengths) > MAX_GEARS:
+        raise NpukitError(f"atc accepts at most {MAX_GEARS} lengths; 3 or 4 are recommended.")
+    several = len(lengths) >= MIN_GEARS
     size = "-1" if several else str(lengths[0])
     shape = ";".join(f"{name}:{batch},{size}" for name in ("input_ids", "attention_mask"))
     gears = [f"--dynamic_dims={';'.join(f'{length},{length}' for length in sorted(lengths))}"] if several else []

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-MOST_CHARACTERS = 1_000_000
+MAX_CHARACTERS = 1_000_000
 PROGRAM_FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -46,7 +46,7 @@ def run_program(command: Sequence[str], environ: Mapping[str, str], seconds: flo
         return ProgramResult(late=True)
     except OSError:
         return ProgramResult()
-    return ProgramResult(result.stdout[:MOST_CHARACTERS], result.returncode)
+    return ProgramResult(result.stdout[:MAX_CHARACTERS], result.returncode)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Machine:
         """The text of a file, empty where it cannot be read."""
         try:
             with self.path(path).open(errors="replace") as file:
-                return file.read(MOST_CHARACTERS)
+                return file.read(MAX_CHARACTERS)
         except (OSError, ValueError):
             return ""
 

@@ -20,7 +20,7 @@ from npukit.report.report import counted
 from npukit.report.unfinished import temporary_folder
 
 _TAIL = 30
-_MOST_SECONDS = 1800
+_MAX_SECONDS = 1800
 _COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
 
 
@@ -117,7 +117,7 @@ def run_in(folder: Path, argv: Sequence[str], devices: Devices) -> Ran:
     environment = own_first(folder, {**devices.environment(), "PYTHONDONTWRITEBYTECODE": "1"})
     try:
         done = subprocess.run(
-            argv, cwd=folder, env=environment, timeout=_MOST_SECONDS, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            argv, cwd=folder, env=environment, timeout=_MAX_SECONDS, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )  # fmt: skip
     except FileNotFoundError:

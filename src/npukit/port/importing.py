@@ -25,7 +25,7 @@ from npukit.port import shared, stand_ins
 
 CPU_SECONDS = 30  # what takes longer is no import but a run
 _SECONDS = 120  # for one that waits
-_MOST_PACKAGES = 30
+_MAX_PACKAGES = 30
 _FEW = 3  # files: fewer are imported sooner one by one
 
 
@@ -58,7 +58,7 @@ def main() -> None:
         file, packages, pipe, _ = running.pop(pid)
         with os.fdopen(pipe) as answer:
             outcome, error, missing, origin = json.loads(answer.read() or '["runs", "", "", ""]')
-        if missing and missing not in packages and len(packages) < _MOST_PACKAGES:
+        if missing and missing not in packages and len(packages) < _MAX_PACKAGES:
             absent |= {missing}
             waiting.append((file, packages | absent))
         else:

@@ -25,7 +25,7 @@ from npukit.precision.replay import replay
 from npukit.precision.result import Comparison, Divergence, Loss, Outcome, Row
 from npukit.precision.tolerance import ROUNDINGS, unit
 
-_MOST = 64  # differences of which the first counts that nothing settles
+_MAX_COMPARED = 64  # differences of which the first counts that nothing settles
 _OPERATORS = ("Aten.", "NPU.", "Torch.")
 
 
@@ -222,7 +222,7 @@ class _Walk:
         place = belongs, self._own_ways.pass_of(belongs)
         if left.kind != "gradients":
             self._numbers[left.name] = self._own_ways.both(left, judged.outcome is Outcome.same)
-        if place not in self._divergences and len(self._divergences) < _MOST:
+        if place not in self._divergences and len(self._divergences) < _MAX_COMPARED:
             divergence = self._divergence(row, left, right, judged)
             if divergence:
                 self._divergences[place] = divergence

@@ -11,7 +11,7 @@ from npukit.precision.dump import Call, Value
 from npukit.precision.judge import draws
 from npukit.precision.result import Outcome
 
-_MOST_CALLS = 16  # that one run has more, between two calls that both have
+_MAX_CALLS = 16  # that one run has more, between two calls that both have
 _ANY = "any row"
 SIDES = ("left", "right")
 _Read = defaultdict[str, set[str]]
@@ -86,7 +86,7 @@ class Provenance:
     def _derives(self, side: int, call: Call, wanted: str) -> bool:
         """Whether a call, or calls of this run alone before it, were given a tensor with this hash."""
         waiting, seen = deque([call]), {call.name}
-        while waiting and len(seen) <= _MOST_CALLS:
+        while waiting and len(seen) <= _MAX_CALLS:
             for value in waiting.popleft().inputs.values():
                 if value.hash == wanted:
                     return True

@@ -21,7 +21,7 @@ class Outcome(str, Enum):
     unknown = "not compared"  # on both sides, with nothing in it that can be compared
 
 
-LEAST_COVERAGE = 0.2
+MIN_COVERAGE = 0.2
 """The share of rows below which nothing is concluded."""
 
 Kind = Literal[
@@ -133,7 +133,7 @@ class Comparison:
         """What was hardly compared is not called the same."""
         if self.first:
             return "different"
-        return "same" if self.coverage >= LEAST_COVERAGE else "too little in common"
+        return "same" if self.coverage >= MIN_COVERAGE else "too little in common"
 
     @property
     def same(self) -> bool:

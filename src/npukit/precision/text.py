@@ -18,7 +18,7 @@ from npukit.report.report import counted
 from npukit.report.terminal import printable_line
 from npukit.report.wrapping import columns, padded
 
-_MOST = 12
+_MAX_LINES = 12
 _LAYERS = 100
 
 
@@ -42,18 +42,18 @@ def _compare(comparison: Comparison) -> Iterator[str]:
     if alone:
         yield f"Not judged: {', '.join(alone)}."
     if comparison.renames:
-        shown = list(comparison.renames.items())[:_MOST]
+        shown = list(comparison.renames.items())[:_MAX_LINES]
         yield (
             "Modules matched with each other: "
             + ", ".join(f"{old} = {new}" for old, new in shown)
             + _more(len(comparison.renames))
         )
-    yield from (f"Note: {note}." for note in comparison.notes[:_MOST])
+    yield from (f"Note: {note}." for note in comparison.notes[:_MAX_LINES])
     if comparison.first:
         yield ""
         yield from _first(comparison.first)
         yield ""
-        yield from _table([row for row in comparison.rows if row.outcome is Outcome.differs][:_MOST])
+        yield from _table([row for row in comparison.rows if row.outcome is Outcome.differs][:_MAX_LINES])
 
 
 def _losses(losses: Sequence[Loss]) -> str:
@@ -149,7 +149,7 @@ def _ops(check: KernelsCheck) -> Iterator[str]:
     verdict = f"{len(bad):,} are out of line" if bad else "all as exact as their type allows"
     yield f"{len(checked):,} of {len(check.kernels):,} operators were run on {check.device} and in float64: {verdict}."
     good = sorted((kernel for kernel in checked if kernel not in bad), key=lambda kernel: -(kernel.error or 0.0))
-    shown = [*bad, *good][:_MOST]
+    shown = [*bad, *good][:_MAX_LINES]
     if shown:
         yield ""
         heads = {"operator": 36, "type": 9, "shapes": 28, "error": -8, "CPU": -8}
@@ -163,7 +163,7 @@ def _ops(check: KernelsCheck) -> Iterator[str]:
     reasons = Counter(kernel.why for kernel in check.kernels if kernel.why)
     if reasons:
         yield ""
-        yield from (f"Not checked: {count:,} because {why}." for why, count in reasons.most_common(_MOST))
+        yield from (f"Not checked: {count:,} because {why}." for why, count in reasons.most_common(_MAX_LINES))
 
 
 def _weights(comparison: WeightsComparison) -> Iterator[str]:
@@ -183,7 +183,7 @@ def _weights(comparison: WeightsComparison) -> Iterator[str]:
     yield from (f"{name:<40} {error:>9.1e}" for name, error in list(comparison.layers.items())[:_LAYERS] if error)
     yield ""
     yield f"{_head('largest differences', 60)} {_head('error', -9)} {_head('absolute', -9)}"
-    for weight in sorted(differ, key=lambda item: -item.error)[:_MOST]:
+    for weight in sorted(differ, key=lambda item: -item.error)[:_MAX_LINES]:
         yield f"{weight.name:<60} {weight.error:>9.1e} {weight.largest:>9.1e}  {weight.details}".rstrip()
 
 
@@ -199,7 +199,7 @@ def _shown(value: Any) -> str:
 
 
 def _more(count: int) -> str:
-    return f" and {count - _MOST} more" if count > _MOST else ""
+    return f" and {count - _MAX_LINES} more" if count > _MAX_LINES else ""
 
 
 def _text(lines: Callable[[Any], Iterator[str]]) -> Callable[[Any], str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from npukit.report.finding import Finding
 from npukit.report.report import FindingGroup, Report, counted, groups, shown
 
-_MOST_PLACES = 50
+_MAX_PLACES = 50
 _CODE = re.compile(r"(?<!`)(`[^`\n]+`)(?!`)")
 _MARKS = re.compile(r"[\\`*\[\]<>&]|(?<![^\W_])_|_(?![^\W_])")
 
@@ -75,9 +75,9 @@ def _section(group: FindingGroup) -> Iterator[str]:
         yield from ("", f"**Do:** {escaped(first.remedy)}")
     yield ""
     placed = [finding for finding in group.findings if finding.place]
-    yield from (_place(finding) for finding in placed[:_MOST_PLACES])
-    if len(placed) > _MOST_PLACES:
-        yield f"- … and {counted(len(placed) - _MOST_PLACES, 'place')} more"
+    yield from (_place(finding) for finding in placed[:_MAX_PLACES])
+    if len(placed) > _MAX_PLACES:
+        yield f"- … and {counted(len(placed) - _MAX_PLACES, 'place')} more"
 
 
 def _place(finding: Finding) -> str:

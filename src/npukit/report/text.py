@@ -13,8 +13,8 @@ from npukit.report.report import FindingGroup, Report, counted, groups, shown, t
 from npukit.report.terminal import paint
 from npukit.report.wrapping import wrap
 
-_MOST_PLACES = 6
-_LEAST_EVIDENCE = 60  # columns of the line itself, however long its place is
+_MAX_PLACES = 6
+_MIN_EVIDENCE = 60  # columns of the line itself, however long its place is
 _COLORS = {Severity.error: "31;1", Severity.warning: "33;1", Severity.note: "36"}
 
 
@@ -55,13 +55,13 @@ def _group(group: FindingGroup, columns: int, color: bool, base: Path | None) ->
         if text:
             yield from wrap(labelled(name, text), columns, indent, indent + "  ")
     placed = [finding for finding in group.findings if finding.place]
-    places = [_where(finding, base) for finding in placed[:_MOST_PLACES]]
+    places = [_where(finding, base) for finding in placed[:_MAX_PLACES]]
     widest = max((len(place) for place in places), default=0)
     for place, finding in zip(places, placed, strict=False):
-        evidence = finding.evidence.strip()[: max(columns - len(indent) - widest - 2, _LEAST_EVIDENCE)]
+        evidence = finding.evidence.strip()[: max(columns - len(indent) - widest - 2, _MIN_EVIDENCE)]
         yield f"{indent}{place:<{widest}}  {paint(evidence, '2', color)}".rstrip()
-    if len(placed) > _MOST_PLACES:
-        rest = placed[_MOST_PLACES:]
+    if len(placed) > _MAX_PLACES:
+        rest = placed[_MAX_PLACES:]
         files = len({finding.place.file for finding in rest if finding.place})
         yield indent + translated(f"… and {len(rest)} more in {counted(files, 'file')}")
 

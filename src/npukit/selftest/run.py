@@ -23,7 +23,7 @@ from npukit.selftest.result import CheckResult, Outcome, Selftest
 
 GROUPS = ("operators", "formulas", "collectives", "training", "serving", "precision")
 LIMIT = 180.0  # seconds for one check: the first use of an operator on a card may compile it
-MOST_LOST = 3  # processes in a row that may be lost; after that a card is not going to answer
+MAX_LOST = 3  # processes in a row that may be lost; after that a card is not going to answer
 BETWEEN_LOOKS = 0.05  # seconds
 TAIL = 2000  # characters of what a lost process printed
 
@@ -69,7 +69,7 @@ def run_group(group: str, devices: Devices, limit: float) -> Iterator[CheckResul
         if current < len(worker.names):
             yield CheckResult(group, worker.names[current], worker.outcome, worker.seconds, message=worker.message)
         first, lost = current + 1, lost + 1
-        if lost == MOST_LOST:
+        if lost == MAX_LOST:
             why = f"{lost} processes in a row were lost"
             for name in worker.names[first:]:
                 yield CheckResult(group, name, "not run", message=why)

@@ -23,7 +23,7 @@ from npukit.errors import NpukitError
 from npukit.launch.abilities import abilities
 from npukit.train.randomness import Randomness, seed_of
 
-MOST_WORKERS = 4
+MAX_WORKERS = 4
 warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores, if the user wants that
 
 Collate = Callable[[list[Any]], Any]
@@ -291,7 +291,7 @@ def _workers(device: torch.device, streaming: bool) -> int:
     if not abilities(device).own_memory:
         return 0
     ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return 1 if streaming else min(MOST_WORKERS, max(1, (os.cpu_count() or 1) // ranks_here))
+    return 1 if streaming else min(MAX_WORKERS, max(1, (os.cpu_count() or 1) // ranks_here))
 
 
 def _no_rows(rows: Any) -> NpukitError:

@@ -12,8 +12,8 @@ from npukit.verify.result import Compared, FirstDifference, Kind
 Figures = Mapping[tuple[Kind, str], Sequence[Figure]]
 _KINDS: tuple[Kind, ...] = ("settings", "loss", "backward", "outputs", "gradients", "weights")
 _SMALL = 1e-3  # of the largest value of a series: smaller values are compared as if they were that large
-_MOST = 0.1  # the largest tolerance of gradients
-_MOST_LOSS = 2e-3  # the largest tolerance of losses: the rounding of a bfloat16 number
+_MAX_GRADIENT = 0.1  # the largest tolerance of gradients
+_MAX_LOSS = 2e-3  # the largest tolerance of losses: the rounding of a bfloat16 number
 _FLOAT32 = 1e-6  # larger roundings are those of half precision
 
 
@@ -36,9 +36,9 @@ class Tolerance:
             return _FLOAT32
         half = rounding if rounding > _FLOAT32 else 0.0
         if kind in ("loss", "backward"):
-            return self.loss if self.loss is not None else max(self.default, min(half / 2, _MOST_LOSS))
+            return self.loss if self.loss is not None else max(self.default, min(half / 2, _MAX_LOSS))
         allowed = self.default if self.loss is None else self.loss
-        return max(allowed, 8 * half) if kind == "outputs" else max(10 * allowed, min(32 * half, _MOST))
+        return max(allowed, 8 * half) if kind == "outputs" else max(10 * allowed, min(32 * half, _MAX_GRADIENT))
 
 
 def worth_comparing(figures: Figures) -> dict[tuple[Kind, str], Sequence[Figure]]:

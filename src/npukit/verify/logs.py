@@ -14,7 +14,7 @@ from npukit.verify import event_files
 from npukit.verify.figure import Figure
 from npukit.verify.losses import is_loss, losses_in, losses_of
 
-_MOST_BYTES = 64 << 20
+_MAX_BYTES = 64 << 20
 State = Mapping[Path, tuple[int, int]]
 
 
@@ -36,7 +36,7 @@ def losses_written(folder: Path, before: State) -> Iterator[Figure]:
     """
     for path, state in state_of(folder).items():
         reader = _reader(path.name)
-        if before.get(path) == state or reader is None or state[0] > _MOST_BYTES:
+        if before.get(path) == state or reader is None or state[0] > _MAX_BYTES:
             continue
         where = _READ_BY_KIND.get(reader) or re.sub(r"\d+", "#", path.name)  # times and numbers differ between runs
         for loss in _read(path, reader):

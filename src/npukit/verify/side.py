@@ -27,7 +27,7 @@ from npukit.verify.losses import losses_in
 from npukit.verify.result import Kind, RunResult
 from npukit.verify.started import observed
 
-MOST_ROWS = 50_000  # of operators and modules that are recorded to find the cause
+MAX_ROWS = 50_000  # of operators and modules that are recorded to find the cause
 _TAIL = 30
 _MAIN = "MainProcess"  # multiprocessing's name
 _TELLS: Mapping[Kind, str] = {
@@ -76,7 +76,7 @@ class Side:
         }
         environment = {**self.environment, "PYTHONHASHSEED": "0"}
         if record:
-            environment = recording(RecordOptions(str(record), "ops", ranks=(0,), most_rows=MOST_ROWS), environment)
+            environment = recording(RecordOptions(str(record), "ops", ranks=(0,), max_rows=MAX_ROWS), environment)
         folder = self.folder.resolve()
         logs = state_of(self.folder)
         began = time.monotonic()

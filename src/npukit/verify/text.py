@@ -9,9 +9,9 @@ from typing import Any
 from npukit.precision import result as precision
 from npukit.report.report import counted
 from npukit.verify.result import Compared, FirstDifference, Kind, OpUse, Verification
-from npukit.verify.side import MOST_ROWS
+from npukit.verify.side import MAX_ROWS
 
-_MOST = 20
+_MAX_LINES = 20
 
 
 def as_text(result: Verification) -> str:
@@ -96,7 +96,7 @@ def _divergence(divergence: FirstDifference, tolerance: float) -> Iterator[str]:
             yield f"  cause   {known.text}"
             yield f"  try     {known.remedy}"
     elif divergence.after is not None and divergence.kind != "settings":
-        yield f"  begins  after the first {MOST_ROWS:,} modules and operators, which computed the same in both runs"
+        yield f"  begins  after the first {MAX_ROWS:,} modules and operators, which computed the same in both runs"
 
 
 def cause_text(cause: precision.Divergence) -> str:
@@ -110,7 +110,7 @@ def _ops(title: str, uses: Sequence[OpUse]) -> Iterator[str]:
     if not uses:
         return
     yield f"\n{title}:"
-    for use in uses[:_MOST]:
+    for use in uses[:_MAX_LINES]:
         yield f"  {use.op}  {use.line}  {counted(use.count, 'time')}"
-    if len(uses) > _MOST:
-        yield f"  … and {len(uses) - _MOST} more"
+    if len(uses) > _MAX_LINES:
+        yield f"  … and {len(uses) - _MAX_LINES} more"

@@ -18,8 +18,8 @@ from typing import Any, TextIO
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-MOST = {"outputs": 100, "gradients": 10, "weights": 10}  # rounding errors have grown in later ones
-_MOST_GROUPS = 8
+MAX_RECORDED = {"outputs": 100, "gradients": 10, "weights": 10}  # rounding errors have grown in later ones
+_MAX_GROUPS = 8
 # Settings that do not change an optimizer's result
 _HOW = ("fused", "foreach", "capturable", "differentiable", "initial_lr")
 
@@ -53,7 +53,7 @@ class ProcessWatch:
         print(json.dumps([kind, name, value, direction, self._rounding, text]), file=self._file)
 
     def _note_tensors(self, kind: str, tensors: Iterable[torch.Tensor]) -> None:
-        if self._counts[kind] < MOST[kind] and (summed := summary(tensors)):
+        if self._counts[kind] < MAX_RECORDED[kind] and (summed := summary(tensors)):
             self._counts[kind] += 1
             self._note(kind, "", *summed)
 
@@ -123,7 +123,7 @@ def _parameters(optimizer: Any) -> Iterator[torch.Tensor]:
 
 
 def _settings(optimizer: Any) -> Iterator[tuple[str, float]]:
-    for number, group in enumerate(optimizer.param_groups[:_MOST_GROUPS]):
+    for number, group in enumerate(optimizer.param_groups[:_MAX_GROUPS]):
         for name, value in group.items():
             if name == "params" or name in _HOW:
                 continue

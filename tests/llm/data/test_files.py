@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from npukit.errors import NpukitError
 from npukit.llm.data import files, json_array
-from npukit.llm.data.files import MOST_CHARACTERS, read_file
+from npukit.llm.data.files import MAX_CHARACTERS, read_file
 
 ROWS = [{"text": "one", "n": "1"}, {"text": "zwei\nLines", "n": "2"}, {"text": "三 \u2028", "n": "3"}]
 
@@ -99,7 +99,7 @@ def test_what_stands_after_an_array_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv", ".parquet"])
 def test_a_row_without_end_is_a_bad_row_and_the_others_are_read(tmp_path: Path, suffix: str) -> None:
     """A tokenizer would be busy with it for minutes, to keep the few thousand tokens of the cutoff."""
-    rows = [{"instruction": "Hi", "output": text} for text in ("Hello", "a" * (MOST_CHARACTERS + 1), "Bye")]
+    rows = [{"instruction": "Hi", "output": text} for text in ("Hello", "a" * (MAX_CHARACTERS + 1), "Bye")]
     path = tmp_path / f"rows{suffix}"
     if suffix == ".parquet":
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)

@@ -17,7 +17,7 @@ from npukit.inference.engine.paged import PagedCall, PagedRows, Prefill
 _KEYS, _WARPS, _STAGES = 64, 4, 3  # keys that a program looks at together, and how it is compiled
 _QUERIES = 16  # the least that the tensor cores take
 _PROGRAMS = 512  # enough to keep every multiprocessor busy
-_MOST_SPLITS = 16
+_MAX_SPLITS = 16
 _arrivals: dict[torch.device, Tensor] = {}  # how many parts of a sequence are done; all zero between two calls
 
 
@@ -99,7 +99,7 @@ def _(query: Tensor, *_: object) -> Tensor:
 def _splits(programs: int) -> int:
     """Into how many parts a sequence is cut, so that few long sequences keep the device busy, too."""
     splits = 1
-    while splits < _MOST_SPLITS and programs * splits < _PROGRAMS:
+    while splits < _MAX_SPLITS and programs * splits < _PROGRAMS:
         splits *= 2
     return splits
 

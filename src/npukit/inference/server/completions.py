@@ -29,7 +29,7 @@ from npukit.inference.server.schema import CompletionRequest
 from npukit.inference.server.serving import Serving
 
 DEFAULT_LENGTH = 16  # OpenAI's
-MOST_PROMPTS = 2048
+MAX_PROMPTS = 2048
 
 
 def routes(serving: Serving) -> APIRouter:
@@ -52,8 +52,8 @@ def routes(serving: Serving) -> APIRouter:
 
 def _choices(serving: Serving, asked: CompletionRequest) -> list[ChoiceRequest]:
     prompts = _prompts(asked)
-    if len(prompts) * (asked.n or 1) > MOST_PROMPTS:
-        raise bad_request(f"A request can have {MOST_PROMPTS} answers at most.", "prompt")
+    if len(prompts) * (asked.n or 1) > MAX_PROMPTS:
+        raise bad_request(f"A request can have {MAX_PROMPTS} answers at most.", "prompt")
     longest = DEFAULT_LENGTH if asked.max_tokens is None else asked.max_tokens
     if not longest and not asked.echo:
         raise bad_request("max_tokens must be at least 1, except with echo.", "max_tokens")

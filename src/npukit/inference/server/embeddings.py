@@ -24,10 +24,10 @@ from npukit.inference.server.schema import Count, Lenient, TokenIds
 from npukit.inference.text import max_characters
 from npukit.llm.config.use import ServeOptions
 
-MOST = 2048  # texts of a request; OpenAI's limit, too
+MAX_INPUTS = 2048  # texts of a request; OpenAI's limit, too
 Ids = Annotated[TokenIds, Field(min_length=1)]
-Texts = Annotated[list[str], Field(fail_fast=True, min_length=1, max_length=MOST)]
-ManyIds = Annotated[list[Ids], Field(fail_fast=True, min_length=1, max_length=MOST)]
+Texts = Annotated[list[str], Field(fail_fast=True, min_length=1, max_length=MAX_INPUTS)]
+ManyIds = Annotated[list[Ids], Field(fail_fast=True, min_length=1, max_length=MAX_INPUTS)]
 
 
 class EmbeddingRequest(Lenient):

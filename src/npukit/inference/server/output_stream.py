@@ -21,7 +21,7 @@ from npukit.inference.server.serving import Serving
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 LINE_BREAKS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}  # some clients split lines at these
-LEAST = -9999.0  # OpenAI's value for probability 0, because JSON has no infinity
+MIN_LOGPROB = -9999.0  # OpenAI's value for probability 0, because JSON has no infinity
 
 
 def new_id(prefix: str) -> str:
@@ -31,7 +31,7 @@ def new_id(prefix: str) -> str:
 
 def finite(logprob: float) -> float:
     """A finite log-probability, for JSON."""
-    return max(logprob, LEAST)
+    return max(logprob, MIN_LOGPROB)
 
 
 def usage(prompt: int, answer: int) -> dict[str, int]:

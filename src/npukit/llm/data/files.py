@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from npukit.errors import NpukitError
 from npukit.llm.data.json_array import read_json_values
 
-MOST_CHARACTERS = 1 << 24  # of a row: no cutoff is near, and a tokenizer would be busy with more for minutes
-MOST_TIMES, UNSUSPICIOUS = 1000, 1 << 28  # a file that holds so many times its size, and so much at all, is a bomb
+MAX_CHARACTERS = 1 << 24  # of a row: no cutoff is near, and a tokenizer would be busy with more for minutes
+MAX_TIMES, UNSUSPICIOUS = 1000, 1 << 28  # a file that holds so many times its size, and so much at all, is a bomb
 _AT_ONCE = 16  # rows
 TEXT_PIECE = 1 << 16  # characters of a .txt file that are one row; tokenising gigabytes at once would not do
 
@@ -51,14 +51,14 @@ def read_file(path: Path) -> Iterator[RawRow]:
             characters += size
             if characters > most:
                 raise _bomb(path)
-            yield record if size <= MOST_CHARACTERS else record._replace(value=None, problem=TOO_LARGE)
+            yield record if size <= MAX_CHARACTERS else record._replace(value=None, problem=TOO_LARGE)
     except UnicodeDecodeError as error:
         raise NpukitError(f"{path} is not UTF-8 ({error.reason} {error.object[error.start]:#x}): {CONVERT}") from error
     except OSError as error:
         raise NpukitError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
-TOO_LARGE = f"has more than {MOST_CHARACTERS:,} characters: split it"
+TOO_LARGE = f"has more than {MAX_CHARACTERS:,} characters: split it"
 CONVERT = "convert it, for example with iconv -f GB18030 -t UTF-8."
 
 
@@ -114,7 +114,7 @@ def _json_lines(path: Path) -> Iterator[RawRow]:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
-                value, problem = _loads(line) if len(line) <= 4 * MOST_CHARACTERS else (None, TOO_LARGE)
+                value, problem = _loads(line) if len(line) <= 4 * MAX_CHARACTERS else (None, TOO_LARGE)
                 yield RawRow(str(path), number, value, problem)
 
 
@@ -203,11 +203,11 @@ def _batches(path: Path, batches: Iterable[Any]) -> Iterator[RawRow]:
 
 def _most(path: Path) -> int:
     """How much a file of this size may hold."""
-    return max(UNSUSPICIOUS, MOST_TIMES * path.stat().st_size)
+    return max(UNSUSPICIOUS, MAX_TIMES * path.stat().st_size)
 
 
 def _bomb(path: Path) -> NpukitError:
-    return NpukitError(f"{path} decompresses to more than {MOST_TIMES:,} times its size, so it is not read.")
+    return NpukitError(f"{path} decompresses to more than {MAX_TIMES:,} times its size, so it is not read.")
 
 
 def _text(path: Path) -> Iterator[RawRow]:

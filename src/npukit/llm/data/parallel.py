@@ -24,14 +24,14 @@ from npukit.llm.data.row import BadRow, Row
 Batch = list[tuple[RawRow, Row]]
 Results = list[list[Encoded] | BadRow]
 ALONE = 4  # batches; what is done after them is not worth a process
-MOST = 16  # one process reads and writes what they tokenise, and could not feed more
+MAX_PROCESSES = 16  # one process reads and writes what they tokenise, and could not feed more
 
 
 def encode_all(encoder: Encoder, batches: Iterator[Batch], workers: int | None) -> Iterator[tuple[Batch, Results]]:
     """Each batch with its tokens, in order, on so many cores, all where none are given."""
     # The library's threads and a fork do not go together.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    processes = min(len(os.sched_getaffinity(0)), MOST) if workers is None else workers
+    processes = min(len(os.sched_getaffinity(0)), MAX_PROCESSES) if workers is None else workers
     for batch in islice(batches, ALONE) if processes > 1 else batches:
         yield batch, encoder.encode([row for _, row in batch])
     first = next(batches, None)

@@ -13,7 +13,7 @@ from npukit.performance.advise.rules import all_rules
 from npukit.performance.read import Trace, read_profiles
 from npukit.report import Severity
 
-LEAST_PERCENT = 0.5  # findings that could save less are not shown
+MIN_PERCENT = 0.5  # findings that could save less are not shown
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def judge(traces: Sequence[Trace]) -> Advised:
         elif rule.check:
             by_rank = [piece for rank in about for piece in rule.check(rank)]
             advice += _merged(by_rank)
-    worth = [piece for piece in advice if piece.percent >= LEAST_PERCENT or piece.ms == 0]
+    worth = [piece for piece in advice if piece.percent >= MIN_PERCENT or piece.ms == 0]
     return Advised(
         profiles=tuple(str(trace.source) for trace in traces),
         format=traces[0].format,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from npukit.performance.advise.rank import Rank, RankSplit, split_of
 from npukit.performance.read.model import Kernel, Work
 
-LEAST_PERCENT = 0.5
+MIN_PERCENT = 0.5
 # Common names for operators of CUDA and NPUs, by the framework's operator if it is known.
 SAME = {
     "matmul": ("matmul", "mm", "addmm", "bmm", "linear", "baddbmm", "gemm"),
@@ -86,7 +86,7 @@ def _changes(before: Rank, after: Rank, name_of: Callable[[Kernel], str]) -> tup
     for name in old.keys() | new.keys():
         (ms, calls), (ms_after, calls_after) = old.get(name, (0.0, 0.0)), new.get(name, (0.0, 0.0))
         percent = 100 * (ms_after - ms) / step
-        if abs(percent) >= LEAST_PERCENT:
+        if abs(percent) >= MIN_PERCENT:
             changes.append(ProfileChange(name, ms, ms_after, calls, calls_after, percent))
     return tuple(sorted(changes, key=lambda change: -abs(change.ms)))
 

@@ -13,7 +13,7 @@ from npukit.performance.plan.job import Plan, plan, walked
 
 Kind = Literal["same training", "only an adapter", "shorter rows", "more cards"]
 Changes = dict[str, Any]  # new values by key, as in training.batch_size
-MOST_CARDS = 1024
+MAX_CARDS = 1024
 WALKS = 4  # candidates to walk through
 
 
@@ -54,7 +54,7 @@ def find_fit(config: Config, devices: int, card: str, nodes: int = 1, walk: bool
                 return Fit(kind, _difference(config, made), count, made, candidate)
             if tried == WALKS:
                 raise NpukitError(f"None of the {WALKS} changes that were tried makes this fit.")
-    raise NpukitError(f"No change was found that makes this fit on up to {MOST_CARDS} {card}.")
+    raise NpukitError(f"No change was found that makes this fit on up to {MAX_CARDS} {card}.")
 
 
 def _cost(candidate: Plan, changes: Changes) -> tuple[bool, float, int]:
@@ -92,7 +92,7 @@ def _widening(config: Config, devices: int) -> Iterator[tuple[Kind, Config, int]
     while length > 512:
         length //= 2
         yield "shorter rows", changed(config, {"data.cutoff": length, "data.pack_length": None}), devices
-    while devices < MOST_CARDS:
+    while devices < MAX_CARDS:
         devices *= 2
         yield "more cards", config, devices
 

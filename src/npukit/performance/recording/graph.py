@@ -12,7 +12,7 @@ import torch
 
 from npukit.performance.recording.users_code import line_name, source_of, users_frames
 
-MOST = 200_000  # nodes to count
+MAX_NODES = 200_000  # nodes to count
 
 
 def live_nodes() -> int:
@@ -27,7 +27,7 @@ def live_nodes() -> int:
 def _reached(stack: list[Any]) -> int:
     """The nodes of the graphs that end in these, themselves among them."""
     seen: set[Any] = set()
-    while stack and len(seen) < MOST:
+    while stack and len(seen) < MAX_NODES:
         node = stack.pop()
         if node is not None and node not in seen:
             seen.add(node)
@@ -93,7 +93,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 def _chain(node: Any) -> int:
     """How many additions follow on one another from a running total."""
     length = 0
-    while node is not None and type(node).__name__.startswith("AddBackward") and length < MOST:
+    while node is not None and type(node).__name__.startswith("AddBackward") and length < MAX_NODES:
         length += 1
         node = node.next_functions[0][0]
     return length

@@ -22,7 +22,7 @@ class RecordOptions:
     tensors: bool = False  # write every tensor, not only its statistics
     fresh: bool = False  # look at a tensor each time it is read, and not once while nobody is known to write to it
     only: str = ""  # operators and tensors of the modules below this path
-    most_rows: int | None = None  # after which nothing more is recorded; None: all
+    max_rows: int | None = None  # after which nothing more is recorded; None: all
 
     def dumps(self) -> str:
         return json.dumps(asdict(self))

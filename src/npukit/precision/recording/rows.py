@@ -41,7 +41,7 @@ class StepRows:
         options = self.options
         return (
             self.running
-            and (options.most_rows is None or self._count < options.most_rows)
+            and (options.max_rows is None or self._count < options.max_rows)
             and (options.steps is None or self.step in options.steps)
             and (options.ranks is None or rank() in options.ranks)
         )

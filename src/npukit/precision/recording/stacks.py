@@ -11,7 +11,7 @@ import torch
 from npukit.precision.recording.files import Frame
 
 _OUTSIDE = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), "<frozen", "<string>", "<__array")
-_MOST_FRAMES = 24
+_MAX_FRAMES = 24
 _is_outside: dict[str, bool] = {}  # by file
 
 
@@ -23,9 +23,9 @@ def user_stack(known: tuple[Any, tuple[Frame, ...]] = (None, ())) -> tuple[Frame
     frames: list[Frame] = []
     frame: Any = sys._getframe(1)
     last, above = known
-    while frame is not None and len(frames) < _MOST_FRAMES:
+    while frame is not None and len(frames) < _MAX_FRAMES:
         if frame is last:
-            return (*frames, *above)[:_MOST_FRAMES]
+            return (*frames, *above)[:_MAX_FRAMES]
         code = frame.f_code
         file = code.co_filename
         outside = _is_outside.get(file)

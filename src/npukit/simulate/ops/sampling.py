@@ -9,7 +9,7 @@ from .common import wide
 from .registry import generator as drawn_generator
 from .registry import kernel
 
-_MOST_KEPT = 1024
+_MAX_KEPT = 1024
 
 
 @kernel("npu_top_k_top_p")
@@ -50,7 +50,7 @@ def _kept(
 @kernel("npu_top_k_top_p_sample")
 def top_k_top_p_sample(
     logits: Tensor, top_k: Tensor, top_p: Tensor, q: Tensor | None = None, eps: float = 1e-8,
-    is_need_logits: bool = False, top_k_guess: int = 32, min_ps: Tensor | None = None, ks_max: int = _MOST_KEPT,
+    is_need_logits: bool = False, top_k_guess: int = 32, min_ps: Tensor | None = None, ks_max: int = _MAX_KEPT,
     input_is_logits: bool = True, post_sample: str = "qSample", generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """A token a row, out of what top_k, top_p and min_ps leave over; and, if wanted, the logits that are left.
@@ -64,7 +64,7 @@ def top_k_top_p_sample(
     if logits.is_meta:
         return chosen, left
     least = logits.new_zeros(rows) if min_ps is None else min_ps
-    most = min(-(-ks_max // 8) * 8, _MOST_KEPT, words)
+    most = min(-(-ks_max // 8) * 8, _MAX_KEPT, words)
     values, order = logits.float().sort(dim=-1, descending=True, stable=True)
     keep, probabilities = _kept(values, top_k, top_p, least, most, input_is_logits)
     as_given = ((top_k < 1) | (top_k > most)) & (top_p >= 1) & (least < 1)  # nothing was sorted there

@@ -28,10 +28,10 @@ LOOKED_AT = 2000  # rows that are tokenised for the histogram
 SHOWN = 10  # rows of a page
 BAD = 100
 BARS = 24
-MOST_PICTURES = 8  # of a row
+MAX_PICTURES = 8  # of a row
 LARGEST_PICTURE = 16 << 20  # bytes
 PICTURES = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp")
-MOST_TOKENS = 1500  # of a row that is shown
+MAX_TOKENS = 1500  # of a row that is shown
 
 
 def routes(studio: Studio) -> list[Route]:
@@ -150,7 +150,7 @@ def _pictures(record: RawRow, folder: str) -> list[str]:
     places = (Path(record.file).parent, Path(folder), Path())
     existing = (
         next((place / path for place in places if (place / path).is_file()), None)
-        for path in paths[:MOST_PICTURES]
+        for path in paths[:MAX_PICTURES]
         if isinstance(path, str) and path
     )
     return [str(path) for path in existing if path is not None]
@@ -190,7 +190,7 @@ def _tokens(encoded: Encoded, tokenizer: Any, images: Images | None = None) -> d
     rest = 0  # tokens of an image that has been shown
     pieces: list[dict[str, Any]] = []
     waiting: list[int] = []
-    for value in encoded.tokens[:MOST_TOKENS].tolist():
+    for value in encoded.tokens[:MAX_TOKENS].tolist():
         if value == SEPARATOR:
             pieces.append({"text": "", "counts": False, "id": None})
             continue
@@ -210,7 +210,7 @@ def _tokens(encoded: Encoded, tokenizer: Any, images: Images | None = None) -> d
             continue
         pieces.append({"text": decoded, "counts": counts, "id": waiting[0], "tokens": len(waiting)})
         waiting = []
-    more = max(0, len(encoded.tokens) - MOST_TOKENS)
+    more = max(0, len(encoded.tokens) - MAX_TOKENS)
     length, counted = len(encoded.tokens), int((encoded.tokens >= 0).sum())
     return {"pieces": pieces, "more": more, "length": length, "counted": counted, "cut": encoded.was_cut}
 

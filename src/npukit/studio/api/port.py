@@ -22,7 +22,7 @@ from npukit.report.writing import write_text
 from npukit.studio.hunks import chosen, shown
 from npukit.studio.studio import BadRequest, Studio, device_and_count, text
 
-MOST_FINDINGS = 5000
+MAX_FINDINGS = 5000
 
 
 def routes(studio: Studio) -> list[Route]:
@@ -93,7 +93,7 @@ def analysed(path: Path) -> dict[str, Any]:
     rules = {rule.code: rule for rule in all_rules()}
     base = path if path.is_dir() else path.parent
     findings = []
-    for finding in in_order(analysis.findings)[:MOST_FINDINGS]:
+    for finding in in_order(analysis.findings)[:MAX_FINDINGS]:
         rule = rules.get(finding.code)
         minutes = rule.effort.first if rule and not finding.fixable and finding.severity.value != "note" else 0
         name = rule.name.replace("-", " ") if rule else ""
@@ -105,7 +105,7 @@ def analysed(path: Path) -> dict[str, Any]:
         "lines": analysis.lines,
         "target": str(analysis.target),
         "findings": findings,
-        "left_out": max(0, len(analysis.findings) - MOST_FINDINGS),
+        "left_out": max(0, len(analysis.findings) - MAX_FINDINGS),
     }
 
 
@@ -118,7 +118,7 @@ def migrated(path: Path, style: str) -> dict[str, Any]:
         name = change.path.relative_to(migration.root).as_posix()
         changes.append({"file": name, "hunks": shown(change), "findings": fixed})
     left = [finding_data(printable_finding(finding), migration.root) for finding in migration.by_hand]
-    return {"changes": changes, "left": left[:MOST_FINDINGS], "files": migration.files}
+    return {"changes": changes, "left": left[:MAX_FINDINGS], "files": migration.files}
 
 
 def written(path: Path, style: str, dropped: dict[str, list[int]], output: Path) -> int:

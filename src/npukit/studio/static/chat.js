@@ -5,7 +5,7 @@ import { api, query, session } from "./server.js";
 import { verbForm } from "./verb_form.js";
 
 const KEPT = "npukit-chats";
-const MOST = 2;
+const MAX_MODELS = 2;
 
 export async function show(main, { model }) {
   const [found, choices, runs, forms] = await Promise.all([
@@ -20,7 +20,7 @@ export async function show(main, { model }) {
   const frames = h("div", { class: "frames" });
   const both = askBoth(frames);
   const open = (ids) => {
-    shown = ids.slice(-MOST);
+    shown = ids.slice(-MAX_MODELS);
     sessionStorage.setItem(KEPT, JSON.stringify(shown));
     frames.replaceChildren(
       ...(shown.length
@@ -28,7 +28,7 @@ export async function show(main, { model }) {
         : [empty(word("noChat"), word("noChatHint"))]),
     );
     frames.classList.toggle("two", shown.length > 1);
-    both.hidden = shown.length < MOST;
+    both.hidden = shown.length < MAX_MODELS;
   };
   const form = verbForm("serve", forms.serve, {
     found,

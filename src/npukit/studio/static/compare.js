@@ -4,11 +4,11 @@ import { legend } from "./chart.js";
 import { curvePanel, curvesOf } from "./curves.js";
 import { plain } from "./format.js";
 import { address, toRuns } from "./pages.js";
-import { MOST_COMPARED } from "./runs.js";
+import { MAX_COMPARED } from "./runs.js";
 import { query } from "./server.js";
 
 export async function show(main, { runs = "" }) {
-  const ids = runs.split(",").filter(Boolean).slice(0, MOST_COMPARED);
+  const ids = runs.split(",").filter(Boolean).slice(0, MAX_COMPARED);
   const body = h("div", {}, working());
   main.append(
     h("div", { class: "page" }, h("div", { class: "top" }, toRuns(), h("h1", {}, word("compareRuns"))), body),

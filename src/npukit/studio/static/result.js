@@ -4,7 +4,7 @@ import { chart, legend } from "./chart.js";
 import { bytes, figure, plain, readable, whole } from "./format.js";
 import { query } from "./server.js";
 
-const MOST_ROWS = 200;
+const MAX_ROWS = 200;
 
 export async function drawResult(box, { id, kind, state, has_page: hasPage }) {
   if (!["finished", "failed"].includes(state)) return box.replaceChildren();
@@ -145,5 +145,5 @@ function objects(rows) {
     cell: (each) => text(name, each[name]),
     number: typeof rows[0][name] === "number",
   });
-  return table(names.map(column), rows.slice(0, MOST_ROWS));
+  return table(names.map(column), rows.slice(0, MAX_ROWS));
 }

@@ -6,7 +6,7 @@ import { api } from "./server.js";
 
 const FEW = 50;
 const MORE = 200; // runs that are shown at first, and by a click
-export const MOST_COMPARED = 6;
+export const MAX_COMPARED = 6;
 
 export async function show(main) {
   const list = h("div", {}, working());
@@ -64,7 +64,7 @@ function columns(picked, changed) {
     const name = word("pick", { name: title });
     const box = h("input", { id: `pick ${id}`, type: "checkbox", "aria-label": name, checked: picked.has(id) });
     box.onchange = () => {
-      if (box.checked && picked.size < MOST_COMPARED) picked.add(id);
+      if (box.checked && picked.size < MAX_COMPARED) picked.add(id);
       else picked.delete(id);
       box.checked = picked.has(id);
       changed();

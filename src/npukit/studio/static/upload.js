@@ -2,14 +2,14 @@
 import { bullets, h, problem, problems, word } from "./dom.js";
 import { api } from "./server.js";
 
-const MOST_BYTES = 2 ** 20;
+const MAX_BYTES = 2 ** 20;
 
 // {parts, note}: the button, and what is said about the last file; set(values) gets the options that it sets.
 export function uploadButton(set) {
   const input = h("input", { type: "file", accept: ".yaml,.yml,.json,.txt", class: "unseen", id: "upload" });
   const note = h("div");
   const read = async (file) => {
-    if (file.size > MOST_BYTES) return problem(word("uploadTooLarge"));
+    if (file.size > MAX_BYTES) return problem(word("uploadTooLarge"));
     const { values, notes, dialect, mistakes } = await api("train/translate", { text: await file.text() });
     if (mistakes.length) return problems(mistakes);
     set(values);

@@ -5,7 +5,7 @@ import { address, every, go } from "./pages.js";
 import { api } from "./server.js";
 import { verbForm } from "./verb_form.js";
 
-const MOST = 50; // results in the list
+const MAX_SHOWN = 50; // results in the list
 const VERBS = {
   eval: ["eval", "infer"],
   export: ["export"],
@@ -41,7 +41,7 @@ export async function show(main, values, name) {
   main.append(page(word(name), word(`${name}Lead`), form, results));
   let drawn = "";
   every(3000, async () => {
-    const mine = (await api("runs")).filter((each) => verbs.includes(each.kind)).slice(0, MOST);
+    const mine = (await api("runs")).filter((each) => verbs.includes(each.kind)).slice(0, MAX_SHOWN);
     if (JSON.stringify(mine) === drawn) return;
     drawn = JSON.stringify(mine);
     results.replaceChildren(

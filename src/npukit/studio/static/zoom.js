@@ -1,5 +1,5 @@
 // Zoom of a chart: drag over steps, or use the keyboard; a double click, 0 or Escape shows everything again.
-const LEAST_PIXELS = 8; // of a drag; less is a click
+const MIN_PIXELS = 8; // of a drag; less is a click
 const KEYS = {
   "+": (first, last, width) => [first + width / 4, last - width / 4],
   "=": (first, last, width) => [first + width / 4, last - width / 4],
@@ -35,7 +35,7 @@ export function zoomListeners(chart) {
       start = null;
       chart.mark(0, 0);
       const { first, last, stepAt } = chart.frame;
-      if (pixels[1] - pixels[0] < LEAST_PIXELS) return;
+      if (pixels[1] - pixels[0] < MIN_PIXELS) return;
       zoom([Math.max(first, stepAt(pixels[0])), Math.min(last, stepAt(pixels[1]))]);
     },
     onpointercancel() {

@@ -25,14 +25,14 @@ rule = Rule(
     remedy="Look at what the named kernel's stream waits for: wait_event and wait_stream calls, host callbacks, ranks "
     "that were not profiled, and other processes on the device (npu-smi, nvidia-smi).",
 )
-LEAST = 100_000  # ns
+MIN_GAP = 100_000  # ns
 
 
 @rule.on_rank
 def check(rank: Rank) -> Iterator[Advice]:
     starts = {kernel.start: kernel for kernel in rank.kernels}
     idle = [(gap, gap.end - max(gap.start, gap.handed_over)) for gap in rank.gaps if gap.handed_over is not None]
-    long = [(gap, time) for gap, time in idle if time >= LEAST]
+    long = [(gap, time) for gap, time in idle if time >= MIN_GAP]
     if not long:
         return
     ms = rank.per_step(sum(time for _, time in long))

@@ -27,7 +27,7 @@ rule = Rule(
     remedy="Check that link with `npukit doctor`, hccn_tool and npu-smi; between servers check the switch, the cable "
     "and the network settings (HCCL_RDMA_TC, HCCL_RDMA_SL).",
 )
-SLOWER, LEAST = 0.7, 4e6
+SLOWER, MIN_BYTES = 0.7, 4e6
 
 
 @rule.on_job
@@ -35,7 +35,7 @@ def check(ranks: Sequence[Rank]) -> Iterator[Advice]:
     by_transport: dict[str, list[tuple[Rank, Link]]] = defaultdict(list)
     for rank in ranks:
         for link in rank.trace.links:
-            if link.transport != "LOCAL" and link.bytes >= LEAST and link.seconds > 0:
+            if link.transport != "LOCAL" and link.bytes >= MIN_BYTES and link.seconds > 0:
                 by_transport[link.transport].append((rank, link))
     for transport, links in by_transport.items():
         usual = median(link.bytes / link.seconds for _, link in links)

@@ -22,13 +22,13 @@ rule = Rule(
     remedy="Set PYTORCH_NPU_ALLOC_CONF=expandable_segments:True (PYTORCH_CUDA_ALLOC_CONF on CUDA), and keep shapes "
     "the same.",
 )
-SHARE, LEAST = 0.25, 2**30
+SHARE, MIN_BYTES = 0.25, 2**30
 
 
 @rule.on_rank
 def check(rank: Rank) -> Iterator[Advice]:
     reserved = max((sample.reserved for sample in rank.trace.memory), default=0)
     allocated = max((sample.allocated for sample in rank.trace.memory), default=0)
-    if reserved - allocated > max(LEAST, SHARE * reserved):
+    if reserved - allocated > max(MIN_BYTES, SHARE * reserved):
         what = f"{(reserved - allocated) / 2**30:.1f} of {reserved / 2**30:.1f} GiB reserved were never allocated"
         yield rule.advice(rank, what, 0.0, "peaks of the profiled steps; the first steps may have needed it")
