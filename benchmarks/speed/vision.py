@@ -259,7 +259,7 @@ def serve_npukit(folder: Path, clients: int, answer: int) -> Result:
     assert images
     sampling = SamplingParams(temperature=0, max_tokens=answer)
     requests = [
-        Request(tuple(ids), sampling, multimodal=read(images, [images.measure_content("image", content, "it")], ids))
+        Request(tuple(ids), sampling, media=read(images, [images.measure_content("image", content, "it")], ids))
         for ids, content in shown(folder, clients)
     ]
     size: dict[str, Any] = {"max_model_len": 2048, "max_num_seqs": clients, "enable_prefix_caching": False}

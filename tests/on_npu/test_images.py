@@ -20,7 +20,7 @@ from npukit.llm.config.options import Config
 from npukit.llm.data.collate import Collator
 from npukit.llm.finetune.train import adapt
 from npukit.llm.images.images import Images, RowImage
-from npukit.llm.medium import Medium
+from npukit.llm.medium import MediaItem
 from npukit.llm.models.attention import NAME, register
 from npukit.llm.models.vision import register as register_tower
 from npukit.llm.tasks.losses.tokens import loss_of
@@ -83,7 +83,7 @@ def seen(config: Any, folder: Path) -> dict[str, Any]:
         for number, size in enumerate(sizes):
             name = f"{len(rows)}{number}.png"
             Image.fromarray(random.integers(0, 255, (*size[::-1], 3), np.uint8)).save(folder / name)
-            own.append(images.measure(Medium("image", name)))
+            own.append(images.measure(MediaItem("image", name)))
             ids += [*random.integers(10, 300, 5).tolist(), *[IMAGE] * own[-1].size.tokens]
         ids += random.integers(10, 300, 9).tolist()
         labels = np.array([-100] * (len(ids) - 6) + ids[-6:])
@@ -144,7 +144,7 @@ def asked(config: Any, pictures: list[list[tuple[int, int]]]) -> list[Request]:
             ids += [*[IMAGE] * measured[-1].size.tokens, *random.integers(10, 300, 4).tolist()]
         media = None if not sizes else read(images, measured, ids)
         greedy = SamplingParams(temperature=0, max_tokens=4, logprobs=0)
-        requests.append(Request(tuple(ids), greedy, multimodal=media))
+        requests.append(Request(tuple(ids), greedy, media=media))
     return requests
 
 

@@ -18,7 +18,7 @@ from npukit.llm.data.layout import renamed
 from npukit.llm.data.prompts import PromptRow
 from npukit.llm.data.row import Layout
 from npukit.llm.finetune import train as finetune
-from npukit.llm.medium import Medium
+from npukit.llm.medium import MediaItem
 from npukit.llm.tasks.task import named
 from npukit.rl.rank import train
 from npukit.train import checkpoint
@@ -79,7 +79,7 @@ def test_reward_functions_are_given_no_contents_of_pictures() -> None:
     row = {"image": {"bytes": b"..."}, "problem": "How many?", "solution": "3"}
     laid = renamed(row, layout := Layout("alpaca", {"images": "image", "query": "problem"}))
     prompt = named("grpo").row(laid, layout)
-    assert isinstance(prompt, PromptRow) and prompt.media == (Medium("image", {"bytes": b"..."}),)
+    assert isinstance(prompt, PromptRow) and prompt.media == (MediaItem("image", {"bytes": b"..."}),)
     assert prompt.columns["solution"] == "3" and json.dumps(prompt.columns)
 
 

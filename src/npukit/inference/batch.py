@@ -143,7 +143,7 @@ class _Batch:
             self._end(number, {**_asked(question), "error": str(error)})
             return True
         stream = TextStream(self._loaded.tokenizer, self._use.sampling.stop, hidden=self._hidden)
-        pixels = request.multimodal.nbytes if request.multimodal is not None else 0
+        pixels = request.media.nbytes if request.media is not None else 0
         self._running[running] = _Running(number, question, prompt, stream, pixels)
         return True
 

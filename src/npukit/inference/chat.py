@@ -16,7 +16,7 @@ from npukit.inference.loading import Loaded
 from npukit.inference.pictures import Pictures, from_disk
 from npukit.inference.text import TextStream
 from npukit.llm.chat.answer import Content, Part
-from npukit.llm.medium import Medium
+from npukit.llm.medium import MediaItem
 from npukit.report.writing import write_json
 
 # What /set can change.
@@ -69,7 +69,7 @@ class Conversation:
 
     def show(self, file: Path) -> None:
         """Add an image to the next question; raises NpukitError if it cannot be used."""
-        Pictures(self._loaded.images, [Medium("image", str(file))], from_disk(Path()))
+        Pictures(self._loaded.images, [MediaItem("image", str(file))], from_disk(Path()))
         self.shown.append(str(file.absolute()))
 
     def answer(self, text: str, stopped: Callable[[], bool] = lambda: False) -> Iterator[Part]:

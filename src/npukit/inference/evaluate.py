@@ -227,5 +227,5 @@ def _wanted(loaded: Loaded, question: Question, fetch: Fetch) -> tuple[Request, 
         raise BadRow("has no answer")
     _, asked = loaded.request(question.with_media, ONE, question.tools, fetch)
     answer = loaded.tokenizer(question.reference, add_special_tokens=False)["input_ids"]
-    media = asked.multimodal.followed_by(len(answer)) if asked.multimodal else None
-    return Request((*asked.prompt, *answer), ONE, prompt_logprobs=0, multimodal=media), len(asked.prompt)
+    media = asked.media.followed_by(len(answer)) if asked.media else None
+    return Request((*asked.prompt, *answer), ONE, prompt_logprobs=0, media=media), len(asked.prompt)

@@ -64,7 +64,7 @@ class Loaded:
             messages, tools=tools, template_kwargs=self.template_kwargs, media=pictures.written if pictures else None
         )
         media = pictures.read(prompt.ids) if pictures else None
-        return prompt, Request(tuple(prompt.ids), sampling, multimodal=media)
+        return prompt, Request(tuple(prompt.ids), sampling, media=media)
 
     @property
     def end_tokens(self) -> frozenset[int]:

@@ -9,26 +9,26 @@ from typing import Any
 
 import numpy as np
 
-from npukit.inference.engine.multimodal import Multimodal, Picture
+from npukit.inference.engine.prompt_media import Picture, PromptMedia
 from npukit.llm.chat.messages import BadConversation, Message, WrittenMedia
 from npukit.llm.data.media import kind_of_part, source_of
 from npukit.llm.images import video
 from npukit.llm.images.files import MAX_BYTES, BadImage, locate, shortened
 from npukit.llm.images.images import Images, RequestImage, RowImage
-from npukit.llm.medium import Medium
+from npukit.llm.medium import MediaItem
 
 # From what a message names to the content, of a video also that of its frames, and a name for sentences.
-Fetch = Callable[[Medium], tuple[bytes | list[bytes], str]]
+Fetch = Callable[[MediaItem], tuple[bytes | list[bytes], str]]
 
 
-def split_media(messages: Sequence[Message]) -> tuple[list[Message], list[Medium]]:
+def split_media(messages: Sequence[Message]) -> tuple[list[Message], list[MediaItem]]:
     """The messages with parts of the types image and video, as templates know them, and what they name, in their order.
 
     >>> part = {"type": "image_url", "image_url": {"url": "cat.png"}}
     >>> split_media([{"role": "user", "content": [part]}])
-    ([{'role': 'user', 'content': [{'type': 'image'}]}], [Medium(kind='image', source='cat.png')])
+    ([{'role': 'user', 'content': [{'type': 'image'}]}], [MediaItem(kind='image', source='cat.png')])
     """
-    media: list[Medium] = []
+    media: list[MediaItem] = []
     converted = []
     for message in messages:
         content = message.get("content") if isinstance(message, dict) else None
@@ -36,7 +36,7 @@ def split_media(messages: Sequence[Message]) -> tuple[list[Message], list[Medium
             parts = []
             for part in content:
                 if kind := kind_of_part(part):
-                    media.append(Medium(kind, source_of(part)))
+                    media.append(MediaItem(kind, source_of(part)))
                     part = {"type": kind}
                 parts.append(part)
             message = {**message, "content": parts}
@@ -47,15 +47,15 @@ def split_media(messages: Sequence[Message]) -> tuple[list[Message], list[Medium
 def from_disk(folder: Path, media_dir: Path | None = None, beside: Sequence[Path] = ()) -> Fetch:
     """Read images and videos that the user of this machine names: paths, data URIs, bytes; see `locate`."""
 
-    def fetch(medium: Medium) -> tuple[bytes | list[bytes], str]:
+    def fetch(medium: MediaItem) -> tuple[bytes | list[bytes], str]:
         source = medium.source
         if isinstance(source, (bytes, bytearray)):
             return bytes(source), f"the {medium.kind}"
         if isinstance(source, (list, tuple)) and medium.kind == "video":
-            return [from_file(Medium("image", frame))[0] for frame in source], f"the {medium.kind}"
+            return [from_file(MediaItem("image", frame))[0] for frame in source], f"the {medium.kind}"
         return from_file(medium)
 
-    def from_file(medium: Medium) -> tuple[Any, str]:
+    def from_file(medium: MediaItem) -> tuple[Any, str]:
         file = locate(medium.source, folder, media_dir, beside, folders=medium.kind == "video")
         if file.is_dir():
             return [_content(frame) for frame in video.frame_files(file)], str(file)
@@ -75,10 +75,10 @@ class Pictures:
 
     >>> pictures = Pictures(images, media, from_disk(Path(".")))
     >>> prompt = chat.prompt(messages, media=pictures.written)
-    >>> Request(tuple(prompt.ids), multimodal=pictures.read(prompt.ids))
+    >>> Request(tuple(prompt.ids), media=pictures.read(prompt.ids))
     """
 
-    def __init__(self, images: Images | None, media: Sequence[Medium], fetch: Fetch) -> None:
+    def __init__(self, images: Images | None, media: Sequence[MediaItem], fetch: Fetch) -> None:
         """Read the headers; raises BadConversation if one of them cannot be used."""
         if images is None:
             raise BadConversation("This model reads text only: leave out images, videos and audio.")
@@ -95,12 +95,12 @@ class Pictures:
         """How the chat template writes them."""
         return WrittenMedia(self._images.markers, self._images.written(self._measured))
 
-    def read(self, ids: Sequence[int]) -> Multimodal:
+    def read(self, ids: Sequence[int]) -> PromptMedia:
         """Decode them for a prompt of these tokens; raises NpukitError."""
         return read(self._images, self._measured, ids)
 
 
-def read(images: Images, measured: Sequence[RowImage | RequestImage], ids: Sequence[int]) -> Multimodal:
+def read(images: Images, measured: Sequence[RowImage | RequestImage], ids: Sequence[int]) -> PromptMedia:
     """The decoded images of a prompt of these tokens, with its positions; raises NpukitError.
 
     Each step of a video and each slice of an image is a picture of its own: they do not attend to each other, and text
@@ -120,7 +120,7 @@ def read(images: Images, measured: Sequence[RowImage | RequestImage], ids: Seque
             digest = image.digest + number.to_bytes(4, "big")
             pictures.append(Picture(int(places[at]), part.tokens, part.grid, own, digest, image.kind))
             at += part.tokens
-    return Multimodal(tuple(pictures), images.positions(tokens, measured))
+    return PromptMedia(tuple(pictures), images.positions(tokens, measured))
 
 
 NAMES = {"image": "A picture", "video": "A video", "audio": "Audio"}

@@ -10,7 +10,7 @@ TAGS: dict[Kind, str] = {"image": "<image>", "video": "<video>", "audio": "<audi
 COLUMNS: dict[str, Kind] = {"images": "image", "videos": "video", "audios": "audio"}
 
 
-class Medium(NamedTuple):
+class MediaItem(NamedTuple):
     """An image, a video or audio as a row or a message names it: a path, a data URI, bytes, frames of a video."""
 
     kind: Kind
@@ -26,7 +26,7 @@ class Objects(NamedTuple):
     are_shares: bool = False  # of the image's width and height, and not pixels
 
 
-class RowMedia(tuple[Medium, ...]):
+class RowMedia(tuple[MediaItem, ...]):
     """The media of a row, in their order."""
 
     objects: Objects | None = None

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
-from npukit.inference.engine.multimodal import Multimodal
+from npukit.inference.engine.prompt_media import PromptMedia
 from npukit.inference.pictures import read
 from npukit.launch.abilities import abilities
 from npukit.llm.config.reinforcement import GrpoOptions
@@ -87,7 +87,7 @@ class Sampler:
         return [next(fitting) if len(one.ids) < room else _too_long(len(one.ids), room) for one in asked]
 
     def _answers(self, engine: Engine, asked: Sequence[Asked]) -> list[Drawn]:
-        pictures: dict[tuple[Any, ...], Multimodal | None] = {}
+        pictures: dict[tuple[Any, ...], PromptMedia | None] = {}
         for prompt in (one.prompt for one in asked):
             if prompt.content not in pictures:  # which all answers to it share
                 pictures[prompt.content] = self._pictures(prompt)
@@ -116,10 +116,10 @@ class Sampler:
         self._is_awake = True
         return self._engine
 
-    def _pictures(self, prompt: RolloutPrompt) -> Multimodal | None:
+    def _pictures(self, prompt: RolloutPrompt) -> PromptMedia | None:
         return read(self._images, prompt.images, prompt.ids) if self._images and prompt.images else None
 
-    def _request(self, asked: Asked, pictures: Multimodal | None) -> Request:
+    def _request(self, asked: Asked, pictures: PromptMedia | None) -> Request:
         options = self._options
         sampling = SamplingParams(
             max_tokens=asked.most,
@@ -134,7 +134,7 @@ class Sampler:
             logprobs=0,
             logprobs_after_temperature=True,
         )
-        return Request(asked.ids, sampling, multimodal=pictures and pictures.followed_by(len(asked.more)))
+        return Request(asked.ids, sampling, media=pictures and pictures.followed_by(len(asked.more)))
 
     def _drawn(self, answer: Any) -> Drawn:
         ids, has_ended = list(answer.ids), answer.finish_reason == "stop"

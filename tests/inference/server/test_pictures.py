@@ -18,7 +18,7 @@ from tests.seeing import pictures, seeing_models, seeing_tokenizer
 
 from npukit.inference.server import media
 from npukit.llm.images.files import BadImage
-from npukit.llm.medium import Medium
+from npukit.llm.medium import MediaItem
 
 __all__ = ["pictures", "seeing_models", "seeing_tokenizer"]  # fixtures
 
@@ -210,10 +210,10 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[str]]]:
 
 def test_addresses_of_named_domains_are_read(site: dict[str, list[str]]) -> None:
     media_ = media.Media(1, 4000, ["Example.com"])
-    assert media_.read(Medium("image", "http://example.com/cat.png?size=1"))[0] == b"a cat"
+    assert media_.read(MediaItem("image", "http://example.com/cat.png?size=1"))[0] == b"a cat"
     for path, code in {"/large.png": "MiB", "/moved.png": "302", "/none.png": "404"}.items():
         with pytest.raises(BadImage, match=code):
-            media_.read(Medium("image", f"http://example.com{path}"))
+            media_.read(MediaItem("image", f"http://example.com{path}"))
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_addresses_of_named_domains_are_read(site: dict[str, list[str]]) -> None
 def test_addresses_of_this_network_are_not_read(address: str, site: dict[str, list[str]]) -> None:
     site["example.com"] += [address]  # beside one that is public
     with pytest.raises(BadImage, match="not public"):
-        media.Media(1, 4000, ["example.com"]).read(Medium("image", "http://example.com/cat.png"))
+        media.Media(1, 4000, ["example.com"]).read(MediaItem("image", "http://example.com/cat.png"))
 
 
 @pytest.mark.parametrize(
@@ -257,4 +257,4 @@ def test_addresses_of_this_network_are_not_read(address: str, site: dict[str, li
 )
 def test_other_addresses_are_not_read(address: str, site: dict[str, list[str]]) -> None:
     with pytest.raises(BadImage):
-        media.Media(1, 4000, ["example.com"]).read(Medium("image", address))
+        media.Media(1, 4000, ["example.com"]).read(MediaItem("image", address))

@@ -34,7 +34,7 @@ def generated(folder: Path, loaded: Loaded, requests: list[Request]) -> list[Ans
     model = AutoModelForImageTextToText.from_pretrained(folder)
     answers = []
     for request in requests:
-        ids, media = torch.tensor([request.prompt]), request.multimodal
+        ids, media = torch.tensor([request.prompt]), request.media
         batch: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         kinds = (ids == model.config.image_token_id).int() + 2 * (ids == model.config.video_token_id).int()
         model.model.rope_deltas = None

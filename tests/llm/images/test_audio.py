@@ -25,7 +25,7 @@ from npukit.llm.data.row import BadRow, Illustrated, Layout
 from npukit.llm.finetune.train import train
 from npukit.llm.images.audio import _resampled, read_length, read_samples, resampled
 from npukit.llm.images.files import BadImage
-from npukit.llm.medium import Medium
+from npukit.llm.medium import MediaItem
 
 ASKED = {"role": "user", "content": "<audio>What is said?"}
 
@@ -48,9 +48,9 @@ def test_rows_have_audio_as_they_have_images() -> None:
     part = {"type": "input_audio", "input_audio": {"data": "QUJD", "format": "wav"}}
     content = [part, {"type": "text", "text": "What is said?"}]
     found = lay_out({"messages": [{"role": "user", "content": content}, ANSWERED]}, Layout("messages"))
-    assert found == Illustrated([ASKED, ANSWERED], (Medium("audio", "data:audio/wav;base64,QUJD"),))
+    assert found == Illustrated([ASKED, ANSWERED], (MediaItem("audio", "data:audio/wav;base64,QUJD"),))
     found = lay_out({"query": "<audio>What is said?", "response": "A cat.", "audios": ["a.wav"]}, Layout("messages"))
-    assert found == Illustrated([ASKED, ANSWERED], (Medium("audio", "a.wav"),))
+    assert found == Illustrated([ASKED, ANSWERED], (MediaItem("audio", "a.wav"),))
 
 
 @pytest.mark.parametrize("name", ["a", "b", "long"])
@@ -63,7 +63,7 @@ def test_tokens_by_the_header_are_those_that_the_tower_makes(name: str, hearing:
         samples, sampling_rate=RATE, return_attention_mask=True, padding="max_length", return_tensors="np"
     )
     frames = int(heard["attention_mask"].sum())
-    size = made.measure(Medium("audio", f"{name}.wav")).size
+    size = made.measure(MediaItem("audio", f"{name}.wav")).size
     assert size.grid == (1, 1, frames) and size.tokens == ((frames - 1) // 2 + 1 - 2) // 2 + 1
 
 
@@ -176,7 +176,7 @@ def test_what_is_no_audio_gets_one_sentence(case: str, hearing: Path, tmp_path: 
     contents = {"text": b"no audio", "cut": sound(1.0)[:30], "short": sound(0.01), "none": b""}
     if case in contents:
         file.write_bytes(contents[case])
-    media: Any = (Medium("image" if case == "image" else "audio", "a.wav"),)
+    media: Any = (MediaItem("image" if case == "image" else "audio", "a.wav"),)
     turns = [{**ASKED, "content": "<image>?"} if case == "image" else ASKED, ANSWERED]
     (found,) = encoder(hearing, media_dir=tmp_path).encode([Illustrated(turns, media)])
     assert isinstance(found, BadRow) and "\n" not in str(found)

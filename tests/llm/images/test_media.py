@@ -24,7 +24,7 @@ from npukit.llm.data.row import BadRow, Illustrated, Layout
 from npukit.llm.images import files
 from npukit.llm.images.files import BadImage, locate, read_image, read_size
 from npukit.llm.images.images import Images
-from npukit.llm.medium import Medium
+from npukit.llm.medium import MediaItem
 from npukit.llm.models.loading import load_config, load_images, load_tokenizer
 from npukit.llm.tasks.task import named
 
@@ -68,7 +68,7 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any], Any]] = {
 def test_every_layout_has_its_images(case: str) -> None:
     format, row, image = LAYOUTS[case]
     found = lay_out(row, Layout(format))
-    assert isinstance(found, Illustrated) and found.media == (Medium("image", image),)
+    assert isinstance(found, Illustrated) and found.media == (MediaItem("image", image),)
     assert found.turns == [ASKED, ANSWERED]
 
 
@@ -84,8 +84,8 @@ def test_images_that_do_not_fit_their_row_are_refused(row: dict[str, Any]) -> No
         lay_out(row, Layout("messages"))
 
 
-def images(*names: str) -> tuple[Medium, ...]:
-    return tuple(Medium("image", name) for name in names)
+def images(*names: str) -> tuple[MediaItem, ...]:
+    return tuple(MediaItem("image", name) for name in names)
 
 
 def encoder(folder: Path, **options: Any) -> Encoder:
@@ -302,7 +302,7 @@ def test_a_long_thin_image_is_refused_by_a_model_of_grids(seeing_models: Callabl
     made = encoder(seeing_models("qwen2_vl"), media_dir=tmp_path).images
     assert made
     with pytest.raises(BadImage, match="200 times"):
-        made.measure(Medium("image", "thin.png"))
+        made.measure(MediaItem("image", "thin.png"))
 
 
 def test_names_that_lead_elsewhere_are_refused(tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ def test_an_image_that_has_changed_since_is_refused(seeing_models: Callable[[str
     noise().save(tmp_path / "a.png")
     made: Images | None = encoder(seeing_models("qwen2_vl"), media_dir=tmp_path).images
     assert made
-    image = made.measure(Medium("image", "a.png"))
+    image = made.measure(MediaItem("image", "a.png"))
     noise(300, 200).save(tmp_path / "a.png")
     with pytest.raises(NpukitError, match="another size"):
         made.pixels([image])

@@ -34,7 +34,7 @@ from npukit.llm.data.layout import lay_out
 from npukit.llm.data.row import Layout
 from npukit.llm.finetune.train import train
 from npukit.llm.images.audio import read_samples
-from npukit.llm.medium import COLUMNS, Medium
+from npukit.llm.medium import COLUMNS, MediaItem
 
 ROWS: list[tuple[str, dict[str, list[str]]]] = [
     ("<image>What is <audio>?", {"images": ["c.png"], "audios": ["b.wav"]}),
@@ -124,8 +124,8 @@ def test_frames_are_those_of_the_processor(side: str, name: str, omni: Path, med
     images.audio_processor.padding_side = side
     own = heard(images.audio_processor, media, [f"{name}.wav"], padding_of(omni))
     wanted = own["input_features"][0].T[own["attention_mask"][0].bool()].numpy()
-    size = images.measure(Medium("audio", f"{name}.wav")).size
-    pixels, grids = images.pixels([images.measure(Medium("audio", f"{name}.wav"))])
+    size = images.measure(MediaItem("audio", f"{name}.wav")).size
+    pixels, grids = images.pixels([images.measure(MediaItem("audio", f"{name}.wav"))])
     assert grids == [(1, 1, len(wanted))] and size.tokens == tokens(omni, len(wanted))
     assert np.allclose(pixels, wanted, atol=1e-5)
 
@@ -163,7 +163,7 @@ def test_positions_are_those_of_the_model(omni: Path, media: Path) -> None:
 def test_ms_swift_takes_a_second_for_two_frames(omni: Path, media: Path) -> None:
     own, swift = (encoder(omni, media_dir=media, video_fps=0.5, **more).images for more in ({}, SWIFT))
     assert own and swift
-    measured = [images.measure(Medium("video", "walk")).size for images in (own, swift)]
+    measured = [images.measure(MediaItem("video", "walk")).size for images in (own, swift)]
     assert [size.interval for size in measured] == ([50.0, 50.0] if padding_of(omni) == "longest" else [100.0, 25.0])
 
 

@@ -26,7 +26,7 @@ from npukit.llm.finetune.train import train
 from npukit.llm.images import video
 from npukit.llm.images.files import BadImage
 from npukit.llm.images.video import VideoHeader, read_frames, read_header
-from npukit.llm.medium import Medium
+from npukit.llm.medium import MediaItem
 
 ASKED = {"role": "user", "content": "<video>What happens?"}
 PATCH = {"qwen2_vl": 14, "qwen2_5_vl": 14}
@@ -72,14 +72,14 @@ HAPPENS = {"type": "text", "text": "What happens?"}
 def test_rows_have_videos_as_they_have_images(content: Any, videos: Any) -> None:
     row = {"messages": [{"role": "user", "content": content}, ANSWERED], "videos": videos}
     found = lay_out(row, Layout("messages"))
-    assert found == Illustrated([ASKED, ANSWERED], (Medium("video", "walk"),))
+    assert found == Illustrated([ASKED, ANSWERED], (MediaItem("video", "walk"),))
 
 
 def test_each_tag_takes_the_next_of_its_kind() -> None:
     from npukit.llm.data.media import spread
 
     turns = [{"role": "user", "content": "<video> <image><video>"}]
-    media = [Medium("image", "a"), Medium("video", "b"), Medium("video", "c")]
+    media = [MediaItem("image", "a"), MediaItem("video", "b"), MediaItem("video", "c")]
     assert [medium.source for medium in spread(turns, media, "npukit")[1]] == ["b", "a", "c"]
     with pytest.raises(BadRow, match="<video> 2 times"):
         spread(turns, media[:2], "npukit")
@@ -149,7 +149,7 @@ def test_positions_are_those_of_the_models_own_code(
     """transformers from 5.3 on lets text begin inside of the video, where that is longer in time than in space."""
     made = encoder(seeing_models(family), media_dir=clips, video_fps=0.5)
     turns = [{"role": "user", "content": "a <video>b"}, ANSWERED]
-    (row,) = made.encode([Illustrated(turns, (Medium("video", "run"),))])
+    (row,) = made.encode([Illustrated(turns, (MediaItem("video", "run"),))])
     assert isinstance(row, list) and made.images
     size, ids = row[0].images[0].size, of(row)
     token = made.tokenizer.convert_tokens_to_ids("<|video_pad|>")
@@ -166,7 +166,7 @@ def test_positions_are_those_of_the_models_own_code(
 def test_seconds_are_written_before_frames(seeing_models: Callable[[str], Path], clips: Path) -> None:
     """As Qwen3-VL's processor wrote them from the beginning: a mean of two frames, in the place of the whole marker."""
     made = encoder(seeing_models("qwen3_vl"), media_dir=clips)
-    (row,) = made.encode([Illustrated([ASKED, ANSWERED], (Medium("video", "walk"),))])
+    (row,) = made.encode([Illustrated([ASKED, ANSWERED], (MediaItem("video", "walk"),))])
     assert isinstance(row, list)
     step = row[0].images[0].size.tokens // 3
     pads = f"<|vision_start|>{'<|video_pad|>' * step}<|vision_end|>"
@@ -195,7 +195,7 @@ def test_pixels_are_those_of_the_video_processor(
 ) -> None:
     made = encoder(seeing_models(family), media_dir=clips)
     assert made.images
-    measured = made.images.measure(Medium("video", clip))
+    measured = made.images.measure(MediaItem("video", clip))
     patch = PATCH.get(family, 16)
     _, high, wide = measured.size.grid
     flat, *grid = pixels_of(made, clips / clip, (wide * patch, high * patch), patch)
@@ -287,7 +287,7 @@ def test_frames_that_no_header_counts_are_counted(tmp_path: Path) -> None:
 def test_a_row_names_a_file(seeing_models: Callable[[str], Path], tmp_path: Path) -> None:
     make_file(tmp_path / "clip.mp4")
     made = encoder(seeing_models("qwen2_5_vl"), media_dir=tmp_path)
-    (row,) = made.encode([Illustrated([ASKED, ANSWERED], (Medium("video", "clip.mp4"),))])
+    (row,) = made.encode([Illustrated([ASKED, ANSWERED], (MediaItem("video", "clip.mp4"),))])
     assert isinstance(row, list) and made.images
     pixels, grids = made.images.pixels(row[0].images)
     assert grids[0][0] == 3 and len(pixels) == np.prod(grids[0])
@@ -318,7 +318,7 @@ def test_what_is_no_video_gets_one_sentence(
     elif case == "audio":
         kind, source = "audio", "clip.wav"
     made = encoder(seeing_models("qwen2_5_vl"), media_dir=None if case == "sizes" else tmp_path)
-    media: Any = (Medium(kind, source),)
+    media: Any = (MediaItem(kind, source),)
     (found,) = made.encode([Illustrated([{**ASKED, "content": f"<{kind}>?"}, ANSWERED], media)])
     assert isinstance(found, BadRow) and "\n" not in str(found)
     assert case in ("sizes", "audio") or "clip.mp4" in str(found)
@@ -329,7 +329,7 @@ def test_a_file_that_ends_early_names_row_and_file(seeing_models: Callable[[str]
     file = make_file(tmp_path / "clip.avi", frames=60)
     content = file.read_bytes()
     made = encoder(seeing_models("qwen2_5_vl"), media_dir=tmp_path)
-    (found,) = made.encode([Illustrated([ASKED, ANSWERED], (Medium("video", "clip.avi"),))])
+    (found,) = made.encode([Illustrated([ASKED, ANSWERED], (MediaItem("video", "clip.avi"),))])
     assert isinstance(found, list) and made.images
     broken = bytearray(content)
     start, end = len(content) // 4, len(content) * 9 // 10
@@ -344,10 +344,10 @@ def test_without_a_decoder_frames_still_work(
 ) -> None:
     monkeypatch.setattr(video, "find_spec", lambda name: None)
     made = encoder(seeing_models("qwen2_vl"), media_dir=clips).images
-    assert made and made.measure(Medium("video", "walk")).size.tokens
+    assert made and made.measure(MediaItem("video", "walk")).size.tokens
     (tmp_path / "clip.mp4").write_bytes(b"0")
     with pytest.raises(BadImage, match="pip install av"):
-        made.measure(Medium("video", str(tmp_path / "clip.mp4")))
+        made.measure(MediaItem("video", str(tmp_path / "clip.mp4")))
 
 
 def test_a_preview_shows_where_videos_go(seeing_models: Callable[[str], Path], clips: Path, tmp_path: Path) -> None:

@@ -222,7 +222,7 @@ class Engine:
     def add_request(self, request: Request) -> int:
         """Add a request; returns its id, which is in all its outputs."""
         check_request(request, self.max_model_len, self._num_embeddings, self._adapter_keys)
-        if request.multimodal is not None and not self._runner.sees:
+        if request.media is not None and not self._runner.sees:
             raise NpukitError(f"{self._model.config.model_type} models do not accept images here: send text only.")
         request_id = self._next_request_id
         self._next_request_id += 1
@@ -235,7 +235,7 @@ class Engine:
         cache_salt = key.encode() if key else b""
         groups = self._groups(request)
         if self._vision is not None and self._vision.prefix:  # every token sees the whole prompt
-            media = request.multimodal.digest(0, len(request.prompt)) if request.multimodal is not None else b""
+            media = request.media.digest(0, len(request.prompt)) if request.media is not None else b""
             cache_salt += hashlib.sha256(repr(request.prompt).encode() + media).digest()
         sequence = Sequence(
             request_id, replace(request, adapter=key), list(request.prompt), max_len, cache_salt, groups=groups

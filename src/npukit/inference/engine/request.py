@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal, NamedTuple, Protocol
 
 from npukit.errors import NpukitError
-from npukit.inference.engine.multimodal import Multimodal
+from npukit.inference.engine.prompt_media import PromptMedia
 
 GREEDY = 1e-5  # a temperature below this is greedy: dividing by it would overflow
 # `error` means that this one request could not be computed; Output.error says why.
@@ -101,7 +101,7 @@ class Request:
     adapter: str | None = None  # the name of a LoRA adapter that the engine has
     prompt_logprobs: int | None = None  # as SamplingParams.logprobs, for the prompt's own tokens
     grammar: Grammar | None = None
-    multimodal: Multimodal | None = None  # for models that take images
+    media: PromptMedia | None = None  # for models that take images
 
 
 def check_request(request: Request, max_model_len: int, vocab_size: int, adapters: Container[str]) -> None:

@@ -235,7 +235,7 @@ class Scheduler:
         hashes, size = sequence.block_hashes, self.pool.block_size
         for start in range(len(hashes) * size, count * size, size):
             parent = hashes[-1] if hashes else sequence.cache_salt
-            if (media := sequence.request.multimodal) is not None:
+            if (media := sequence.request.media) is not None:
                 parent += media.digest(start, start + size)
             hashes.append(hash_block(parent, sequence.tokens[start : start + size]))
         return hashes[:count]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npukit.inference.engine.multimodal import Picture
+from npukit.inference.engine.prompt_media import Picture
 from npukit.inference.engine.request import FinishReason, Request, Token
 
 
@@ -76,16 +76,16 @@ class Sequence:
     @property
     def offset(self) -> int:
         """What is added to a generated token's index for its position."""
-        return self.request.multimodal.offset if self.request.multimodal is not None else 0
+        return self.request.media.offset if self.request.media is not None else 0
 
     @property
     def has_axes(self) -> bool:
         """Whether its tokens have positions in time, height and width."""
-        return self.request.multimodal is not None and self.request.multimodal.positions is not None
+        return self.request.media is not None and self.request.media.positions is not None
 
     def positions(self, start: int, stop: int) -> npt.NDArray[np.int64]:
         """The positions [3, tokens] of the tokens from `start` to `stop`."""
-        media = self.request.multimodal
+        media = self.request.media
         places = np.arange(start, stop) + self.offset
         positions = np.broadcast_to(places, (3, stop - start))
         if media is None or media.positions is None:
@@ -96,7 +96,7 @@ class Sequence:
     @property
     def needs_own_pass(self) -> bool:
         """Whether its prompt cannot share a pass with decoding: all its hidden states are needed, or images follow."""
-        media, groups = self.request.multimodal, self.groups
+        media, groups = self.request.media, self.groups
         has_pictures = media is not None and self.num_computed_tokens < media.stop
         sees_ahead = groups is not None and bool((groups[self.num_computed_tokens :] >= 0).any())
         return self.request.prompt_logprobs is not None or has_pictures or sees_ahead

@@ -93,6 +93,6 @@ class DraftModel:
         return drafts
 
     def _can_read(self, sequence: Sequence, limit: int) -> bool:
-        if limit <= 0 or sequence.request.multimodal is not None or len(sequence.tokens) + limit > self._max_model_len:
+        if limit <= 0 or sequence.request.media is not None or len(sequence.tokens) + limit > self._max_model_len:
             return False
         return max(sequence.tokens) < self._vocab_size

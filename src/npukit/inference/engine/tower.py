@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from npukit.inference.engine.adapters import Adapters
-from npukit.inference.engine.multimodal import Picture
 from npukit.inference.engine.paged import to_device
+from npukit.inference.engine.prompt_media import Picture
 from npukit.inference.engine.scheduler import Chunk
 from npukit.inference.engine.sequence import Sequence
 from npukit.llm.families.vision import ImageSize, Vision
@@ -76,7 +76,7 @@ class Tower:
 
     def cross(self, sequence: Sequence, start: int, stop: int) -> dict[str, Any] | None:
         """The images that tokens attend to, in models with cross-attention; generated ones use the last token's."""
-        media = sequence.request.multimodal
+        media = sequence.request.media
         if media is None:
             return None
         sizes = [ImageSize(picture.tokens, picture.grid) for picture in media.pictures]
@@ -116,7 +116,7 @@ class Tower:
 
 
 def _pictures(chunk: Chunk) -> list[Picture]:
-    media = chunk.sequence.request.multimodal
+    media = chunk.sequence.request.media
     return media.within(chunk.start, chunk.stop) if media is not None else []
 
 

@@ -33,7 +33,7 @@ from npukit.llm.chat.answer import Content, Part, Reasoning, ToolCall
 from npukit.llm.chat.chat import Prompt
 from npukit.llm.chat.messages import prepared
 from npukit.llm.data.media import kind_of_part
-from npukit.llm.medium import Medium
+from npukit.llm.medium import MediaItem
 
 
 class Parser(Protocol):
@@ -60,14 +60,14 @@ def routes(serving: Serving) -> APIRouter:
     router = make_router()
 
     @router.post("/v1/chat/completions")
-    async def create(asked: ChatRequest, request: Request) -> Response:
-        pictures = has_pictures(asked.messages)
-        conversation = await serving.aside(request, lambda: ChatCompletion.read(serving, asked), pictures)
+    async def create(request: ChatRequest, raw_request: Request) -> Response:
+        pictures = has_pictures(request.messages)
+        conversation = await serving.aside(raw_request, lambda: ChatCompletion.read(serving, request), pictures)
         generation = await Generation.start(serving, conversation.choices)
-        if asked.stream:
+        if request.stream:
             return EventStream(generation, conversation.events(generation))
         async with generation:
-            answers = await while_connected(request, whole(generation, len(conversation.choices)))
+            answers = await while_connected(raw_request, whole(generation, len(conversation.choices)))
         return JSONResponse(conversation.as_json(answers))
 
     return router
@@ -78,57 +78,59 @@ class ChatCompletion:
     """One request of /v1/chat/completions and its response."""
 
     serving: Serving
-    asked: ChatRequest
+    request: ChatRequest
     prompt: Prompt
     choices: list[ChoiceRequest]
     head: dict[str, Any]
 
     @classmethod
-    def read(cls, serving: Serving, asked: ChatRequest) -> ChatCompletion:
+    def read(cls, serving: Serving, request: ChatRequest) -> ChatCompletion:
         """Render and tokenise a conversation; call it in a thread."""
-        serving.adapter(asked.model)
-        offered = () if asked.tool_choice == "none" else asked.tools or ()
-        variables = dict(asked.chat_template_kwargs or {})
-        thinking = serving.enable_thinking if asked.enable_thinking is None else asked.enable_thinking
+        serving.adapter(request.model)
+        offered = () if request.tool_choice == "none" else request.tools or ()
+        variables = dict(request.chat_template_kwargs or {})
+        thinking = serving.enable_thinking if request.enable_thinking is None else request.enable_thinking
         if thinking is not None:
             variables.setdefault("enable_thinking", thinking)
-        messages, sources = split_media(asked.messages)
-        pictures = _pictures(serving, asked, sources) if sources else None
+        messages, sources = split_media(request.messages)
+        pictures = _pictures(serving, request, sources) if sources else None
         prompt = serving.chat.prompt(
             messages,
             tools=[tool.model_dump(exclude_none=True) for tool in offered] or None,
-            add_generation_prompt=asked.add_generation_prompt is not False,
-            continue_final_message=bool(asked.continue_final_message),
+            add_generation_prompt=request.add_generation_prompt is not False,
+            continue_final_message=bool(request.continue_final_message),
             template_kwargs=variables,
-            max_characters=serving.max_characters if asked.truncate_prompt_tokens is None else None,
+            max_characters=serving.max_characters if request.truncate_prompt_tokens is None else None,
             media=pictures.written if pictures else None,
         )
-        constraint = constraint_of_tools(serving, asked) if demanded(asked) else constraint_of(serving, asked)
-        logprobs = (asked.top_logprobs or 0) if asked.logprobs else None
-        choices = make_choices(serving, asked, prompt.ids, asked.longest, logprobs, constraint, serving.chat.marker_ids)
+        constraint = constraint_of_tools(serving, request) if demanded(request) else constraint_of(serving, request)
+        logprobs = (request.top_logprobs or 0) if request.logprobs else None
+        choices = make_choices(
+            serving, request, prompt.ids, request.longest, logprobs, constraint, serving.chat.marker_ids
+        )
         if pictures is not None:  # decoded last, when everything else has been checked
             media = pictures.read(prompt.ids)
-            choices = [replace(choice, request=replace(choice.request, multimodal=media)) for choice in choices]
-        head = {"id": new_id("chatcmpl-"), "created": int(time.time()), "model": serving.name(asked.model)}
-        return cls(serving, asked, prompt, choices, head)
+            choices = [replace(choice, request=replace(choice.request, media=media)) for choice in choices]
+        head = {"id": new_id("chatcmpl-"), "created": int(time.time()), "model": serving.name(request.model)}
+        return cls(serving, request, prompt, choices, head)
 
     def parser(self) -> Parser:
         """A new parser for an answer to this request."""
-        if demanded(self.asked):
-            return DemandedCalls(self.asked)
+        if demanded(self.request):
+            return DemandedCalls(self.request)
         if self.choices[0].request.grammar is not None:
             return PlainText()
         return self.serving.chat.parser(self.prompt)
 
     def as_json(self, answers: list[Piece]) -> dict[str, Any]:
         """All of it at once."""
-        asked = self.asked.prompt_logprobs is not None
+        wanted = self.request.prompt_logprobs is not None
         return {
             **self.head,
             "object": "chat.completion",
             "choices": [self._choice(answer) for answer in answers],
             "usage": usage(len(self.choices[0].request.prompt), counted(answers)),
-            "prompt_logprobs": prompt_logprobs(self.serving, answers[0].prompt_logprobs) if asked else None,
+            "prompt_logprobs": prompt_logprobs(self.serving, answers[0].prompt_logprobs) if wanted else None,
         }
 
     def _choice(self, answer: Piece) -> dict[str, Any]:
@@ -138,7 +140,7 @@ class ChatCompletion:
         content = "".join(part.text for part in parts if isinstance(part, Content))
         message_content = None if calls and not content else self._echoed() + content
         message: dict[str, Any] = {"role": "assistant", "content": message_content, "refusal": None}
-        if self.asked.include_reasoning is not False:
+        if self.request.include_reasoning is not False:
             reasoning = "".join(part.text for part in parts if isinstance(part, Reasoning))
             message |= {"reasoning_content": reasoning} if reasoning else {}
         if calls:
@@ -150,20 +152,20 @@ class ChatCompletion:
             "finish_reason": _finish(answer, bool(calls)),
             "stop_reason": answer.stop_reason,
         }
-        if self.asked.return_token_ids:
+        if self.request.return_token_ids:
             choice["token_ids"] = [token.id for token in answer.tokens]
         return choice
 
     def _echoed(self) -> str:
         """The end of the conversation, if the client wants it back before the answer."""
-        last = self.asked.messages[-1]
-        is_wanted = self.asked.echo and last.get("role") == "assistant"
+        last = self.request.messages[-1]
+        is_wanted = self.request.echo and last.get("role") == "assistant"
         return str(prepared([last])[0]["content"]) if is_wanted else ""
 
     async def events(self, generation: Generation) -> AsyncIterator[str]:
         """All of it piece by piece."""
         streams = [ChoiceStream(self, index) for index in range(len(self.choices))]
-        options = self.asked.stream_options
+        options = self.request.stream_options
         for stream in streams:
             yield self._event([stream.start(self._echoed())], 0)
         async for piece in generation:
@@ -175,13 +177,13 @@ class ChatCompletion:
 
     def _event(self, choices: list[dict[str, Any]], length: int) -> str:
         chunk = {**self.head, "object": "chat.completion.chunk", "choices": choices}
-        if wanted := self.asked.stream_options:
+        if wanted := self.request.stream_options:
             counts = wanted.include_usage and (wanted.continuous_usage_stats or not choices)
             chunk["usage"] = usage(len(self.choices[0].request.prompt), length) if counts else None
         return event(chunk)
 
     def _logprobs(self, tokens: tuple[Token, ...]) -> dict[str, Any] | None:
-        if not self.asked.logprobs:
+        if not self.request.logprobs:
             return None
         return {"content": [self._logprob(token) for token in tokens], "refusal": None}
 
@@ -212,7 +214,7 @@ class ChoiceStream:
         self.length += len(piece.tokens)
         parts = self._parser.feed(piece.text) + (self._parser.end() if piece.finish_reason else [])
         deltas = [delta for part in parts if (delta := self._of(part))]
-        if not deltas and (piece.finish_reason or self._conversation.asked.logprobs):
+        if not deltas and (piece.finish_reason or self._conversation.request.logprobs):
             deltas = [{}]
         choices = [self._delta(delta) for delta in deltas]
         if choices:
@@ -225,7 +227,9 @@ class ChoiceStream:
         if isinstance(part, Content):
             return {"content": part.text}
         if isinstance(part, Reasoning):
-            return {"reasoning_content": part.text} if self._conversation.asked.include_reasoning is not False else None
+            return (
+                {"reasoning_content": part.text} if self._conversation.request.include_reasoning is not False else None
+            )
         self._calls += 1
         return {"tool_calls": [{"index": self._calls - 1, **_call(part)}]}
 
@@ -239,14 +243,14 @@ def has_pictures(messages: list[dict[str, Any]]) -> bool:
     return any(kind_of_part(part) for content in contents if isinstance(content, list) for part in content)
 
 
-def _pictures(serving: Serving, asked: ChatRequest, media: list[Medium]) -> Pictures:
+def _pictures(serving: Serving, request: ChatRequest, media: list[MediaItem]) -> Pictures:
     if len(media) > serving.media.most:
         raise bad_request(
             f"This request has {len(media)} images or videos, and the server takes {serving.media.most} at most "
             "(--max-images).",
             "messages",
         )
-    if asked.truncate_prompt_tokens is not None:
+    if request.truncate_prompt_tokens is not None:
         raise bad_request("A conversation with images or videos cannot be truncated.", "truncate_prompt_tokens")
     return Pictures(serving.images, media, serving.media.read)
 

@@ -18,7 +18,7 @@ from npukit.inference.server.serving import Serving
 
 def make_choices(
     serving: Serving,
-    asked: SamplingFields,
+    request: SamplingFields,
     prompt: Sequence[int],
     longest: int | None,
     logprobs: int | None = None,
@@ -29,15 +29,19 @@ def make_choices(
 
     `shown` are special tokens that are part of the text.
     """
-    prompt = _truncated(prompt, asked)
+    prompt = _truncated(prompt, request)
     longest = _check_length(serving, prompt, longest)
-    sampling = _sampling(serving, asked, longest, _check_logprobs(serving, "logprobs", logprobs))
-    scored = _check_logprobs(serving, "prompt_logprobs", asked.prompt_logprobs)
-    request = Request(tuple(prompt), sampling, serving.adapter(asked.model), scored)
-    hidden = serving.special - shown if asked.skip_special_tokens is not False else frozenset()
-    stop_tokens = frozenset(asked.stop_token_ids or ())
-    choice = ChoiceRequest(request, tuple(asked.stops), bool(asked.include_stop_str_in_output), hidden, stop_tokens)
-    return [_numbered(choice, number, constraint) for number in range(asked.n or 1)]
+    sampling = _sampling(serving, request, longest, _check_logprobs(serving, "logprobs", logprobs))
+    scored = _check_logprobs(serving, "prompt_logprobs", request.prompt_logprobs)
+    hidden = serving.special - shown if request.skip_special_tokens is not False else frozenset()
+    choice = ChoiceRequest(
+        Request(tuple(prompt), sampling, serving.adapter(request.model), scored),
+        tuple(request.stops),
+        bool(request.include_stop_str_in_output),
+        hidden,
+        frozenset(request.stop_token_ids or ()),
+    )
+    return [_numbered(choice, number, constraint) for number in range(request.n or 1)]
 
 
 def _numbered(choice: ChoiceRequest, number: int, constraint: Constraint | None) -> ChoiceRequest:
@@ -54,11 +58,11 @@ def _check_logprobs(serving: Serving, name: str, wanted: int | None) -> int | No
     return count
 
 
-def _truncated(prompt: Sequence[int], asked: SamplingFields) -> Sequence[int]:
-    longest = asked.truncate_prompt_tokens
+def _truncated(prompt: Sequence[int], request: SamplingFields) -> Sequence[int]:
+    longest = request.truncate_prompt_tokens
     if longest is None or longest < 0:
         return prompt
-    return prompt[:longest] if asked.truncation_side == "right" else prompt[max(0, len(prompt) - longest) :]
+    return prompt[:longest] if request.truncation_side == "right" else prompt[max(0, len(prompt) - longest) :]
 
 
 def _check_length(serving: Serving, prompt: Sequence[int], max_tokens: int | None) -> int:
@@ -67,44 +71,44 @@ def _check_length(serving: Serving, prompt: Sequence[int], max_tokens: int | Non
     if not prompt:
         raise bad_request("The prompt is empty.", "prompt")
     if room < 1 or (max_tokens or 0) > room:
-        asked = f" and {max_tokens} were asked for" if max_tokens else ""
+        wanted = f" and {max_tokens} were asked for" if max_tokens else ""
         raise bad_request(
-            f"The model's context length is {serving.max_model_len} tokens, but the prompt has {len(prompt)}{asked}.",
+            f"The model's context length is {serving.max_model_len} tokens, but the prompt has {len(prompt)}{wanted}.",
             "prompt" if room < 1 else "max_tokens",
             "context_length_exceeded",
         )
     return room if max_tokens is None else max(1, max_tokens)
 
 
-def _sampling(serving: Serving, asked: SamplingFields, longest: int, logprobs: int | None) -> SamplingParams:
+def _sampling(serving: Serving, request: SamplingFields, longest: int, logprobs: int | None) -> SamplingParams:
     given: dict[str, Any] = {
-        "temperature": asked.temperature,
-        "top_p": asked.top_p,
-        "top_k": None if asked.top_k is None else max(0, asked.top_k),
-        "min_p": asked.min_p,
-        "repetition_penalty": asked.repetition_penalty,
-        "presence_penalty": asked.presence_penalty,
-        "frequency_penalty": asked.frequency_penalty,
-        "logit_bias": asked.logit_bias,
-        "min_tokens": asked.min_tokens,
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "top_k": None if request.top_k is None else max(0, request.top_k),
+        "min_p": request.min_p,
+        "repetition_penalty": request.repetition_penalty,
+        "presence_penalty": request.presence_penalty,
+        "frequency_penalty": request.frequency_penalty,
+        "logit_bias": request.logit_bias,
+        "min_tokens": request.min_tokens,
     }
-    for name, tokens in (("logit_bias", asked.logit_bias), ("stop_token_ids", asked.stop_token_ids)):
+    for name, tokens in (("logit_bias", request.logit_bias), ("stop_token_ids", request.stop_token_ids)):
         if unknown := [token for token in tokens or () if token >= serving.vocabulary]:
             raise bad_request(f"The model has no token {unknown[0]}: it has {serving.vocabulary}.", name)
-    ends = frozenset() if asked.ignore_eos else serving.chat.stop_ids
+    ends = frozenset() if request.ignore_eos else serving.chat.stop_ids
     return replace(
         serving.defaults,
         **{name: value for name, value in given.items() if value is not None},
         max_tokens=longest,
-        end_tokens=ends | frozenset(asked.stop_token_ids or ()),
-        seed=secrets.randbits(62) if asked.seed is None else asked.seed % 2**63,
+        end_tokens=ends | frozenset(request.stop_token_ids or ()),
+        seed=secrets.randbits(62) if request.seed is None else request.seed % 2**63,
         logprobs=logprobs,
     )
 
 
-def constraint_of(serving: Serving, asked: SamplingFields) -> Constraint | None:
+def constraint_of(serving: Serving, request: SamplingFields) -> Constraint | None:
     """The constraint of response_format or structured_outputs; call it in a thread."""
-    form, shape = asked.response_format, asked.structured_outputs
+    form, shape = request.response_format, request.structured_outputs
     if form is not None and form.type == "json_schema" and form.json_schema is not None:
         return serving.grammars().json(form.json_schema.schema_)
     if form is not None and form.type == "json_object":

@@ -37,39 +37,39 @@ def routes(serving: Serving) -> APIRouter:
     router = make_router()
 
     @router.post("/v1/completions")
-    async def create(asked: CompletionRequest, request: Request) -> Response:
-        choices = await serving.aside(request, lambda: _choices(serving, asked))
-        completion = CompletionResponse(serving, asked, choices)
+    async def create(request: CompletionRequest, raw_request: Request) -> Response:
+        choices = await serving.aside(raw_request, lambda: _choices(serving, request))
+        completion = CompletionResponse(serving, request, choices)
         generation = await Generation.start(serving, choices)
-        if asked.stream:
+        if request.stream:
             return EventStream(generation, completion.events(generation))
         async with generation:
-            answers = await while_connected(request, whole(generation, len(choices)))
+            answers = await while_connected(raw_request, whole(generation, len(choices)))
         return JSONResponse(completion.as_json(answers))
 
     return router
 
 
-def _choices(serving: Serving, asked: CompletionRequest) -> list[ChoiceRequest]:
-    prompts = _prompts(asked)
-    if len(prompts) * (asked.n or 1) > MAX_PROMPTS:
+def _choices(serving: Serving, request: CompletionRequest) -> list[ChoiceRequest]:
+    prompts = _prompts(request)
+    if len(prompts) * (request.n or 1) > MAX_PROMPTS:
         raise bad_request(f"A request can have {MAX_PROMPTS} answers at most.", "prompt")
-    longest = DEFAULT_LENGTH if asked.max_tokens is None else asked.max_tokens
-    if not longest and not asked.echo:
+    longest = DEFAULT_LENGTH if request.max_tokens is None else request.max_tokens
+    if not longest and not request.echo:
         raise bad_request("max_tokens must be at least 1, except with echo.", "max_tokens")
-    if asked.echo and asked.logprobs is not None:
-        if asked.stream:
+    if request.echo and request.logprobs is not None:
+        if request.stream:
             raise bad_request("echo with logprobs is not for streams.", "stream")
-        asked = asked.model_copy(update={"prompt_logprobs": asked.logprobs})
-    constraint = constraint_of(serving, asked)
-    every = (_ids(serving, prompt, asked) for prompt in prompts)
-    made = [make_choices(serving, asked, ids, longest, asked.logprobs, constraint) for ids in every]
+        request = request.model_copy(update={"prompt_logprobs": request.logprobs})
+    constraint = constraint_of(serving, request)
+    every = (_ids(serving, prompt, request) for prompt in prompts)
+    made = [make_choices(serving, request, ids, longest, request.logprobs, constraint) for ids in every]
     return list(itertools.chain.from_iterable(made))
 
 
-def _prompts(asked: CompletionRequest) -> list[str | list[int]]:
+def _prompts(request: CompletionRequest) -> list[str | list[int]]:
     """One or more prompts, all text or all token ids."""
-    prompt = asked.prompt
+    prompt = request.prompt
     if isinstance(prompt, str) or (prompt and isinstance(prompt[0], int)):
         return [prompt]
     if not prompt:
@@ -77,38 +77,38 @@ def _prompts(asked: CompletionRequest) -> list[str | list[int]]:
     return prompt  # type: ignore[return-value]
 
 
-def _ids(serving: Serving, prompt: str | list[int], asked: CompletionRequest) -> list[int]:
+def _ids(serving: Serving, prompt: str | list[int], request: CompletionRequest) -> list[int]:
     if isinstance(prompt, list):
         return prompt
-    if asked.truncate_prompt_tokens is None and len(prompt) > serving.max_characters:
+    if request.truncate_prompt_tokens is None and len(prompt) > serving.max_characters:
         raise too_long(serving.max_model_len, len(prompt))
-    ids: list[int] = serving.chat.tokenizer.encode(prompt, add_special_tokens=asked.add_special_tokens is not False)
+    ids: list[int] = serving.chat.tokenizer.encode(prompt, add_special_tokens=request.add_special_tokens is not False)
     return ids
 
 
 class CompletionResponse:
     """The answer to one request of /v1/completions."""
 
-    def __init__(self, serving: Serving, asked: CompletionRequest, choices: list[ChoiceRequest]) -> None:
-        self._serving, self._asked, self._choices = serving, asked, choices
+    def __init__(self, serving: Serving, request: CompletionRequest, choices: list[ChoiceRequest]) -> None:
+        self._serving, self._request, self._choices = serving, request, choices
         self._head = {
             "id": new_id("cmpl-"),
             "object": "text_completion",
             "created": int(time.time()),
-            "model": serving.name(asked.model),
+            "model": serving.name(request.model),
         }
-        self._prompt_tokens = sum(len(choice.request.prompt) for choice in choices[:: asked.n or 1])
+        self._prompt_tokens = sum(len(choice.request.prompt) for choice in choices[:: request.n or 1])
 
     def as_json(self, answers: list[Piece]) -> dict[str, Any]:
         """All of it at once."""
-        if self._asked.echo and self._asked.max_tokens == 0:  # the engine generates at least one token
+        if self._request.echo and self._request.max_tokens == 0:  # the engine generates at least one token
             answers = [Piece(answer.index, "", (), answer.prompt_logprobs, "length") for answer in answers]
         choices = [self._choice(answer, first=True) for answer in answers]
         return {**self._head, "choices": choices, "usage": usage(self._prompt_tokens, counted(answers))}
 
     async def events(self, generation: Generation) -> AsyncIterator[str]:
         """All of it piece by piece."""
-        options = self._asked.stream_options
+        options = self._request.stream_options
         continuous = options is not None and options.include_usage and options.continuous_usage_stats
         lengths = [0] * len(self._choices)
         offsets = [0] * len(self._choices)
@@ -126,19 +126,19 @@ class CompletionResponse:
 
     def _choice(self, piece: Piece, first: bool, offset: int = 0) -> dict[str, Any]:
         prompt = self._choices[piece.index].request.prompt
-        echoed = self._serving.decode(list(prompt)) if self._asked.echo and first else ""
-        tokens = (*piece.prompt_logprobs, *piece.tokens) if self._asked.echo else piece.tokens
+        echoed = self._serving.decode(list(prompt)) if self._request.echo and first else ""
+        tokens = (*piece.prompt_logprobs, *piece.tokens) if self._request.echo else piece.tokens
         choice: dict[str, Any] = {
             "index": piece.index,
             "text": echoed + piece.text,
-            "logprobs": self._logprobs(tokens, offset) if self._asked.logprobs is not None else None,
+            "logprobs": self._logprobs(tokens, offset) if self._request.logprobs is not None else None,
             "finish_reason": piece.finish_reason,
             "stop_reason": piece.stop_reason,
         }
-        if not self._asked.stream:
-            asked = self._asked.prompt_logprobs is not None
-            choice["prompt_logprobs"] = prompt_logprobs(self._serving, piece.prompt_logprobs) if asked else None
-        if self._asked.return_token_ids:
+        if not self._request.stream:
+            wanted = self._request.prompt_logprobs is not None
+            choice["prompt_logprobs"] = prompt_logprobs(self._serving, piece.prompt_logprobs) if wanted else None
+        if self._request.return_token_ids:
             choice["token_ids"] = [token.id for token in piece.tokens]
             choice["prompt_token_ids"] = list(prompt) if first else None
         return choice

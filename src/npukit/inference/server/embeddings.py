@@ -52,35 +52,35 @@ class Embedding:
         self._tokenizer("")  # sets what it is used with, so that threads can share it
         self._max_characters = max_characters(self._tokenizer, embedder.longest)
 
-    async def answer(self, asked: EmbeddingRequest, request: Request) -> dict[str, Any]:
+    async def answer(self, request: EmbeddingRequest, raw_request: Request) -> dict[str, Any]:
         """Vectors in the order of the texts."""
-        if asked.model is not None and asked.model not in self.options.served_model_name:
-            raise ApiError(404, f"The model {asked.model!r} does not exist.", "model", "model_not_found")
+        if request.model is not None and request.model not in self.options.served_model_name:
+            raise ApiError(404, f"The model {request.model!r} does not exist.", "model", "model_not_found")
         if self._waiting >= self.options.max_waiting:
             raise ApiError(429, "The server is busy: try again in a moment.", code="rate_limit_exceeded")
         self._waiting += 1
         try:
-            size = len(await request.body())
-            texts = await self._lanes.run(lambda: self._ids(asked), size)
+            size = len(await raw_request.body())
+            texts = await self._lanes.run(lambda: self._ids(request), size)
             loop = asyncio.get_running_loop()
             vectors = await loop.run_in_executor(self._thread, self.embedder.embed, texts)
         finally:
             self._waiting -= 1
-        if asked.dimensions not in (None, vectors.shape[1]):
+        if request.dimensions not in (None, vectors.shape[1]):
             raise bad_request(f"This model's vectors have {vectors.shape[1]} dimensions.", "dimensions")
         tokens = sum(map(len, texts))
         return {
             "object": "list",
             "data": [
-                {"object": "embedding", "index": index, "embedding": _encoded(vector, asked.encoding_format)}
+                {"object": "embedding", "index": index, "embedding": _encoded(vector, request.encoding_format)}
                 for index, vector in enumerate(vectors)
             ],
-            "model": asked.model or self.options.served_model_name[0],
+            "model": request.model or self.options.served_model_name[0],
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         }
 
-    def _ids(self, asked: EmbeddingRequest) -> list[list[int]]:
-        inputs: list[Any] = [asked.input] if isinstance(asked.input, str) else asked.input
+    def _ids(self, request: EmbeddingRequest) -> list[list[int]]:
+        inputs: list[Any] = [request.input] if isinstance(request.input, str) else request.input
         if isinstance(inputs[0], int):
             inputs = [inputs]
         for text in inputs:
@@ -100,8 +100,8 @@ def make_embedding_app(embedder: Embedder, options: ServeOptions) -> FastAPI:
     embedding, router = Embedding(embedder, options), make_router()
 
     @router.post("/v1/embeddings")
-    async def create(asked: EmbeddingRequest, request: Request) -> dict[str, Any]:
-        return await embedding.answer(asked, request)
+    async def create(request: EmbeddingRequest, raw_request: Request) -> dict[str, Any]:
+        return await embedding.answer(request, raw_request)
 
     @router.get("/v1/models")
     async def models() -> dict[str, Any]:

@@ -106,7 +106,7 @@ class Generation:
         """Submit the requests; raises if the engine refuses one or the server is full."""
         self = cls(serving, choices)
         try:
-            media = (choice.request.multimodal for choice in choices)
+            media = (choice.request.media for choice in choices)
             pixels = sum(item.nbytes for item in media if item is not None)
             self._cleanup.enter_context(serving.places(len(choices), pixels))
             for choice in choices:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from urllib.parse import SplitResult, urlsplit
 
 from npukit.llm.images.files import DATA, BadImage, decoded, shortened
-from npukit.llm.medium import Medium
+from npukit.llm.medium import MediaItem
 
 SECONDS = 10.0  # for a download
 PIECE = 1 << 16
@@ -26,7 +26,7 @@ PORTS = {"http": 80, "https": 443}
 class Media:
     """Reads what requests name: at most `most` images or videos a request, of at most so many bytes.
 
-    >>> Media(most=8, max_bytes=16 << 20, domains=["example.com"]).read(Medium("image", "data:image/png;…"))
+    >>> Media(most=8, max_bytes=16 << 20, domains=["example.com"]).read(MediaItem("image", "data:image/png;…"))
     (b'\\x89PNG…', 'the image')
     """
 
@@ -34,7 +34,7 @@ class Media:
         self.most, self._max_bytes = most, max_bytes
         self._domains = {domain.lower().rstrip(".") for domain in domains}
 
-    def read(self, medium: Medium) -> tuple[bytes | list[bytes], str]:
+    def read(self, medium: MediaItem) -> tuple[bytes | list[bytes], str]:
         """The content of an image or a video and its name for sentences; raises BadImage.
 
         A video may be JPEG frames: data:video/jpeg;base64, and one after the other with commas between them.

@@ -32,18 +32,18 @@ def routes(serving: Serving) -> APIRouter:
         return _model(serving, name)
 
     @router.post("/tokenize")
-    async def tokenize(asked: TokenizeRequest, request: Request) -> dict[str, Any]:
-        serving.adapter(asked.model)
-        ids = await serving.aside(request, lambda: _ids(serving, asked))
-        names = serving.tokenizer.convert_ids_to_tokens(ids) if asked.return_token_strs else None
+    async def tokenize(request: TokenizeRequest, raw_request: Request) -> dict[str, Any]:
+        serving.adapter(request.model)
+        ids = await serving.aside(raw_request, lambda: _ids(serving, request))
+        names = serving.tokenizer.convert_ids_to_tokens(ids) if request.return_token_strs else None
         return {"count": len(ids), "max_model_len": serving.max_model_len, "tokens": ids, "token_strs": names}
 
     @router.post("/detokenize")
-    async def detokenize(asked: DetokenizeRequest, request: Request) -> dict[str, str]:
-        serving.adapter(asked.model)
-        if any(token >= serving.vocabulary for token in asked.tokens):
+    async def detokenize(request: DetokenizeRequest, raw_request: Request) -> dict[str, str]:
+        serving.adapter(request.model)
+        if any(token >= serving.vocabulary for token in request.tokens):
             raise bad_request(f"The model has {serving.vocabulary} tokens.", "tokens")
-        return {"prompt": await serving.aside(request, lambda: serving.decode(asked.tokens))}
+        return {"prompt": await serving.aside(raw_request, lambda: serving.decode(request.tokens))}
 
     @router.get("/health")
     @router.get("/ping", include_in_schema=False)
@@ -68,12 +68,12 @@ def routes(serving: Serving) -> APIRouter:
 
 def _adapter_routes(router: APIRouter, serving: Serving) -> None:
     @router.post("/v1/load_lora_adapter")
-    async def load(asked: AdapterRequest, request: Request) -> Response:
-        name, path = asked.lora_name, Path(asked.lora_path)
-        if name in serving.options.served_model_name or (name in serving.adapters and not asked.load_inplace):
+    async def load(request: AdapterRequest, raw_request: Request) -> Response:
+        name, path = request.lora_name, Path(request.lora_path)
+        if name in serving.options.served_model_name or (name in serving.adapters and not request.load_inplace):
             raise bad_request(f"There is already a model named {name!r}.", "lora_name")
         try:
-            adapter = await serving.aside(request, lambda: read_adapter(name, path))
+            adapter = await serving.aside(raw_request, lambda: read_adapter(name, path))
             await serving.service.call(lambda: serving.service.engine.add_adapter(adapter, replace=True))
         except NpukitError as error:
             raise bad_request(str(error), "lora_path") from error
@@ -81,8 +81,8 @@ def _adapter_routes(router: APIRouter, serving: Serving) -> None:
         return PlainTextResponse(f"Success: LoRA adapter '{name}' added successfully.")
 
     @router.post("/v1/unload_lora_adapter")
-    async def unload(asked: AdapterName) -> Response:
-        name = asked.lora_name
+    async def unload(request: AdapterName) -> Response:
+        name = request.lora_name
         if serving.adapters.pop(name, None) is None:
             raise ApiError(404, f"There is no adapter {name!r}.", "lora_name", "model_not_found")
         await serving.service.call(lambda: serving.service.engine.unload_adapter(name))
@@ -103,13 +103,13 @@ def _model(serving: Serving, name: str) -> dict[str, Any]:
     }
 
 
-def _ids(serving: Serving, asked: TokenizeRequest) -> list[int]:
-    if asked.messages is not None:
+def _ids(serving: Serving, request: TokenizeRequest) -> list[int]:
+    if request.messages is not None:
         return serving.chat.prompt(
-            asked.messages,
-            add_generation_prompt=asked.add_generation_prompt is not False,
-            template_kwargs=asked.chat_template_kwargs,
+            request.messages,
+            add_generation_prompt=request.add_generation_prompt is not False,
+            template_kwargs=request.chat_template_kwargs,
         ).ids
-    special = asked.add_special_tokens is not False
-    ids: list[int] = serving.chat.tokenizer.encode(asked.prompt, add_special_tokens=special)
+    special = request.add_special_tokens is not False
+    ids: list[int] = serving.chat.tokenizer.encode(request.prompt, add_special_tokens=special)
     return ids

@@ -57,10 +57,10 @@ def _likely(serving: Serving, token: Token) -> dict[str, Any]:
     }
 
 
-async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+async def while_connected(raw_request: Request, work: Coroutine[Any, Any, T]) -> T:
     """The result of the work, which is cancelled when the client disconnects."""
     task = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_left(request))
+    leaving = asyncio.ensure_future(_left(raw_request))
     try:
         await asyncio.wait((task, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
@@ -71,8 +71,8 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
             future.cancel()
 
 
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+async def _left(raw_request: Request) -> None:
+    while (await raw_request.receive())["type"] != "http.disconnect":
         pass
 
 

@@ -78,44 +78,46 @@ def routes(serving: Serving) -> APIRouter:
     router = make_router()
 
     @router.post("/v1/responses")
-    async def create(asked: ResponseRequest, request: Request) -> Response:
-        if asked.previous_response_id or asked.background:
+    async def create(request: ResponseRequest, raw_request: Request) -> Response:
+        if request.previous_response_id or request.background:
             raise bad_request("Responses are not stored here: send the whole conversation, in the foreground.")
-        chat = as_chat(asked)
+        chat = as_chat(request)
         pictures = has_pictures(chat.messages)
-        conversation = await serving.aside(request, lambda: ChatCompletion.read(serving, chat), pictures)
-        answer = ResponseAnswer(asked, conversation)
+        conversation = await serving.aside(raw_request, lambda: ChatCompletion.read(serving, chat), pictures)
+        answer = ResponseAnswer(request, conversation)
         generation = await Generation.start(serving, conversation.choices)
-        if asked.stream:
+        if request.stream:
             return EventStream(generation, answer.events(generation))
         async with generation:
-            pieces = await while_connected(request, whole(generation, 1))
+            pieces = await while_connected(raw_request, whole(generation, 1))
         return JSONResponse(answer.as_json(pieces[0]))
 
     return router
 
 
-def as_chat(asked: ResponseRequest) -> ChatRequest:
+def as_chat(request: ResponseRequest) -> ChatRequest:
     """The same tool choice in the form of /v1/chat/completions."""
-    messages = [{"role": "system", "content": asked.instructions}] if asked.instructions else []
-    messages += [{"role": "user", "content": asked.input}] if isinstance(asked.input, str) else _messages(asked.input)
+    messages = [{"role": "system", "content": request.instructions}] if request.instructions else []
+    messages += (
+        [{"role": "user", "content": request.input}] if isinstance(request.input, str) else _messages(request.input)
+    )
     if not messages:
         raise bad_request("There is no input.", "input")
     given: dict[str, Any] = {
-        "model": asked.model,
+        "model": request.model,
         "messages": messages,
-        "max_completion_tokens": asked.max_output_tokens,
-        "temperature": asked.temperature,
-        "top_p": asked.top_p,
-        "parallel_tool_calls": asked.parallel_tool_calls,
-        "tool_choice": asked.tool_choice,
+        "max_completion_tokens": request.max_output_tokens,
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "parallel_tool_calls": request.parallel_tool_calls,
+        "tool_choice": request.tool_choice,
     }
-    if asked.tools:
-        given["tools"] = [{"type": "function", "function": tool.model_dump(exclude={"type"})} for tool in asked.tools]
-    if isinstance(asked.tool_choice, ToolChoice):
-        given["tool_choice"] = {"type": "function", "function": {"name": asked.tool_choice.name}}
-    if asked.text and asked.text.format:
-        shape = asked.text.format
+    if request.tools:
+        given["tools"] = [{"type": "function", "function": tool.model_dump(exclude={"type"})} for tool in request.tools]
+    if isinstance(request.tool_choice, ToolChoice):
+        given["tool_choice"] = {"type": "function", "function": {"name": request.tool_choice.name}}
+    if request.text and request.text.format:
+        shape = request.text.format
         given["response_format"] = {"type": shape.type}
         if shape.type == "json_schema":
             given["response_format"]["json_schema"] = {"name": shape.name or "", "schema": shape.schema_}
@@ -165,8 +167,8 @@ def _text(content: Any, number: int) -> str:
 class ResponseAnswer:
     """The answer to one request of /v1/responses."""
 
-    def __init__(self, asked: ResponseRequest, conversation: ChatCompletion) -> None:
-        self._asked, self._conversation = asked, conversation
+    def __init__(self, request: ResponseRequest, conversation: ChatCompletion) -> None:
+        self._request, self._conversation = request, conversation
         self._id, self._created = new_id("resp_"), int(time.time())
 
     def as_json(self, piece: Piece) -> dict[str, Any]:
@@ -194,10 +196,10 @@ class ResponseAnswer:
 
     def state(self, status: str, output: list[dict[str, Any]], length: int | None) -> dict[str, Any]:
         """The response object as it is now."""
-        asked, prompt = self._asked, len(self._conversation.prompt.ids)
+        request, prompt = self._request, len(self._conversation.prompt.ids)
         sampling = self._conversation.choices[0].request.sampling
-        choice = asked.tool_choice
-        shape = asked.text.format if asked.text and asked.text.format else TextFormat()
+        choice = request.tool_choice
+        shape = request.text.format if request.text and request.text.format else TextFormat()
         return {
             "id": self._id,
             "object": "response",
@@ -205,23 +207,23 @@ class ResponseAnswer:
             "status": status,
             "error": None,
             "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
-            "instructions": asked.instructions,
-            "max_output_tokens": asked.max_output_tokens,
+            "instructions": request.instructions,
+            "max_output_tokens": request.max_output_tokens,
             "model": self._conversation.head["model"],
             "output": output,
-            "parallel_tool_calls": asked.parallel_tool_calls is not False,
+            "parallel_tool_calls": request.parallel_tool_calls is not False,
             "previous_response_id": None,
             "reasoning": {"effort": None, "summary": None},
             "store": False,
             "temperature": sampling.temperature,
             "text": {"format": shape.model_dump(exclude_none=True, by_alias=True)},
             "tool_choice": choice.model_dump() if isinstance(choice, ToolChoice) else choice or "auto",
-            "tools": [{"strict": False, "parameters": None, **tool.model_dump()} for tool in asked.tools or ()],
+            "tools": [{"strict": False, "parameters": None, **tool.model_dump()} for tool in request.tools or ()],
             "top_p": sampling.top_p,
             "truncation": "disabled",
             **({} if length is None else {"usage": _usage(prompt, length)}),
-            **({"user": asked.user} if asked.user else {}),
-            "metadata": asked.metadata or {},
+            **({"user": request.user} if request.user else {}),
+            "metadata": request.metadata or {},
         }
 
 

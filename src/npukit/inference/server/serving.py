@@ -63,11 +63,11 @@ class Serving:
         self.chat.tokenizer("")
         self.max_characters = max_characters(self.tokenizer, self.max_model_len)
 
-    async def aside(self, request: Request, function: Callable[[], T], has_pictures: bool = False) -> T:
+    async def aside(self, raw_request: Request, function: Callable[[], T], has_pictures: bool = False) -> T:
         """Run a function in a thread, so that neither the event loop nor smaller requests wait for it."""
         if has_pictures:
             return await self._lanes.run_with_pictures(function)
-        return await self._lanes.run(function, len(await request.body()))
+        return await self._lanes.run(function, len(await raw_request.body()))
 
     def grammars(self) -> Grammars:
         """The compiler of constraints; call it in a thread, since the first call takes a second."""

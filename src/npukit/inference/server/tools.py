@@ -12,24 +12,24 @@ from npukit.llm.chat.answer import Content, Part, ToolCall
 ANY_ARGUMENTS = {"type": "object", "properties": {}}
 
 
-def demanded(asked: ChatRequest) -> bool:
+def demanded(request: ChatRequest) -> bool:
     """Whether the answer must be a tool call."""
-    return asked.tool_choice == "required" or isinstance(asked.tool_choice, NamedTool)
+    return request.tool_choice == "required" or isinstance(request.tool_choice, NamedTool)
 
 
-def constraint_of_tools(serving: Serving, asked: ChatRequest) -> Constraint:
+def constraint_of_tools(serving: Serving, request: ChatRequest) -> Constraint:
     """The arguments of the named tool, or a list of calls of any of them; call it in a thread."""
-    tools = [(tool.function.name, tool.function.parameters or ANY_ARGUMENTS) for tool in asked.tools or ()]
-    if isinstance(asked.tool_choice, NamedTool):
-        return serving.grammars().json(dict(tools)[asked.tool_choice.function.name])
-    return serving.grammars().calls(tools, max_calls=1 if asked.parallel_tool_calls is False else 8)
+    tools = [(tool.function.name, tool.function.parameters or ANY_ARGUMENTS) for tool in request.tools or ()]
+    if isinstance(request.tool_choice, NamedTool):
+        return serving.grammars().json(dict(tools)[request.tool_choice.function.name])
+    return serving.grammars().calls(tools, max_calls=1 if request.parallel_tool_calls is False else 8)
 
 
 class DemandedCalls:
     """Reads an answer that must be a call; it is a parser as llm.chat's are."""
 
-    def __init__(self, asked: ChatRequest) -> None:
-        self._name = asked.tool_choice.function.name if isinstance(asked.tool_choice, NamedTool) else None
+    def __init__(self, request: ChatRequest) -> None:
+        self._name = request.tool_choice.function.name if isinstance(request.tool_choice, NamedTool) else None
         self._text = ""
 
     def feed(self, text: str) -> list[Part]:

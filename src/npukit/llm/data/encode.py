@@ -20,7 +20,7 @@ from npukit.llm.data.row import BadRow, Conversation, Row, TextRow
 from npukit.llm.data.row import Tokens as TokenRow
 from npukit.llm.images.files import BadImage
 from npukit.llm.images.images import Images, RowImage
-from npukit.llm.medium import Medium
+from npukit.llm.medium import MediaItem
 from npukit.llm.tasks.task import Task
 
 Tokens = NDArray[np.int32]
@@ -114,7 +114,7 @@ class Encoder:
         return encoded if isinstance(encoded, BadRow) else encoded[0]
 
     def illustrated_answers(
-        self, question: Conversation, answers: Sequence[str], media: Sequence[Medium]
+        self, question: Conversation, answers: Sequence[str], media: Sequence[MediaItem]
     ) -> tuple[list[Tokens], tuple[RowImage, ...]] | BadRow:
         """The same of a question with images or videos, and those."""
         rows = [[*question, {"role": "assistant", "content": answer}] for answer in answers]
@@ -137,7 +137,7 @@ class Encoder:
             return bad[0]
         return [row[0].tokens for row in found if isinstance(row, list)], images
 
-    def illustrated(self, turns: Conversation, media: Sequence[Medium]) -> list[Encoded] | BadRow:
+    def illustrated(self, turns: Conversation, media: Sequence[MediaItem]) -> list[Encoded] | BadRow:
         """A conversation with images or videos, which become as many tokens as the model has features of them."""
         try:
             turns, images = self._placed(turns, media)
@@ -146,7 +146,7 @@ class Encoder:
         encoded = self._as_the_peer(self._with_texts(turns, images)) if self._writer else self._rendered(turns, images)
         return encoded if isinstance(encoded, BadRow) else self._whole(encoded, images)
 
-    def _placed(self, turns: Conversation, media: Sequence[Medium]) -> tuple[Conversation, tuple[RowImage, ...]]:
+    def _placed(self, turns: Conversation, media: Sequence[MediaItem]) -> tuple[Conversation, tuple[RowImage, ...]]:
         """The turns with a tag for each image or video, and these in the order of their tags, by their headers; raises
         BadRow.
         """
@@ -207,7 +207,7 @@ class Encoder:
             return BadRow(f"has {self.images.tokens} in its text, which stands for a part of an image")
         return [replace(encoded[0], images=images)]
 
-    def prompt(self, question: Conversation, media: Sequence[Medium] = ()) -> Encoded | BadRow:
+    def prompt(self, question: Conversation, media: Sequence[MediaItem] = ()) -> Encoded | BadRow:
         """The tokens of a question with its media, up to where an answer begins; none of them counts."""
         turns = [*question, {"role": "assistant", "content": STAND_IN}]
         try:
@@ -250,7 +250,7 @@ class Encoder:
         tokens, counted = encoded[0].tokens, np.flatnonzero(encoded[0].tokens >= 0)
         return tokens[: counted[0]] if len(counted) else tokens
 
-    def text(self, text: Conversation | list[int], media: Sequence[Medium] = ()) -> list[Encoded] | BadRow:
+    def text(self, text: Conversation | list[int], media: Sequence[MediaItem] = ()) -> list[Encoded] | BadRow:
         """What the tokenizer makes of a text, or of a text and another, unless a chat template is wanted."""
         if isinstance(text[0], int):
             return self._fitting(np.array(text, dtype=np.int32))

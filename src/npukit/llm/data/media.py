@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from npukit.llm.data.row import BadRow, Conversation
-from npukit.llm.medium import COLUMNS, TAGS, Kind, Medium, Objects, RowMedia
+from npukit.llm.medium import COLUMNS, TAGS, Kind, MediaItem, Objects, RowMedia
 from npukit.report.report import counted
 
 TURNS = ("messages", "conversations", "conversation", "prompt", "completion", "chosen", "rejected", "rejected_messages")
@@ -33,12 +33,12 @@ def with_tags(row: dict[str, Any]) -> tuple[dict[str, Any], RowMedia]:
 
     >>> part = {"type": "image_url", "image_url": {"url": "cat.png"}}
     >>> with_tags({"messages": [{"role": "user", "content": [part, {"type": "text", "text": "Who?"}]}]})
-    ({'messages': [{'role': 'user', 'content': [{'type': 'text', 'text': '<image>'}, …]}]}, (Medium(…, 'cat.png'),))
+    ({'messages': [{'role': 'user', 'content': [{'type': 'text', 'text': '<image>'}, …]}]}, (MediaItem(…, 'cat.png'),))
     """
     if other := next((name for name in OTHER_ANSWERS if row.get(name)), None):
         raise BadRow(f"has {other}; images of one answer alone are not supported")
-    in_columns = [Medium(kind, source) for column, kind in COLUMNS.items() for source in _listed(row, column)]
-    in_parts: list[Medium] = []
+    in_columns = [MediaItem(kind, source) for column, kind in COLUMNS.items() for source in _listed(row, column)]
+    in_parts: list[MediaItem] = []
     tagged = {name: _tagged(row[name], in_parts) for name in TURNS if isinstance(row.get(name), list)}
     if any(medium.source is None for medium in in_parts):  # parts that say where the media of the columns go
         if sorted(medium.kind for medium in in_parts) != sorted(medium.kind for medium in in_columns) or any(
@@ -82,7 +82,7 @@ def _listed(row: dict[str, Any], column: str) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def _tagged(turns: list[Any], media: list[Medium]) -> list[Any]:
+def _tagged(turns: list[Any], media: list[MediaItem]) -> list[Any]:
     return [
         {**turn, "content": [_part(part, media) for part in turn["content"]]}
         if isinstance(turn, dict) and isinstance(turn.get("content"), list)
@@ -91,11 +91,11 @@ def _tagged(turns: list[Any], media: list[Medium]) -> list[Any]:
     ]
 
 
-def _part(part: Any, media: list[Medium]) -> Any:
+def _part(part: Any, media: list[MediaItem]) -> Any:
     kind = kind_of_part(part)
     if kind is None:
         return part
-    media.append(Medium(kind, source_of(part)))
+    media.append(MediaItem(kind, source_of(part)))
     return {"type": "text", "text": TAGS[kind]}
 
 
@@ -122,14 +122,14 @@ def source_of(part: dict[str, Any]) -> Any:
     return source.get("url", source) if isinstance(source, dict) else source
 
 
-def spread(turns: Conversation, media: Sequence[Medium], tool: str) -> tuple[Conversation, list[Medium]]:
+def spread(turns: Conversation, media: Sequence[MediaItem], tool: str) -> tuple[Conversation, list[MediaItem]]:
     """The conversation with one tag for every medium, and these in the order of their tags; raises BadRow where there
     are not as many.
 
     ms-swift writes those that are missing before the first question, and so do we where there is none at all.
 
-    >>> spread([{"role": "user", "content": "Who?"}], [Medium("image", "cat.png")], "npukit")
-    ([{'role': 'user', 'content': '<image>Who?'}], [Medium(kind='image', source='cat.png')])
+    >>> spread([{"role": "user", "content": "Who?"}], [MediaItem("image", "cat.png")], "npukit")
+    ([{'role': 'user', 'content': '<image>Who?'}], [MediaItem(kind='image', source='cat.png')])
     """
     left = {kind: [medium for medium in media if medium.kind == kind] for kind in TAGS}
     missing = ""
@@ -168,10 +168,10 @@ def in_parts(turns: Conversation, kinds: set[Kind]) -> list[dict[str, Any]]:
     return [{**turn, "content": list(_parts(turn["content"], kinds))} for turn in turns]
 
 
-def with_sources(turns: Conversation, media: Sequence[Medium]) -> list[dict[str, Any]]:
+def with_sources(turns: Conversation, media: Sequence[MediaItem]) -> list[dict[str, Any]]:
     """The same with what each medium is in its part.
 
-    >>> with_sources([{"role": "user", "content": "<image>Who?"}], [Medium("image", "cat.png")])
+    >>> with_sources([{"role": "user", "content": "<image>Who?"}], [MediaItem("image", "cat.png")])
     [{'role': 'user', 'content': [{'type': 'image', 'image': 'cat.png'}, {'type': 'text', 'text': 'Who?'}]}]
     """
     left = list(media)

@@ -11,7 +11,7 @@ from npukit.llm.data.files import RawRow
 from npukit.llm.data.layout import ANSWERS, QUESTIONS, lay_out, recognise, renamed
 from npukit.llm.data.media import spread, with_sources
 from npukit.llm.data.row import BadRow, Illustrated, Layout, TextRow, listed
-from npukit.llm.medium import Medium
+from npukit.llm.medium import MediaItem
 
 STAND_IN = "?"
 ANSWERING = ("assistant", "gpt", "chatgpt", "bot", "function_call", "tool_call")
@@ -29,7 +29,7 @@ class Question:
     text: str = ""
     reference: str | None = None
     tools: list[Any] | None = None
-    media: tuple[Medium, ...] = ()  # for which tags such as <image> stand in the messages
+    media: tuple[MediaItem, ...] = ()  # for which tags such as <image> stand in the messages
 
     @property
     def with_media(self) -> list[dict[str, Any]]:
@@ -56,7 +56,7 @@ def question_of(record: RawRow, layout: Layout) -> Question:
     laid = lay_out(renamed(row, layout), layout)
     if isinstance(laid, TextRow):
         return Question(None, laid.text)
-    media: list[Medium] = []
+    media: list[MediaItem] = []
     if isinstance(laid, Illustrated):
         laid, media = spread(laid.turns, laid.media, "npukit")
     assert isinstance(laid, list)  # sft has no pairs

@@ -23,7 +23,7 @@ from npukit.llm.images.objects import pointed_at
 from npukit.llm.images.resize import resized, resizes
 from npukit.llm.images.sampling import Sampled, Sampling
 from npukit.llm.images.video import MAX_SECONDS, Source, frame_files, is_frame, read_frames, read_header
-from npukit.llm.medium import Kind, Medium, Objects
+from npukit.llm.medium import Kind, MediaItem, Objects
 
 Inputs = dict[str, Any]
 NUMBER = "{number}"  # in a marker: which of its kind it is, from 1 on
@@ -91,7 +91,7 @@ class Images:
     processor, and the options.
 
     >>> images = Images(vision, processor, shape, data)
-    >>> images.measure(Medium("image", "cat.png")).size.tokens
+    >>> images.measure(MediaItem("image", "cat.png")).size.tokens
     391
     """
 
@@ -192,7 +192,7 @@ class Images:
         options = self._data.model_dump(mode="json", include={"media_dir", "tokens", *names})
         return [asdict(self.vision), processor, options, {**self._video_settings}]
 
-    def measure(self, medium: Medium) -> RowImage:
+    def measure(self, medium: MediaItem) -> RowImage:
         """An image or a video of a row by its header; raises BadImage."""
         self._check(medium.kind)
         if medium.kind != "video":

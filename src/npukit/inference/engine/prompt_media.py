@@ -30,7 +30,7 @@ class Picture:
 
 
 @dataclass(frozen=True, eq=False)
-class Multimodal:
+class PromptMedia:
     """The images of a prompt in order, and its tokens' positions [3, tokens] if the model's family has its own."""
 
     pictures: tuple[Picture, ...]
@@ -51,12 +51,12 @@ class Multimodal:
         """The memory of all pixels."""
         return sum(picture.pixels.nbytes for picture in self.pictures)
 
-    def followed_by(self, tokens: int) -> Multimodal:
+    def followed_by(self, tokens: int) -> PromptMedia:
         """The same for a prompt that continues with this many text tokens."""
         if self.positions is None:
             return self
         text = int(self.positions.max()) + 1 + np.arange(tokens)
-        return Multimodal(self.pictures, np.concatenate([self.positions, np.broadcast_to(text, (3, tokens))], axis=1))
+        return PromptMedia(self.pictures, np.concatenate([self.positions, np.broadcast_to(text, (3, tokens))], axis=1))
 
     def within(self, start: int, stop: int) -> list[Picture]:
         """The images that have tokens between `start` and `stop`."""
