@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from npukit.source import Edit, PythonFile, apply_edits, find, per_file, read
-from npukit.source.names import children, inside, statements
+from npukit.source.nodes import children, inside, statements
 
 
 def last_name(text: str, path: Path = Path("a.py")) -> str | None:

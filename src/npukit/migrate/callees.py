@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from npukit.source import PythonFile
-from npukit.source.names import definition_of
+from npukit.source.definitions import definition_of
 
 _MAKES = {"new_empty", "new_full", "new_ones", "new_tensor", "new_zeros"}  # methods of tensors
 

@@ -7,7 +7,8 @@ import ast
 from npukit.migrate.aligned import blocks
 from npukit.source import Document, PythonFile, per_file
 from npukit.source.document import parsed
-from npukit.source.names import Names, statements
+from npukit.source.names import Names
+from npukit.source.nodes import statements
 
 _KINDS = {ast.FunctionDef: "def {}(): 0", ast.AsyncFunctionDef: "async def {}(): 0", ast.ClassDef: "class {}: 0"}
 

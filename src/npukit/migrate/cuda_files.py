@@ -14,7 +14,7 @@ from npukit.migrate.evidence import Evidence
 from npukit.migrate.kernels import Definition, compiled, needed, needed_at_top, only_asks
 from npukit.migrate.presence import marks, named_for_cuda, refuses_without
 from npukit.source import PythonFile, per_file
-from npukit.source.names import file_of
+from npukit.source.modules import file_of
 
 
 @per_file

@@ -31,7 +31,8 @@ from npukit.migrate.kernels import (
 from npukit.migrate.presence import marks, named_for_cuda, refuses_without
 from npukit.source import PythonFile, Unreadable, per_file, read
 from npukit.source.cache import per_project
-from npukit.source.names import children, definition_of, inside, origin_of, statements
+from npukit.source.definitions import definition_of, origin_of
+from npukit.source.nodes import children, inside, statements
 
 WITHOUT = re.compile(r"without|fallback|(?:^|_)(?:no|not|disabled?|missing|unavailable)(?:_|$)")
 _CARDS = re.compile(r"(?:^|_)(?:cuda|gpus?|nvidia)(?:_|$)")

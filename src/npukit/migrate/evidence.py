@@ -20,7 +20,8 @@ from npukit.facts.torch_npu.names import names_of
 from npukit.migrate.kernels import always_run
 from npukit.migrate.own_cuda import needs_cuda, own_cuda
 from npukit.source import Place, PythonFile
-from npukit.source.names import definition_of, last_name
+from npukit.source.definitions import definition_of
+from npukit.source.nodes import last_name
 
 # Of get_device_properties: torch_npu has these names, and None for each.
 ABOUT_THE_CARD = {"major", "minor", "multi_processor_count", "max_threads_per_multi_processor"}

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from npukit.facts import libraries
 from npukit.source.cache import per_project
-from npukit.source.names import children, file_of, text_of
+from npukit.source.modules import file_of, text_of
+from npukit.source.nodes import children
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 Import = ast.Import | ast.ImportFrom

@@ -32,7 +32,7 @@ from npukit.migrate.changed import changed_tree, first_line
 from npukit.migrate.options import toml_of
 from npukit.source import Document, PythonFile
 from npukit.source.cache import per_project
-from npukit.source.names import text_of
+from npukit.source.modules import text_of
 
 _WIDEST, _NARROWEST = 120, 88
 _SHORT = 100  # lines: a file with fewer says little about the width that its authors keep to

@@ -15,7 +15,7 @@ from npukit.migrate.definitions import strong_names
 from npukit.migrate.evidence import FOR_ANY, Evidence, of_attribute, of_call, speaks
 from npukit.migrate.kernels import Import, always_run, always_using, modules
 from npukit.source import PythonFile, per_file
-from npukit.source.names import inside
+from npukit.source.nodes import inside
 
 _LONGEST = 60  # of a string that is a name
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
-from npukit.source.names import text_of
+from npukit.source.modules import text_of
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from npukit.source import PythonFile
-from npukit.source.names import Names, where_defined
+from npukit.source.definitions import where_defined
+from npukit.source.names import Names
 
 _DEPTH = 3
 

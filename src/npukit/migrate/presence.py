@@ -13,7 +13,9 @@ from functools import lru_cache
 from npukit.facts.libraries import Library, imported, named
 from npukit.migrate.kernels import needed
 from npukit.source import PythonFile
-from npukit.source.names import Names, file_of, inside, last_name, names_of
+from npukit.source.modules import file_of
+from npukit.source.names import Names, names_of
+from npukit.source.nodes import inside, last_name
 
 _FROM_CUDA = re.compile(r"\.cu[\"']|\bcuda_sources\b|\bwith_cuda=True")
 _NEEDED = re.compile(

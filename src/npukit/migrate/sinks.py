@@ -11,7 +11,7 @@ from npukit.facts.device_arguments import positions
 from npukit.facts.libraries import own_devices
 from npukit.migrate.callees import looks_up_module, own_method, parameter_of
 from npukit.source import PythonFile, per_file
-from npukit.source.names import last_name
+from npukit.source.nodes import last_name
 
 _DEPTH = 6
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from npukit.source import PythonFile, per_file
 from npukit.source.cache import per_project
-from npukit.source.names import file_of, text_of
+from npukit.source.modules import file_of, text_of
 
 _BUILT_ON_TORCH = re.compile(
     r"(?:torch\w*|pytorch_\w+|lightning\w*|accelerate|basicsr|bitsandbytes|deepspeed|detectron2|diffusers|fairseq|fairscale"

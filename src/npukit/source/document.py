@@ -12,7 +12,8 @@ from pathlib import Path
 from npukit.source import notebook
 from npukit.source.cache import per_project
 from npukit.source.find import kind_of
-from npukit.source.names import encoding_of, named
+from npukit.source.modules import encoding_of
+from npukit.source.names import named
 from npukit.source.place import Edit
 from npukit.source.python import PythonFile
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import ast
 import builtins
-import io
-import os
-import re
-import tokenize
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from npukit.source.cache import per_project
+from npukit.source.modules import defines, encoding_of, file_of
+from npukit.source.nodes import FIELDS
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _BUILTINS = frozenset(dir(builtins))
-_DEPTH = 8  # of aliases of aliases
-_DEFINITION = re.compile(r"^(?:async def|def|class) (\w+)", re.MULTILINE)
+DEPTH = 8  # of aliases of aliases
 
 
 class Binding(NamedTuple):
@@ -52,7 +48,7 @@ class Names:
         self.parents: dict[ast.AST, ast.AST] = {}
         self._scopes: dict[ast.AST, ast.AST] = {}  # of names and scopes only
         self._bindings: dict[ast.AST, dict[str, list[Binding]]] = defaultdict(dict)
-        self._stars: list[str] = []
+        self.stars: list[str] = []
         self._resolved: dict[ast.AST, str | None] = {}
         self._loads: dict[tuple[ast.AST | None, str], list[ast.Name]] | None = None
         self._globals: list[tuple[ast.AST, str]] = []
@@ -63,7 +59,7 @@ class Names:
     def _walk(self) -> None:
         scope: ast.AST = self.tree
         stack: list[Any] = [scope]
-        nodes, parents, scopes, fields = self.nodes, self.parents, self._scopes, _FIELDS
+        nodes, parents, scopes, fields = self.nodes, self.parents, self._scopes, FIELDS
         while stack:
             node = stack.pop()
             kind = type(node)
@@ -113,7 +109,7 @@ class Names:
             module = "." * node.level + (node.module or "")
             for alias in node.names:
                 if alias.name == "*":
-                    self._stars.append(module)
+                    self.stars.append(module)
                 else:
                     target = f"{module}.{alias.name}" if not module.endswith(".") else module + alias.name
                     self._add(scope, alias.asname or alias.name, Binding("import", node, target=target))
@@ -194,7 +190,7 @@ class Names:
         """Every name that is read anywhere in the file."""
         return frozenset(node.id for node in self._scopes if type(node) is ast.Name and type(node.ctx) is ast.Load)
 
-    def resolve(self, node: ast.AST | None, depth: int = _DEPTH) -> str | None:
+    def resolve(self, node: ast.AST | None, depth: int = DEPTH) -> str | None:
         """The full dotted name of a name or attribute, or None."""
         if node is None or depth == 0:
             return None
@@ -223,7 +219,7 @@ class Names:
     def _from_star(self, name: str) -> str | None:
         if name in _BUILTINS:
             return name
-        for module in self._stars:
+        for module in self.stars:
             file = file_of(module, self.path, self.root)
             elsewhere = name if name == "torch" else f"{module}.{name}"  # a module that is not here passes torch on
             target = exported(file, name, self.root) if file else elsewhere
@@ -242,95 +238,20 @@ class Names:
         return (exported(file, name, self.root) if file and depth > 1 else None) or target
 
 
-def file_of(module: str, path: Path, root: Path | None) -> Path | None:
-    """The project file that is a module to the file at `path` (dots in front: relative), or None."""
-    name = module.lstrip(".")
-    level = len(module) - len(name)
-    bases = [_above(path, level or 1), *((str(root), f"{root}/src") if root and not level else ())]
-    candidates = (file for base in bases for file in _files_of(base, name) if file != path)
-    return next(candidates, None)
-
-
-@lru_cache(maxsize=256)
-def _above(path: Path, level: int) -> str:
-    """The folder so many levels above a file, as text: paths take long to compare."""
-    return str(path.parents[level - 1]) if level <= len(path.parents) else ""
-
-
-@per_project(maxsize=65536)
-def _files_of(folder: str, module: str) -> tuple[Path, ...]:
-    """The files that may be a module below a folder; asked once for each, as every name that it exports asks again."""
-    where = "/".join((folder, *filter(None, module.split("."))))
-    files = (f"{where}.py" if module else where, f"{where}/__init__.py")
-    existing = (file for file in files if folder and os.path.isfile(file))  # noqa: PTH113 - most are none, and no Path
-    return tuple(map(Path, existing))
-
-
 _following: set[tuple[Path, str]] = set()
 
 
 @per_project(maxsize=4096)
 def exported(file: Path, name: str, root: Path | None) -> str | None:
     """What a name at the top of another file of the project refers to."""
-    if (file, name) in _following or _defines(file, name):  # files that import from each other; nothing to follow
+    if (file, name) in _following or defines(file, name):  # files that import from each other; nothing to follow
         return None
     _following.add((file, name))
     try:
         names = names_of(file, root)
-        return names._resolve_name(ast.Name(name, ast.Load()), _DEPTH) if names else None
+        return names._resolve_name(ast.Name(name, ast.Load()), DEPTH) if names else None
     finally:
         _following.discard((file, name))
-
-
-def _defines(file: Path, name: str) -> bool:
-    """Whether the name is a function or class of the file itself, as most are: seen without parsing the file."""
-    return name in _definitions_of(file)
-
-
-@per_project(maxsize=4096)
-def _definitions_of(file: Path) -> frozenset[str]:
-    return frozenset(_DEFINITION.findall(text_of(file)))
-
-
-@per_project(maxsize=8192)
-def origin_of(target: str, path: Path, root: Path | None, depth: int = _DEPTH) -> tuple[Path | None, str]:
-    """The file of the project that a full dotted name comes from, through what packages pass on, and its name there;
-    "" for the name where the target is a module.
-
-    >>> origin_of("ours.ops.scan", Path("train.py"), Path())  # ours/ops/__init__.py: from .kernels import scan
-    (PosixPath('ours/ops/kernels.py'), 'scan')
-    """
-    if module := file_of(target, path, root):
-        return module, ""
-    package, _, name = target.rpartition(".")
-    file = file_of(package or ".", path, root) if package or target.startswith(".") else None
-    if file is None or depth == 0 or _defines(file, name):
-        return file, name
-    names = names_of(file, root) if _has(file, "import") and (_has(file, name) or _has(file, "*")) else None
-    imported = [each.target for each in names.bindings_in(names.tree, name) if each.kind == "import"] if names else []
-    for passed_on in imported or [f"{star}.{name}" for star in names._stars] if names else ():
-        where, inner = origin_of(passed_on, file, root, depth - 1)
-        if where is not None and (imported or _defines(where, inner)):
-            return where, inner
-    return file, name
-
-
-@per_project(maxsize=4096)
-def _has(file: Path, text: str) -> bool:
-    return text in text_of(file)
-
-
-@per_project(maxsize=64)
-def text_of(file: Path) -> str:
-    """The text of a file, for those that look for words in it; "" where it cannot be read.
-
-    >>> text_of(Path("setup.py")).partition("\\n")[0]
-    'from setuptools import setup'
-    """
-    try:
-        return file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 @per_project(maxsize=512)
@@ -351,104 +272,6 @@ def named(code: str, path: Path, root: Path | None) -> Names:
         return Names(ast.parse(code), path, root)
 
 
-def encoding_of(data: bytes) -> str:
-    """The encoding that a Python file declares, or UTF-8."""
-    return tokenize.detect_encoding(io.BytesIO(data).readline)[0]
-
-
-def definition_of(func: ast.expr, names: Names, containing: str) -> ast.FunctionDef | ast.ClassDef | None:
-    """The function or class of the project that a name is: in the same file, or in one that it is imported from.
-
-    Another file is parsed only if it has the text that the caller will look for in the definition.
-    """
-    definition = where_defined(func, names, containing)
-    return definition[0] if definition else None
-
-
-def where_defined(func: ast.expr, names: Names, containing: str) -> tuple[ast.FunctionDef | ast.ClassDef, Names] | None:
-    """The same with the names of the file that it is in."""
-    if isinstance(func, ast.Attribute):  # module.function
-        target = names.resolve(func)
-        return _defined(target, names, containing) if target else None
-    for binding in names.lookup(func)[1] if isinstance(func, ast.Name) else ():
-        if isinstance(binding.node, (ast.FunctionDef, ast.ClassDef)):
-            return binding.node, names
-        if binding.kind == "import" and (definition := _defined(binding.target, names, containing)):
-            return definition
-    return None
-
-
-def _defined(target: str, names: Names, containing: str) -> tuple[ast.FunctionDef | ast.ClassDef, Names] | None:
-    """What a full dotted name is in the project's own files; a package may pass it on from another of its files."""
-    for _ in range(_DEPTH):
-        module, _, name = target.rpartition(".")
-        file = file_of(module or ".", names.path, names.root) if module or target.startswith(".") else None
-        defining = names_of(file, names.root) if file and _has(file, containing) and _has(file, name) else None
-        bindings = defining.bindings_in(defining.tree, name) if defining else []
-        for binding in bindings:
-            if defining and isinstance(binding.node, (ast.FunctionDef, ast.ClassDef)):
-                return binding.node, defining
-        passed_on = [binding.target for binding in bindings if binding.kind == "import"]
-        if defining is None or not passed_on:
-            return None
-        names, target = defining, passed_on[0]
-    return None
-
-
-def children(node: ast.AST) -> list[ast.AST]:
-    """The nodes directly below one, as they are written, but for operators and contexts; quicker than ast's.
-
-    >>> [type(each).__name__ for each in children(ast.parse("a + 1", mode="eval").body)]
-    ['Name', 'Constant']
-    """
-    children: list[ast.AST] = []
-    for name in _FIELDS[type(node)]:
-        value = getattr(node, name, None)
-        if type(value) is list:
-            children += [child for child in reversed(value) if child is not None]
-        elif value is not None:
-            children.append(value)
-    children.reverse()
-    return children
-
-
-def last_name(node: ast.AST | None) -> str:
-    """The last part of a dotted name; "" of what is none.
-
-    >>> last_name(ast.parse("torch.cuda", mode="eval").body)
-    'cuda'
-    """
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
-def inside(node: ast.AST) -> Iterator[ast.AST]:
-    """The node and all below it, but for operators and contexts.
-
-    >>> [type(each).__name__ for each in inside(ast.parse("f(a)", mode="eval").body)]
-    ['Call', 'Name', 'Name']
-    """
-    stack = [node]
-    while stack:
-        now = stack.pop()
-        yield now
-        stack += reversed(children(now))
-
-
-def statements(node: ast.AST) -> Iterator[ast.stmt]:
-    """The statements below a node, as they are written.
-
-    >>> [type(statement).__name__ for statement in statements(ast.parse("if a: b = f(a)"))]
-    ['If', 'Assign']
-    """
-    stack = [node]
-    while stack:
-        now = stack.pop()
-        if isinstance(now, ast.stmt) and now is not node:
-            yield now
-        for name in _BLOCKS.get(type(now), ()):
-            stack += reversed(getattr(now, name))
-
-
 _LEAVES = {ast.Constant, ast.Pass, ast.Break, ast.Continue}
 _OTHERS = {_Scope, type(None)}
 _BINDERS = {
@@ -460,22 +283,4 @@ _BINDERS = {
     ast.ClassDef,
     ast.ExceptHandler,
     ast.Global,
-}
-
-_PLAIN = {"identifier", "int", "string", "constant", "expr_context", "operator", "unaryop", "boolop", "cmpop"}
-
-
-def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
-    """The fields of a kind of node that can hold other nodes, the last first, as a stack wants them; those of names,
-    numbers and operators are left out."""
-    described = re.findall(r"(\w+)[?*]? (\w+)", kind.__doc__ or "")  # "Attribute(expr value, identifier attr, ...)"
-    plain = {name for what, name in described if what in _PLAIN}
-    return tuple(name for name in reversed(kind._fields) if name not in plain)
-
-
-_FIELDS = {kind: _fields(kind) for kind in vars(ast).values() if isinstance(kind, type) and issubclass(kind, ast.AST)}
-_BLOCKS: dict[type[ast.AST], tuple[str, ...]] = {
-    kind: tuple(name for name in reversed(kind._fields) if name in ("body", "handlers", "cases", "orelse", "finalbody"))
-    for kind in _FIELDS
-    if issubclass(kind, (ast.mod, ast.stmt, ast.excepthandler, ast.match_case))
 }

@@ -9,7 +9,7 @@ from npukit.migrate.distributed.parts import Unseen, line_before, parameter_for
 from npukit.migrate.styles.style import torch_name
 from npukit.migrate.training import LOOPS, Loop, enclosing_loops, has_double_star, is_true
 from npukit.source import Edit, PythonFile
-from npukit.source.names import last_name
+from npukit.source.nodes import last_name
 
 _WRAPPERS = ("enumerate", "tqdm", "iter", "track", "trange")
 

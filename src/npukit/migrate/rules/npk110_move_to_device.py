@@ -20,7 +20,7 @@ from npukit.migrate.own_cuda import needs_cuda, own_cuda
 from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule
 from npukit.migrate.styles import style_of
 from npukit.migrate.torch_imports import is_of_another_framework
-from npukit.source.names import file_of
+from npukit.source.modules import file_of
 
 rule = Rule(
     "NPK110",

@@ -20,7 +20,7 @@ from npukit.migrate.mentions import first
 from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.sinks import BACKEND, DEVICE
 from npukit.migrate.styles import style_of
-from npukit.source.names import last_name
+from npukit.source.nodes import last_name
 
 rule = Rule(
     "NPK112",

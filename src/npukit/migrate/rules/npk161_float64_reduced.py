@@ -19,7 +19,7 @@ from npukit.migrate.decision import stays
 from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.style import quote, torch_name
-from npukit.source.names import last_name
+from npukit.source.nodes import last_name
 
 rule = Rule(
     "NPK161",

@@ -28,7 +28,7 @@ from npukit.facts.libraries import own_devices
 from npukit.migrate.decision import for_cuda_only
 from npukit.migrate.rule import Document, Effort, Findings, Goal, PythonFile, Rule, Severity, Where
 from npukit.migrate.sinks import imports_own_devices, library_without_npus
-from npukit.source.names import last_name
+from npukit.source.nodes import last_name
 
 _CODE = {name: setting for name, setting in cuda_settings().items() if not setting.data_only}
 _DATA = {name: setting for name, setting in cuda_settings().items() if not setting.imports}

@@ -21,7 +21,7 @@ import ast
 from npukit.facts.affinity import fused
 from npukit.migrate.rule import Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.training import inside, method
-from npukit.source.names import last_name
+from npukit.source.nodes import last_name
 
 rule = Rule(
     "NPK601",

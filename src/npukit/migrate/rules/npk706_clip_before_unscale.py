@@ -18,7 +18,7 @@ import ast
 
 from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.training import blocks_around, inside, method
-from npukit.source.names import last_name
+from npukit.source.nodes import last_name
 
 rule = Rule(
     "NPK706",

@@ -52,7 +52,7 @@ from npukit.migrate.styles.style import (
     torch_name,
 )
 from npukit.source import Document, Edit, PythonFile, per_file
-from npukit.source.names import last_name
+from npukit.source.nodes import last_name
 
 # Functions of torch.cuda that torch.accelerator has, by the names that they have there.
 _ACCELERATOR = {
