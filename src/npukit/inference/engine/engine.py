@@ -17,8 +17,8 @@ from npukit.errors import NpukitError
 from npukit.inference.engine.adapters import Adapters, LoadedAdapter, read_adapter
 from npukit.inference.engine.attention import register
 from npukit.inference.engine.cache import Cache, CacheShape, release_cache
+from npukit.inference.engine.defaults import PassSettings, pass_settings
 from npukit.inference.engine.fused import fuse
-from npukit.inference.engine.graphs import can_record
 from npukit.inference.engine.own_caches import OwnCaches
 from npukit.inference.engine.pool import BlockPool
 from npukit.inference.engine.request import (
@@ -73,42 +73,34 @@ class Engine:
         if options.quantization not in (None, "w8a8"):
             raise NpukitError(f"npukit's engine does not support the quantization {options.quantization}: use w8a8.")
         model.eval()
-        self._model, self._own_attention = model, language_model(model).config._attn_implementation
+        self._model, self.device, self._vision = model, model.device, families.vision_of(model.config)
+        self._own_attention = language_model(model).config._attn_implementation
         self._dtype, self._is_trained = trained_in or model.dtype, trained_in is not None
-        self.device, self._vision = model.device, families.vision_of(model.config)
         use_grouped_experts(model)
         self.vocab_size = model.get_output_embeddings().weight.shape[0]
         self._num_embeddings = model.get_input_embeddings().weight.shape[0]  # may include tokens of images
-        made_for = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        self.max_model_len = min(options.max_model_len or made_for or UNLIMITED, made_for or UNLIMITED)
+        self.max_model_len = _max_model_len(model, options)
         self.is_paged = options.paged if options.paged is not None else _can_page(model, self.max_model_len)
         if options.quantization:
             quantize(model)
+        passes = pass_settings(options, model, self._dtype, self.is_paged)
+
         self._adapters, self._num_loaded = Adapters(model), 0
         self._adapter_keys: dict[str, str] = {}  # by the names that requests can use
         self._draft, proposer = draft, self._make_proposer(options, draft)
-        prefill = options.max_num_batched_tokens or (8192 if abilities(self.device).own_memory else 512)
-        if self.is_paged:
-            graphs = not options.enforce_eager and can_record(model, self._dtype)
-            mixed = options.max_num_mixed_tokens
-            mixed = mixed if mixed is not None else 1024 if graphs else 0
-            num_sampled = options.max_num_seqs * (1 + (proposer.num_speculative_tokens if proposer else 0))
-            pool, self._runner = self._make_paged(model, options, graphs, mixed, num_sampled)
-            self._scheduler = Scheduler(
-                pool,
-                options.max_num_seqs,
-                prefill,
-                options.enable_prefix_caching,
-                mixed,
-                proposer,
-                MEMORY_BOUND_TOKENS if abilities(self.device).own_memory else MEMORY_BOUND_TOKENS_ON_CPU,
-            )
-        else:  # one block holds a whole sequence
-            self._runner = OwnCaches(model, self._adapters, self._make_tower(model))
-            pool = BlockPool(options.max_num_seqs + 1, self.max_model_len)
-            self._scheduler = Scheduler(pool, options.max_num_seqs, prefill, enable_prefix_caching=False)
-        is_async = abilities(self.device).own_memory if options.async_scheduling is None else options.async_scheduling
-        self._async_scheduling = is_async and self.is_paged and proposer is None
+        pool, self._runner = (
+            self._make_paged(options, passes, proposer) if self.is_paged else self._make_unpaged(options)
+        )
+        self._scheduler = Scheduler(
+            pool,
+            options.max_num_seqs,
+            passes.max_num_batched_tokens,
+            passes.enable_prefix_caching,
+            passes.max_num_mixed_tokens,
+            proposer,
+            MEMORY_BOUND_TOKENS if abilities(self.device).own_memory else MEMORY_BOUND_TOKENS_ON_CPU,
+        )
+        self._async_scheduling = passes.async_scheduling and proposer is None
         self._pending: PendingStep | None = None
         self._sequences: dict[int, Sequence] = {}
         self._ended: list[Output] = []
@@ -117,31 +109,46 @@ class Engine:
 
     def _make_proposer(self, options: EngineOptions, draft: Engine | None) -> Proposer | None:
         """What drafts tokens, if anything should."""
+        if not self.is_paged:
+            return None
         if draft is not None:
             shared = min(self.vocab_size, draft.vocab_size)
             return DraftModel(draft.generate, draft.max_model_len, shared, options.num_speculative_tokens)
         return PromptLookup(options.prompt_lookup) if options.prompt_lookup else None
 
     def _make_paged(
-        self, model: Any, options: EngineOptions, graphs: bool, mixed: int, num_sampled: int
+        self, options: EngineOptions, passes: PassSettings, proposer: Proposer | None
     ) -> tuple[BlockPool, Runner | OwnCaches]:
-        size, seqs = options.block_size or abilities(self.device).block_size, options.max_num_seqs
+        """A paged cache and what runs the model on it."""
+        model, size, seqs = self._model, passes.block_size, options.max_num_seqs
         shape = CacheShape.of(model, self._dtype)
         blocks = options.num_blocks or blocks_that_fit(
             shape, size, seqs, self.max_model_len, options.gpu_memory_utilization, self.device
         )
         self.max_model_len = min(self.max_model_len, (blocks - 1) * size)
-        cache = Cache(model, shape, blocks, size, seqs, self.max_model_len)
-        compile = options.compile if options.compile is not None else graphs and abilities(self.device).compiles
-        attention = register(self.device.type, self._dtype)
-        tower = self._make_tower(model)
-        runner = Runner(model, attention, cache, self._adapters, tower, seqs, num_sampled, mixed, graphs, compile)
-        if graphs and not self._is_trained:
+        runner = Runner(
+            model,
+            register(self.device.type, self._dtype),
+            Cache(model, shape, blocks, size, seqs, self.max_model_len),
+            self._adapters,
+            self._make_tower(),
+            seqs,
+            num_sampled=seqs * (1 + (proposer.num_speculative_tokens if proposer else 0)),
+            max_num_mixed_tokens=passes.max_num_mixed_tokens,
+            graphs=passes.graphs,
+            compile=passes.compile,
+        )
+        if passes.graphs and not self._is_trained:
             fuse(model)
         return BlockPool(blocks, size), runner
 
-    def _make_tower(self, model: Any) -> Tower | None:
-        return Tower(model, self._vision, self._adapters) if self._vision is not None else None
+    def _make_unpaged(self, options: EngineOptions) -> tuple[BlockPool, Runner | OwnCaches]:
+        """The caches of the model itself: one block holds a whole sequence."""
+        runner = OwnCaches(self._model, self._adapters, self._make_tower())
+        return BlockPool(options.max_num_seqs + 1, self.max_model_len), runner
+
+    def _make_tower(self) -> Tower | None:
+        return Tower(self._model, self._vision, self._adapters) if self._vision is not None else None
 
     def sleep(self, keep_cache: bool) -> None:
         """Prepare the model for training: restore its own attention and forget the prefix cache. Without `keep_cache`
@@ -377,6 +384,12 @@ class Engine:
         if len(self._adapters.keys) > len(self._adapter_keys):
             self._drop_adapters()
         return Output(sequence.request_id, token, finish_reason, prompt_logprobs, error)
+
+
+def _max_model_len(model: Any, options: EngineOptions) -> int:
+    """The longest sequence, which the model's own limit bounds."""
+    own = getattr(model.config.get_text_config(), "max_position_embeddings", None) or UNLIMITED
+    return int(min(options.max_model_len or own, own))
 
 
 def _can_page(model: Any, max_model_len: int) -> bool:
