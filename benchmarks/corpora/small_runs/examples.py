@@ -21,7 +21,7 @@ from npukit.llm.config.media import media_type
 from npukit.llm.config.options import Config
 from npukit.llm.finetune.train import train
 from npukit.llm.medium import COLUMNS, TAGS, Kind
-from npukit.llm.reading.check import kinds_of
+from npukit.llm.reading.check_media import kinds_of
 from npukit.llm.reading.read import predicts, read
 from npukit.rl.rank import train as train_with_rewards
 

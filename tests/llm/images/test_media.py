@@ -398,7 +398,7 @@ def test_the_cache_has_names_and_no_pixels(
 def test_a_preview_shows_where_pictures_go(
     seeing_models: Callable[[str], Path], pictures: Path, tmp_path: Path
 ) -> None:
-    from npukit.studio.api.data import look
+    from npukit.studio.preview import look
 
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps({"messages": [ASKED, ANSWERED], "images": ["b.png"]}))

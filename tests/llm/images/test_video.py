@@ -351,7 +351,7 @@ def test_without_a_decoder_frames_still_work(
 
 
 def test_a_preview_shows_where_videos_go(seeing_models: Callable[[str], Path], clips: Path, tmp_path: Path) -> None:
-    from npukit.studio.api.data import look
+    from npukit.studio.preview import look
 
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps({"messages": [ASKED, ANSWERED], "videos": [["walk/000.png", "walk/001.png"]]}))
