@@ -98,8 +98,8 @@ def watch(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
         signal.signal(signal.SIGINT, lambda *_: None)
     else:
         signal.signal(signal.SIGINT, lambda number, _: process.send_signal(number))
-    for number in early:
-        process.send_signal(number)
+    for received in early:
+        process.send_signal(received)
     code = process.wait()
     if code < 0:
         name = signal.Signals(-code).name
