@@ -58,7 +58,7 @@ SUBJECTS = {
     "driver call": r"\[drv api\] ?(?P<name>hal\w+) failed",
     "hccl call": r"HCCL function error: (?P<name>\w+)|\bHCCL (?P<name2>initiali[sz]ation) failed",
     "working operator": r"current working operator name is (?P<name>\w+)",
-    "dtype": r"not (?:implemented|supported?) for (?P<name>DT_[A-Z0-9_]+)"
+    "dtype": r"(?:not (?:implemented|supported?) for |dtype or format is not supported[^\n]*?\()(?P<name>DT_[A-Z0-9_]+)"
     r"|not implemented for '(?P<name2>[A-Z]\w+)'|[Uu]nsupported (?:data type|ScalarType|dtype) (?P<name3>[\w:.]+)",
     "assertion": r"^.*?\bassert (?P<name>[^\n]{3,160})\n(?:[^\n]*\^[^\n]*\n)?[^\n]*\bAssertionError\s*$"
     r"|\b(?:[A-Z]+_ASSERT|CHECK\w*|[A-Z]+_ENFORCE\w*)\((?P<name2>[^\n]{3,160})\) failed",
@@ -88,6 +88,7 @@ TO_DO = (
     r"|to (?:fix|avoid|resolve|disable|enable|use|continue|suppress|allow|do) [^,.]{3,60}, )\b"
 )
 INSTRUCTION = re.compile(rf"(?:(?<=[.!;,:] )|(?<=[.!;])|^)\s*(?P<said>{TO_DO}[^\n]*?)(?=[.!;](?:\s|$)|$)", re.I | re.M)
+ELSEWHERE = re.compile(r"(?i)please (?:track|see|refer|report|file|open|visit|contact)\b")  # helps nobody right away
 REPORT = re.compile(r"(?i)\b(?:fail\w*|errors?|timed out)[ :!]*$")  # "set stream failed" says what was done
 LONGEST_INSTRUCTION = 240
 OTHER_LINE = re.compile(r"$|Traceback|File |\[|\(|\d|[\w.]*(?:Error|Exception)\b")
@@ -116,7 +117,7 @@ def named_errors_in(text: str) -> Iterator[tuple[KnownError, int, str]]:
             if subject == "exception":
                 name = f"{name}@{asker}{_part(text, match.start())}"
             around = text[max(0, match.start() - NEAR) : match.start() + NEAR]
-            error, words = _error_about(subject, name, around)
+            error, words = _error_about(subject, name, around, of_its_own=name.split(".")[0] == asker)
             if error is not None:
                 to_do = instructions_in(text[match.start() : match.start() + NEAR])
                 if subject == "instruction" and not to_do:
@@ -138,17 +139,18 @@ def _name(subject: str, match: re.Match[str]) -> str:
     return f"{name}@{groups['place']}" if groups.get("place") == "unknown location" else name
 
 
-def _error_about(subject: str, name: str, around: str) -> tuple[KnownError | None, str]:
+def _error_about(subject: str, name: str, around: str, of_its_own: bool) -> tuple[KnownError | None, str]:
     """The first row of a subject that fits a name, or a sentence, and the words that fit.
 
-    `around` is the text before and after it.
+    `around` is the text before and after it; `of_its_own`: the package that asks for the name is the one that lacks it.
     """
     if subject in IN_WORDS:
         words = CODE.sub("x", PROPERTY.sub(r" \1", TITLE.sub("", name))) if subject != "warning" else name
         present = set(WORD.findall(words.lower()))
         read = ((row.error, row.words_in(words, present, name)) for row in _phrases(subject))
         return next(((error, phrase) for error, phrase in read if phrase), (None, ""))
-    fitting = (row for row in named_errors(subject) if any(fnmatchcase(name, each) for each in row.names))
+    names = (f"{name}@own", name) if of_its_own else (name,)
+    fitting = (row for row in named_errors(subject) if any(fnmatchcase(n, each) for n in names for each in row.names))
     error = next((row.error for row in fitting if re.search(row.beside, around)), None)
     return error, name.partition("@")[0]
 
@@ -213,7 +215,11 @@ def instructions_in(message: str) -> list[str]:
     lines = [line.strip() for line in message.split("\n")[:4]]
     end = next((index for index, line in enumerate(lines) if index and OTHER_LINE.match(line)), len(lines))
     sentences = (match["said"].strip() for match in INSTRUCTION.finditer("\n".join(lines[:end])))
-    return [text for text in sentences if 12 <= len(text) <= LONGEST_INSTRUCTION and not REPORT.search(text)][:2]
+    return [
+        text
+        for text in sentences
+        if 12 <= len(text) <= LONGEST_INSTRUCTION and not (REPORT.search(text) or ELSEWHERE.match(text))
+    ][:2]
 
 
 def _asker(text: str, place: int) -> str:

@@ -52,7 +52,7 @@ def _in_full(explanation: Explanation) -> str:
         also = "This is usually a consequence of another error: look for an earlier one on every rank."
         lines.append(f"  {translated(also)}")
     if explanation.strength == "reading":
-        read = translated("npukit does not know this error. It reads only this from the words: {0}")
+        read = translated("npukit does not know this exact error. What follows is inferred from these words: {0}")
         lines.append("  " + read.format(_cut(printable_line(explanation.words), 80)))
     lines += _numbered("Likely because" if explanation.is_known else "May be because", explanation.causes)
     lines += _numbered("What to do", explanation.remedies)
