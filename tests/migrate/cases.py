@@ -345,12 +345,12 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         'd = torch.device("cuda:{}".format(i))',
         'd = torch.device("npu:{}".format(i))',
-        'd = torch.device("{}:{}".format("npu" if hasattr(torch, "npu") else "cuda", i))',
+        'd = torch.device("npu:{}".format(i) if hasattr(torch, "npu") else "cuda:{}".format(i))',
     ),
     (
         'd = torch.device("cuda:{}".format((i)))',
         'd = torch.device("npu:{}".format((i)))',
-        'd = torch.device("{}:{}".format("npu" if hasattr(torch, "npu") else "cuda", (i)))',
+        'd = torch.device("npu:{}".format((i)) if hasattr(torch, "npu") else "cuda:{}".format((i)))',
     ),
     (
         'd = torch.device("cuda:" + str(i))',
@@ -360,7 +360,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         'd = torch.device("{}:{}".format("cuda", i))',
         'd = torch.device("{}:{}".format("npu", i))',
-        'd = torch.device("{}:{}".format("npu" if hasattr(torch, "npu") else "cuda", i))',
+        'd = torch.device("npu:{}".format(i) if hasattr(torch, "npu") else "cuda:{}".format(i))',
     ),
     (
         'd = torch.device(":".join(["cuda", i]))',

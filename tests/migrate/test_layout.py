@@ -83,6 +83,11 @@ def test_nothing_of_the_project_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
             "small = function_of(weights.is_cuda, first=1, second=2)\n",
             'small = function_of(\n    weights.device.type in ("cuda", "npu"), first=1, second=2\n)\n',
         ),
+        (  # a choice is not broken inside what it ends with
+            "self.device = 'cuda:{}'.format(self.number_of_card)\n",
+            "self.device = (\n    'npu:{}'.format(self.number_of_card) if hasattr(torch, 'npu')"
+            "\n    else 'cuda:{}'.format(self.number_of_card)\n)\n",
+        ),
         (  # which was as long before
             "s = 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'; t = weights.is_cuda  # x\n",
             "; t = weights.device.type in ('cuda', 'npu')  # x\n",

@@ -121,6 +121,8 @@ def test_what_tests_replace_is_still_called(tmp_path: Path) -> None:
         ("a.py", "@parameterized.expand([('cpu',), ('cuda',)])\ndef test(self, device): ...\n", ["NPK111"]),
         ("a.py", "import torch\nfrom torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler\n"
          "scaler = ShardedGradScaler()  # on cuda\n", ["NPK202"]),
+        ("a.py", "def f():\n    try:\n        import apex\n    except ImportError as error:\n"
+         "        raise ImportError('install apex') from error\n", ["NPK401"]),
         ("a.sh", "torchrun train.py --tf32 True --optim paged_adamw_8bit\n", ["NPK406", "NPK406"]),
         ("a.py", "import torch\nfrom ts.torch_handler.base_handler import BaseHandler\nclass H(BaseHandler):\n"
          "    def initialize(self, c):\n        gpu = c.system_properties.get('gpu_id')\n"
@@ -137,6 +139,25 @@ def test_what_fails_on_npus_is_reported(tmp_path: Path, name: str, text: str, co
 def test_a_modality_is_no_library_of_nvidia(tmp_path: Path) -> None:
     text = 'if torch.cuda.is_available():\n    run({"modality_inputs": x}, tampered=1)\n'
     assert "torch.accelerator.is_available()" in after(tmp_path, text)
+
+
+def test_rows_of_a_table_that_a_test_goes_through_name_the_device(tmp_path: Path) -> None:
+    text = after(
+        tmp_path,
+        "import pytest, torch\nROWS = [(4, 'cpu')]\nif torch.cuda.is_available():\n    ROWS.append((4, 'cuda'))\n"
+        "    NAMES.append((4, 'cuda'))\n@pytest.mark.parametrize('steps, device', ROWS)\n"
+        "def test_rows(steps, device): ...\n",
+    )
+    assert "ROWS.append((4, torch.accelerator.current_accelerator()" in text and "NAMES.append((4, 'cuda'))" in text
+
+
+@pytest.mark.parametrize(("otherwise", "constants"), [("HAS = False", 0), ("raise SystemExit('install torch')", 1)])
+def test_a_file_that_goes_on_without_torch_gets_no_constant(tmp_path: Path, otherwise: str, constants: int) -> None:
+    head = f"try:\n    import torch\n    HAS = True\nexcept ImportError:\n    {otherwise}\n"
+    asks = "def a(): return HAS and torch.cuda.device_count()\ndef b(): return HAS and torch.cuda.device_count()\n"
+    (change,) = migrated(tmp_path, a=head + asks, **{"requirements.txt": "torch>=2.0\n"}).changes
+    assert change.after.count("\ndevice_module = ") == constants
+    assert change.after.count("(torch.npu if hasattr(torch") == (0 if constants else 2)
 
 
 @pytest.mark.parametrize(

@@ -295,24 +295,29 @@ def _broken(line: str, width: int) -> list[str]:
 
 
 def _in_parts(line: str, indent: str, width: int) -> list[str]:
-    for start, end in reversed(list(_outermost(line))):
+    match = _VALUE.fullmatch(line)
+    brackets = [] if match and _outside_brackets(" else ", line) else list(_outermost(line))
+    for start, end in reversed(brackets):
         if end - start > _SMALL and len(line) - end < _SMALL and re.match(r"[\w\])]", line[start - 1]):
             inside = _alternatives(f"{indent}    {line[start + 1 : end].strip()}", width)
             return [line[: start + 1], *inside, f"{indent}{line[end:]}"]
-    match = _VALUE.fullmatch(line)
     inside = _alternatives(f"{indent}    {match[2]}", width) if match else []
     return [f"{match[1]} (", *inside, f"{indent}){match[3]}"] if match else [line]
 
 
 def _alternatives(line: str, width: int) -> list[str]:
     """A line that is still too long with each part of a choice on a line of its own: a if b / else c if d / else e"""
-    pairs = list(_outermost(line))
-    marks = [m.start() for m in re.finditer(" else |, ", line) if not any(a < m.start() < b for a, b in pairs)]
+    marks = _outside_brackets(" else |, ", line)
     if len(line) <= width or not marks or any(line[at] == "," for at in marks):
         return [line]
     indent = line[: len(line) - len(line.lstrip())]
     ends = [*marks, len(line)]
     return [line[: ends[0]], *(f"{indent}{line[a + 1 : b]}" for a, b in pairwise(ends))]
+
+
+def _outside_brackets(pattern: str, line: str) -> list[int]:
+    pairs = list(_outermost(line))
+    return [m.start() for m in re.finditer(pattern, line) if not any(a < m.start() < b for a, b in pairs)]
 
 
 def _outermost(line: str) -> Iterator[tuple[int, int]]:

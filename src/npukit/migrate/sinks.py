@@ -110,14 +110,18 @@ def _follows_option(node: ast.AST, command: ast.List | ast.Tuple, sink: Sink) ->
 
 
 def _parametrized(node: ast.AST, row: ast.Tuple | ast.List | ast.Call, sink: Sink, file: PythonFile) -> bool:
-    """parametrize("steps, device", [(3, "cuda"), pytest.param(4, "cuda")])"""
-    table = file.parent(row)
-    call = file.parent(table) if isinstance(table, (ast.List, ast.Tuple, ast.ListComp)) else None
+    """parametrize("steps, device", [(3, "cuda"), pytest.param(4, "cuda")]), and a table with a name of its own"""
     values: list[ast.AST] = [*(row.args if isinstance(row, ast.Call) else row.elts)]
-    if not isinstance(call, ast.Call) or node not in values:
-        return False
-    names = _names_of_parameters(call)
-    return len(names) == len(values) and sink.named(names[values.index(node)].strip())
+    table = file.parent(row)
+    outside: ast.AST | None = None
+    if isinstance(table, ast.Call) and isinstance(table.func, ast.Attribute) and table.func.attr == "append":
+        outside = table.func.value
+    elif isinstance(table, (ast.List, ast.Tuple, ast.ListComp)):
+        outside = file.parent(table)
+    name = outside.targets[0] if isinstance(outside, ast.Assign) else outside
+    calls = [file.parent(use) for use in file.uses(name)] if isinstance(name, ast.Name) else [outside]
+    names = next((found for call in calls if isinstance(call, ast.Call) and (found := _names_of_parameters(call))), [])
+    return node in values and len(names) == len(values) and sink.named(names[values.index(node)].strip())
 
 
 def _names_of_parameters(call: ast.Call) -> list[str]:

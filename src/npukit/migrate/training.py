@@ -97,10 +97,12 @@ def has_double_star(call: ast.Call) -> bool:
 
 
 def tolerates_failure(node: ast.AST, file: PythonFile) -> bool:
-    """Whether the code copes when the node raises: it is in a `try`, or under an `if` about availability."""
+    """Whether the code copes when the node raises: it is under an `if` about availability, or in a `try` that does
+    not raise in its turn."""
     child = node
     for parent in file.ancestors(node):
-        if isinstance(parent, ast.Try) and parent.handlers and child in parent.body:
+        ends = [handler.body[-1] for handler in parent.handlers] if isinstance(parent, ast.Try) else []
+        if not all(isinstance(end, ast.Raise) for end in ends) and child in parent.body:  # type: ignore[attr-defined]
             return True
         if isinstance(parent, ast.If) and child in parent.body and "available" in file.source(parent.test).lower():
             return True

@@ -20,6 +20,7 @@ from functools import lru_cache
 from npukit.migrate import head, torch_imports
 from npukit.migrate.changed import changed_part
 from npukit.migrate.styles.style import TAKES_ANY, in_place, quote_of, torch_name
+from npukit.migrate.training import tolerates_failure
 from npukit.source import Document, Edit, PythonFile
 
 DEVICE, DEVICE_TYPE, MODULE, BACKEND = "NPUKIT_DEVICE", "NPUKIT_DEVICE_TYPE", "NPUKIT_MODULE", "NPUKIT_BACKEND"
@@ -105,8 +106,11 @@ def _uses(file: PythonFile, helpers: dict[str, _Helper]) -> dict[tuple[str, ast.
 
 
 def _scope(node: ast.Name, file: PythonFile) -> ast.AST:
+    """The function that imports torch, or the whole file; the `try` itself where the file goes on without torch."""
     _, statement = torch_imports.nearest(node, file)
-    return file.function(statement) if statement else file.function(node)
+    around = file.function(statement or node)
+    optional = statement is not None and around is file.tree and tolerates_failure(statement, file)
+    return (file.parent(statement) if optional and statement else None) or around
 
 
 def _at_top(
@@ -178,28 +182,32 @@ def _once(text: str, node: ast.Name, file: PythonFile) -> Edit | None:
     if isinstance(parent, ast.Attribute) and any(node in ast.walk(decorator) for decorator in decorators):
         return None
     if isinstance(parent, ast.FormattedValue):
-        return _two_strings(text, parent, file)
+        string = file.parent(parent)
+        return _two_strings(text, f"{{{node.id}}}", "", string, file) if string else None
+    if isinstance(parent, ast.Call) and (edit := _two_strings(text, "{}", f"{node.id}, ", parent, file)):
+        return edit
     if _string_around(node, file) and '"' in text.replace("'", '"'):
         return None
     return file.replace(node, in_place(text, node, file))
 
 
-def _two_strings(text: str, value: ast.FormattedValue, file: PythonFile) -> Edit | None:
-    """f"{DEVICE_TYPE}:{rank}" -> f"npu:{rank}" if hasattr(torch, "npu") else f"cuda:{rank}" """
-    string = file.parent(value)
+def _two_strings(text: str, slot: str, given: str, filled: ast.AST, file: PythonFile) -> Edit | None:
+    """f"{DEVICE_TYPE}:{rank}" -> f"npu:{rank}" if hasattr(torch, "npu") else f"cuda:{rank}"
+
+    "{}:{}".format(DEVICE_TYPE, rank), whose slot is "{}", likewise."""
     choice = re.fullmatch(r"""["'](\w+)["'] if (.*) else ["'](\w+)["']""", text)
-    if not isinstance(string, ast.JoinedStr) or string.values[0] is not value or not choice:
+    source = file.source(filled)
+    starts = re.match(rf"""f?["']{re.escape(slot)}""", source, re.IGNORECASE)
+    if not choice or not starts or given not in source or not isinstance(file.parent(filled), TAKES_ANY):
         return None
-    source = file.source(string)
-    inner = f"{{{file.source(value.value)}}}"
-    if source.count("NPUKIT_") != 1 or "\n" in source or not isinstance(file.parent(string), TAKES_ANY):
+    if source.count("NPUKIT_") != 1 or "\n" in source:
         return None
-    strings = [source.replace(inner, word) for word in (choice[1], choice[3])]
-    if len(string.values) == 2 and isinstance(string.values[1], ast.Constant):
+    strings = [source.replace(slot, word, 1).replace(given, "", 1) for word in (choice[1], choice[3])]
+    if isinstance(filled, ast.JoinedStr) and len(filled.values) == 2 and isinstance(filled.values[1], ast.Constant):
         strings = [literal[1:] for literal in strings]  # no longer an f-string
-    mark = source[-1]
+    mark = source[starts.end() - len(slot) - 1]
     condition = choice[2].replace('"', mark).replace("'", mark)
-    return file.replace(string, f"{strings[0]} if {condition} else {strings[1]}")
+    return file.replace(filled, f"{strings[0]} if {condition} else {strings[1]}")
 
 
 def _own_constant(value: str, file: PythonFile) -> str | None:
