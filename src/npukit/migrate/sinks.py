@@ -120,8 +120,10 @@ def _parametrized(node: ast.AST, row: ast.Tuple | ast.List | ast.Call, sink: Sin
         outside = file.parent(table)
     name = outside.targets[0] if isinstance(outside, ast.Assign) else outside
     calls = [file.parent(use) for use in file.uses(name)] if isinstance(name, ast.Name) else [outside]
-    names = next((found for call in calls if isinstance(call, ast.Call) and (found := _names_of_parameters(call))), [])
-    return node in values and len(names) == len(values) and sink.named(names[values.index(node)].strip())
+    rows = [_names_of_parameters(call) for call in calls if isinstance(call, ast.Call)]
+    return node in values and any(
+        len(names) == len(values) and sink.named(names[values.index(node)].strip()) for names in rows
+    )
 
 
 def _names_of_parameters(call: ast.Call) -> list[str]:
