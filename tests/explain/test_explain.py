@@ -84,6 +84,12 @@ def test_names_that_are_in_no_row_are_read_by_their_shape(message: str, code: st
         ),
         ("AssertionError: Prefix caching is not compatible with my pool", "not-together"),
         ("my plugin: ret code: -8012", "dcmi-code"),
+        # A code that is called one, and a file's name that is no sentence.
+        (
+            "RuntimeError: ({'errCode': 'E80007', 'op_name': 'x'}, \"the parameter[y]'s type should be [str]\")",
+            "E80007",
+        ),
+        ("[ERROR] [op_info_utils.cc:17] Load op info json failed, version: Ascend310P3", "card-not-supported"),
         # What a code's sentence says comes before the code.
         ("error code is 161002\nEZ1001: Tensor scale not implemented for DT_FLOAT16", "dtype-unsupported"),
         ("EZ1001: Io input dtype or format is not supported, input info is x(DT_BFLOAT16, ND)", "bf16-unsupported"),
@@ -257,8 +263,8 @@ def test_a_message_comes_before_the_return_code_that_it_explains() -> None:
 def test_the_corpus_of_messages_that_people_met() -> None:
     """benchmarks/corpora/explain_corpus.py prints which are not known."""
     answers_ = answers()
-    assert len(answers_) >= 493
-    assert sum(answer.given == answer.wanted for answer in answers_) >= 485
+    assert len(answers_) >= 507
+    assert sum(answer.given == answer.wanted for answer in answers_) >= 492
 
 
 def test_a_rank_that_waited_in_vain_is_a_consequence_whatever_wraps_it() -> None:

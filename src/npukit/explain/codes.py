@@ -24,6 +24,7 @@ HCCL_RESULT = re.compile(
     re.IGNORECASE,
 )
 NAME = re.compile(r"\b((?:ACL|ACLNN|HCCL)_E\w+)\b")
+CALLED_A_CODE = re.compile(r"(?i)err(?:or)?[ _]?code\W{1,5}$")  # as TBE's compiler writes it: 'errCode': 'E80003'
 UNKNOWN = ("an error", "Read the message beside the code; set ASCEND_GLOBAL_LOG_LEVEL=1 and run again for more of it.")
 
 
@@ -88,10 +89,12 @@ def _says_little(pattern: re.Pattern[str], code: str) -> bool:
 
 
 def _stands_out(text: str, match: re.Match[str]) -> bool:
-    """Whether it is written as codes are: at the start of its line, before a colon, or as an inner error (E?9999)."""
+    """Whether it is written as codes are: begins its line, before a colon, called a code, or an inner error."""
     begins_line = not text[text.rfind("\n", 0, match.start()) + 1 : match.start()].strip()
     if match[1] == "ERR99999" or begins_line:
         return begins_line
+    if CALLED_A_CODE.search(text[max(0, match.start() - 16) : match.start()]):
+        return True
     return match[1].endswith("9999") or text[match.end() : match.end() + 1] in (":", ")")
 
 
