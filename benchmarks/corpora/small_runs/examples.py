@@ -23,7 +23,7 @@ from npukit.llm.finetune.train import train
 from npukit.llm.medium import COLUMNS, TAGS, Kind
 from npukit.llm.reading.check_media import kinds_of
 from npukit.llm.reading.read import predicts, read
-from npukit.rl.rank import train as train_with_rewards
+from npukit.rl.rank import train as train_generating
 
 # What a part of a model's name says about its family, the first that fits.
 FAMILIES = {
@@ -229,7 +229,8 @@ def train_small(verb: str, file: Path | None, words: list[str], environ: dict[st
         try:
             signal.signal(signal.SIGPROF, _too_long)
             signal.setitimer(signal.ITIMER_PROF, SECONDS)
-            summary = (train_with_rewards if wanted.task == "grpo" else train)(wanted)
+            generates = wanted.task == "grpo" or wanted.evaluation.predict_with_generate
+            summary = (train_generating if generates else train)(wanted)
         except NpukitError as error:
             return family, f"REFUSED {error}"
         except Exception as error:

@@ -34,7 +34,7 @@ def start(
     """
     check_packages(config)
     check_hubs(config)
-    command = ["-m", task_of(config).program]
+    command = ["-m", task_of(config).program(config)]
     environment = {
         INDUCTOR_CACHE: str(cache_folder() / "inductor"),
         **devices.environment(faults=faults),
@@ -95,3 +95,5 @@ def check_packages(config: Config) -> None:
     """What every training needs beside npukit itself; what an option needs stands at the option (Needs)."""
     needed = ["torch", "transformers", "accelerate"]
     require(*needed, *(["peft"] if config.tuning.is_adapter else []), extra="train")
+    if config.evaluation.predict_with_generate:
+        require("rouge_score", "sacrebleu", extra="use")

@@ -1,4 +1,4 @@
-"""One process of reinforcement learning: `python -m npukit.rl.rank`, with the configuration in its environment."""
+"""One process of a training that generates: `python -m npukit.rl.rank`, with the configuration in its environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ def train(config: Config) -> Summary:
     """
     from npukit.llm.finetune.train import train as train_with
 
+    if config.evaluation.predict_with_generate:
+        return train_with(config, make_predictions=_predictions)
     return train_with(config, _rollouts)
+
+
+def _predictions(config: Config, collate: Any, tokenizer: Any, end_tokens: frozenset[int]) -> Any:
+    from npukit.rl.predictions import Predictions
+
+    return Predictions(config, collate, tokenizer, end_tokens)
 
 
 def _rollouts(config: Config, learning: Any, collate: Any, tokenizer: Any, end_tokens: frozenset[int], log: Any) -> Any:

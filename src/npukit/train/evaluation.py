@@ -68,8 +68,7 @@ def check_best(options: TrainOptions, has_data: bool, own_metrics: bool) -> None
         raise NpukitError("eval_every is set, but there is no evaluation data.")
     if options.load_best and not (has_data and options.save_every):
         raise NpukitError("load_best needs evaluation data and checkpoints: set eval_every and save_every.")
-    needs_best = options.early_stopping or options.load_best or "best_metric" in options.model_fields_set
-    if needs_best and has_data and not own_metrics and options.best_metric != LOSS:
+    if has_data and not own_metrics and options.best_metric != LOSS:
         raise NpukitError(f"best_metric is {options.best_metric}, but only {LOSS} is evaluated.")
 
 
@@ -84,7 +83,7 @@ class Best:
     def is_better(self, options: TrainOptions, step: int, metrics: Mapping[str, float]) -> bool:
         """Compare an evaluation with the best one; returns whether it is better."""
         if options.best_metric not in metrics:
-            if options.early_stopping or options.load_best or "best_metric" in options.model_fields_set:
+            if options.early_stopping or options.load_best or options.best_metric != LOSS:
                 known = ", ".join(metrics)
                 raise NpukitError(f"best_metric: {options.best_metric} is not among the evaluated metrics: {known}.")
             return False

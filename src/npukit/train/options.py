@@ -287,9 +287,7 @@ class TrainOptions(FrozenOptions):
         "auto", description="auto resumes from the newest checkpoint in output; or name a checkpoint"
     )
     best_metric: str = Field("eval_loss", description="metric that decides which checkpoint is best")
-    best_is_highest: Annotated[bool, Called(transformers="greater_is_better")] = Field(
-        False, description="whether a higher best_metric is better"
-    )
+    best_is_highest: bool = Field(False, description="whether a higher best_metric is better")
     load_best: Annotated[bool, Called(transformers="load_best_model_at_end")] = Field(
         False, description="write the model of the best evaluation, not that of the last step"
     )

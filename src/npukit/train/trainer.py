@@ -53,7 +53,8 @@ class Trainer:
     `loss(model, batch)` is the mean loss of a batch, optionally with a mapping of further means to log. `weight(batch)`
     is the number of items in that mean: however the items of a step are split into batches and ranks, its gradient is
     that of the mean over all of them. Speed is counted in these items, or in those of `size(batch)`.
-    `metrics(model, batch)` are the means that evaluation reports, by default the loss.
+    `metrics(model, batch)` are the means that evaluation reports, by default the loss. With `eval_collate`, its batches
+    are lists that this function makes of rows, and their items are counted.
     `save_model(model, weights, folder)` writes the model; without `save_frozen`, weights are the trainable ones only.
     Checkpoints contain `must_stay` and `noted`: a run cannot resume with another value of the first, and logs another
     value of the second.
@@ -75,6 +76,7 @@ class Trainer:
         size: Weight | None = None,
         collate: Collate = default_collate,
         metrics: Metrics | None = None,
+        eval_collate: Callable[[list[Any]], list[Any]] | None = None,
         save_model: SaveModel = save_weights,
         save_frozen: bool = True,
         parameter_groups: Groups | None = None,
@@ -117,7 +119,8 @@ class Trainer:
         self._eval_data = None
         if eval_data is not None:
             split = Split(options.eval_batch_size or options.batch_size, 1, parallel.reader, parallel.readers)
-            self._eval_data = make_data(eval_data, split, epochs=1)
+            own: dict[str, Any] = {"collate": eval_collate, "weight": len, "size": len} if eval_collate else {}
+            self._eval_data = make_data(eval_data, split, epochs=1, **own)
         check_best(options, eval_data is not None, metrics is not None)
         self.total_steps = self._total_steps()
         options = self.options = options.in_steps(self.total_steps)

@@ -503,3 +503,18 @@ def test_a_token_in_a_script_is_left_aside_and_not_told() -> None:
     reading = swift(f"{SFT} --push_to_hub false --hub_token s3cret")
     assert any(note.startswith("hub_token: ") for note in reading.notes)
     assert not any("s3cret" in note for note in reading.notes)
+
+
+def test_evaluation_with_generated_answers() -> None:
+    line = f"{SFT} --split_dataset_ratio 0.1 --predict_with_generate true"
+    config = swift(f"{line} --max_new_tokens 32 --metric_for_best_model bleu-4").config
+    assert config.evaluation.predict_with_generate and config.evaluation.max_new_tokens == 32
+    assert config.training.best_metric == "eval_bleu_4" and config.training.best_is_highest
+    config = swift(line).config
+    assert config.evaluation.max_new_tokens == 64 and config.training.best_metric == "eval_rouge_l"
+    with pytest.raises(Mistakes, match="temperature"):
+        swift(f"{line} --temperature 0.7")
+    with pytest.raises(Mistakes, match=r"eval_rouge_l.*choose one"):
+        swift(f"{line} --metric_for_best_model meteor")
+    with pytest.raises(Mistakes, match="eval_loss only"):
+        swift(f"{SFT} --split_dataset_ratio 0.1 --metric_for_best_model rouge-l")

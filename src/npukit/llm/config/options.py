@@ -23,9 +23,11 @@ Method = Literal[
 ]
 LORA, FREEZE, FULL = (When("tuning.method", method) for method in ("lora", "freeze", "full"))
 ADAPTER = When("tuning.method", ("lora", *OTHER_ADAPTERS))
-CHAT, CLASSIFY, EMBED, RERANK, TOKENS = (
-    When("task", partial(tasks.using, uses)) for uses in ("chat", "classify", "embed", "rerank", "tokens")
+CHAT, CLASSIFY, EMBED, RERANK, TOKENS, ANSWERS = (
+    When("task", partial(tasks.using, uses)) for uses in ("chat", "classify", "embed", "rerank", "tokens", "answers")
 )
+# What evaluations measure that generate answers.
+ANSWER_METRICS = ("rouge_1", "rouge_2", "rouge_l", "bleu_4", "accuracy")
 Format = Literal["auto", "alpaca", "sharegpt", "messages", "prompt", "text", "tokens"]
 
 
@@ -404,6 +406,21 @@ class HeadOptions(FrozenOptions):
     )
 
 
+class EvaluationOptions(FrozenOptions):
+    """What evaluations during training measure besides the loss."""
+
+    WHEN = ANSWERS
+
+    predict_with_generate: bool = Field(
+        False,
+        description="evaluations generate the last answer of each validation row and compare it with the row's own "
+        "(ROUGE, BLEU, accuracy), instead of computing the loss",
+    )
+    max_new_tokens: Annotated[PositiveInt, When("evaluation.predict_with_generate", True)] = Field(
+        64, description="maximum number of tokens of a generated answer"
+    )
+
+
 class Config(FrozenOptions):
     """A whole run."""
 
@@ -415,4 +432,5 @@ class Config(FrozenOptions):
     head: HeadOptions = HeadOptions()
     grpo: GrpoOptions = GrpoOptions()
     rewards: RewardOptions = RewardOptions()
+    evaluation: EvaluationOptions = EvaluationOptions()
     training: TrainOptions = TrainOptions()

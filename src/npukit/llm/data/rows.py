@@ -90,7 +90,7 @@ class Packed:
     """Chosen rows, several to a row of `pack_length` tokens."""
 
     def __init__(self, rows: Chosen, packs: Packs, pack_length: int, pad_id: int) -> None:
-        self._rows = rows
+        self.rows = rows
         self._packs = packs
         self._pack_length = pack_length
         self._pad_id = pad_id
@@ -103,6 +103,6 @@ class Packed:
         if not -len(self) <= number < len(self):
             raise IndexError(number)
         numbers = self._packs[number % len(self)].tolist()
-        rows = [self._rows.tokens(row) for row in numbers]
-        images = [self._rows.images(row) for row in numbers]
-        return packed_row(rows, self._pack_length, self._pad_id, self._rows.end_id) | {"images": images}
+        rows = [self.rows.tokens(row) for row in numbers]
+        images = [self.rows.images(row) for row in numbers]
+        return packed_row(rows, self._pack_length, self._pad_id, self.rows.end_id) | {"images": images}

@@ -6,9 +6,10 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from accelerate.utils import send_to_device
@@ -20,6 +21,7 @@ from npukit.launch.devices import torch_device
 from npukit.llm import families
 from npukit.llm.chat.chat import Chat, writes_alike
 from npukit.llm.config.options import Config
+from npukit.llm.data.answers import Questions, answered
 from npukit.llm.data.collate import Collator
 from npukit.llm.data.prepare import Prepared, pad_id, prepare
 from npukit.llm.data.stream import Stream
@@ -51,9 +53,26 @@ from npukit.train.watch import Summary
 # Makes the rollouts of reinforcement learning from the configuration, the Learning, the collator, the tokenizer, the
 # end tokens of answers, and a function that logs a message.
 MakeRollouts = Callable[[Config, Learning, Collator, Any, frozenset[int], Log], Rollouts]
+QUESTIONS = 64  # of an evaluation, which are answered at once
 
 
-def train(config: Config, make_rollouts: MakeRollouts | None = None) -> Summary:
+class Answering(Protocol):
+    """Evaluates with answers that the present model generates."""
+
+    def begin(self, trainer: Trainer) -> None:
+        """Called before training, with the model on its devices."""
+
+    def metrics(self, model: Any, questions: Any) -> dict[str, float]:
+        """The means over a list of `RolloutPrompt`."""
+
+
+# Makes them from the configuration, the collator, the tokenizer and the end tokens of answers.
+MakePredictions = Callable[[Config, Collator, Any, frozenset[int]], Answering]
+
+
+def train(
+    config: Config, make_rollouts: MakeRollouts | None = None, make_predictions: MakePredictions | None = None
+) -> Summary:
     """Train to the end; the results are in training.output.
 
     >>> train(Config(model={"path": "Qwen/Qwen2-0.5B"}, data={"train": ["alpaca.jsonl"]}))
@@ -64,10 +83,16 @@ def train(config: Config, make_rollouts: MakeRollouts | None = None) -> Summary:
     if not (is_main and sys.stderr.isatty()):
         disable_progress_bar()
     with claim(config.training.output) if is_main else nullcontext():
-        return _train(config, log, is_main, make_rollouts)
+        return _train(config, log, is_main, make_rollouts, make_predictions)
 
 
-def _train(config: Config, log: Log, is_main: bool, make_rollouts: MakeRollouts | None) -> Summary:
+def _train(
+    config: Config,
+    log: Log,
+    is_main: bool,
+    make_rollouts: MakeRollouts | None,
+    make_predictions: MakePredictions | None,
+) -> Summary:
     task = tasks.of(config)
     task.check_ranks(config, int(os.environ.get("WORLD_SIZE", "1")))
     device, place = torch_device(), locate(config.model)
@@ -90,10 +115,16 @@ def _train(config: Config, log: Log, is_main: bool, make_rollouts: MakeRollouts 
     model = make_model(config, place, device, tokenizer, gradients)
     if is_main and config.tuning.converts:
         keep_initial(model, config.training.output)
-    rollouts = None
+    rollouts = predictions = None
     if make_rollouts:
         rollouts = make_rollouts(config, learning, collate, tokenizer, _end_tokens(model, tokenizer, prepared), log)
-    trainer = _trainer(config, task, learning, model, tokenizer, Path(place), rollouts)
+    if make_predictions:
+        predictions = make_predictions(config, collate, tokenizer, _end_tokens(model, tokenizer, prepared))
+        questions: Any = Questions(learning.validation)
+        learning = replace(learning, validation=questions, metrics=predictions.metrics)
+    trainer = _trainer(config, task, learning, model, tokenizer, Path(place), rollouts, predictions is not None)
+    if predictions:
+        predictions.begin(trainer)
     task.before_training(learning, trainer, config, log)
     summary = trainer.train()
     if is_main:
@@ -140,10 +171,19 @@ def _end_tokens(model: Any, tokenizer: Any, prepared: Prepared) -> frozenset[int
 
 
 def _trainer(
-    config: Config, task: Task, learning: Learning, model: Any, tokenizer: Any, base: Path, rollouts: Any = None
+    config: Config,
+    task: Task,
+    learning: Learning,
+    model: Any,
+    tokenizer: Any,
+    base: Path,
+    rollouts: Any,
+    answers: bool,
 ) -> Trainer:
     tuning, options = config.tuning, config.training
-    changes = {"compile": False} | ({"find_unused_parameters": True} if tuning.turns else {})
+    changes: dict[str, Any] = {"compile": False} | ({"find_unused_parameters": True} if tuning.turns else {})
+    if answers:
+        changes["eval_batch_size"] = QUESTIONS
     initial = options.output / INITIAL if tuning.converts else None
     trainer = Trainer(
         model,
@@ -155,6 +195,7 @@ def _trainer(
         size=learning.size,
         collate=learning.collate,
         metrics=rollouts.metrics if rollouts else learning.metrics,
+        eval_collate=answered if answers else None,
         parameter_groups=rate_groups(model, tuning, options.learning_rate, options.weight_decay),
         save_model=partial(save_model, tokenizer=tokenizer, base=base, initial=initial),
         save_frozen=not tuning.is_adapter,  # an adapter is saved without the base model's weights

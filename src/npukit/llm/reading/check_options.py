@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from npukit.llm.config.options import Config
+from npukit.llm.config.options import ANSWER_METRICS, Config
 from npukit.llm.tasks.task import of as task_of
 
 
@@ -48,8 +48,7 @@ def options_together(config: Config) -> Iterator[ConfigProblem]:
     if training.load_best and not (training.eval_every and training.save_every):
         text = "the best model is a checkpoint found by evaluations: set training.eval_every and training.save_every."
         yield ConfigProblem("training.load_best", text)
-    if training.best_metric != LOSS:
-        yield ConfigProblem("training.best_metric", f"evaluations compute {LOSS} only: leave it out.")
+    yield from _best_metric(config)
     if training.min_learning_rate > training.learning_rate:
         text = f"training.min_learning_rate is above training.learning_rate ({training.learning_rate:g})."
         yield ConfigProblem("training.min_learning_rate", text)
@@ -96,3 +95,20 @@ def options_together(config: Config) -> Iterator[ConfigProblem]:
 
 
 LOSS = "eval_loss"
+
+
+def _best_metric(config: Config) -> Iterator[ConfigProblem]:
+    """Higher is better for all that compares answers."""
+    training, key = config.training, "training.best_metric"
+    if not config.evaluation.predict_with_generate:
+        if training.best_metric != LOSS:
+            yield ConfigProblem(key, f"evaluations compute {LOSS} only: leave it out.")
+        return
+    known = [f"eval_{name}" for name in ANSWER_METRICS]
+    needs_best = training.load_best or training.early_stopping or training.best_metric != LOSS
+    if needs_best and training.best_metric not in known:
+        text = f"evaluations that generate answers compute {', '.join(known)}: choose one of them."
+        yield ConfigProblem(key, text)
+    elif needs_best and not training.best_is_highest:
+        text = f"a higher {training.best_metric} is better: set training.best_is_highest=true."
+        yield ConfigProblem("training.best_is_highest", text)

@@ -24,7 +24,6 @@ class GRPO(Task):
     name = "grpo"
     summary = "reinforcement learning with rewards (grpo)"
     verb = "rlhf"
-    program = "npukit.rl.rank"  # it includes the inference engine
     uses: ClassVar[frozenset[str]] = frozenset({"chat", "grpo"})
     columns_tell = True
     counts_tokens = False

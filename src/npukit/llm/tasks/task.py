@@ -36,7 +36,6 @@ class Task:
     name: ClassVar[str]
     summary: ClassVar[str]  # one line of `npukit train --explain task`
     verb: ClassVar[str]  # the npukit verb that trains it, besides `npukit train`
-    program: ClassVar[str] = "npukit.llm.finetune.rank"  # the module that each process of a training runs
     uses: ClassVar[frozenset[str]] = frozenset()  # groups of options with an effect, see `llm/config/options.py`
 
     streams: ClassVar[bool] = False  # rows may be read during training
@@ -47,6 +46,11 @@ class Task:
     columns_tell: ClassVar[bool] = False  # each row is read by its own columns, whatever the data set's layout
     samples: ClassVar[bool] = False  # the model generates the answers that it learns from
     counts_everything: ClassVar[bool] = False  # the loss includes questions
+
+    def program(self, config: Config) -> str:
+        """The module that each process of a training runs; where the model generates, it includes the engine."""
+        generates = self.samples or config.evaluation.predict_with_generate
+        return "npukit.rl.rank" if generates else "npukit.llm.finetune.rank"
 
     def problems(self, config: Config) -> Iterator[tuple[str, str]]:
         """The options that do not suit this task, with a sentence about each."""

@@ -277,6 +277,35 @@ def evaluation(values: Values) -> Translated:
     return {"training.eval_every": every}
 
 
+def predictions(values: Values) -> Translated:
+    """Evaluation by generated answers; they are the likeliest ones, unless a temperature is given there."""
+    if not values.flag("predict_with_generate"):
+        if "max_new_tokens" in values.explicit:
+            values.notes.append("max_new_tokens: only for generation")
+        return {}
+    if values.verb != "sft" or head_of(values):
+        raise RefusedValue("predict_with_generate", "predict_with_generate is for npukit sft with conversations.")
+    if values.number("temperature", 0):
+        raise RefusedValue("temperature", "evaluation generates the likeliest answers: leave temperature out.")
+    if values.number("num_beams", 1) != 1:
+        raise RefusedValue("num_beams", "evaluation generates without beams: leave num_beams out.")
+    if "per_device_eval_batch_size" in values.explicit:
+        values.notes.append("per_device_eval_batch_size: as many answers as memory has room for are generated at once")
+    return {
+        "evaluation.predict_with_generate": True,
+        "evaluation.max_new_tokens": int(values.number("max_new_tokens", 64)),
+    }
+
+
+def best_metric(values: Values) -> Translated:
+    """What compares generated answers has a hyphen there."""
+    translated = transformers.best_metric(values)
+    if not values.flag("predict_with_generate"):
+        return translated
+    name = str(translated.get("training.best_metric", "eval_rouge-l")).replace("-", "_")
+    return {"training.best_metric": name, "training.best_is_highest": values.flag("greater_is_better", True)}
+
+
 def shuffle(values: Values) -> Translated:
     sampling = values.choice("train_sampling_strategy", {"random": True, "sequential": False}, otherwise="random")
     return {
@@ -387,7 +416,7 @@ OWN = (
     shuffle,
     most_rows,
 )
-ALSO = (model, bad_rows, folder, packing, loss_on, tool_format, output, resume, images)
+ALSO = (predictions, best_metric, model, bad_rows, folder, packing, loss_on, tool_format, output, resume, images)
 MORE = (new_tokens, rope, grpo, plugins, sequence_parallel, optimizer, accumulation, learning_rate)
 FUNCTIONS = {function.__name__: function for function in (*OWN, *ALSO, *MORE, *TUNING)}
 SWIFT = Dialect("ms-swift", load(TABLE, "training/swift"), {**transformers.FUNCTIONS, **FUNCTIONS})

@@ -143,8 +143,14 @@ def checkpointing(values: Values) -> Translated:
 
 
 def best_metric(values: Values) -> Translated:
+    """Unless something else is said, higher is better for all but losses."""
     name = values.get("metric_for_best_model")
-    return {"training.best_metric": f"eval_{name.removeprefix('eval_')}"} if isinstance(name, str) else {}
+    if not isinstance(name, str):
+        return {"training.best_is_highest": values.flag("greater_is_better")}
+    return {
+        "training.best_metric": f"eval_{name.removeprefix('eval_')}",
+        "training.best_is_highest": values.flag("greater_is_better", not name.endswith("loss")),
+    }
 
 
 def parallel(values: Values) -> Translated:
