@@ -95,7 +95,7 @@ def test_a_tensor_that_its_maker_left_otherwise_was_changed_unrecorded() -> None
     maker, changed = op("mul", X, W), replace(op("mm", X, X), name="Aten.mm.0.forward")
     assert _between([maker, changed], [maker, op("mm", off(0.1), off(0.1))]) == "between"
     nearly = [op("mul", X.bfloat16(), W), op("mul", off(5e-3).bfloat16(), W)]
-    between = _between([nearly[0], op("mm", X, X)], [nearly[1], op("mm", X, off(5e-3).bfloat16().float())])
+    between = _between([nearly[0], op("mm", X, X)], [nearly[1], op("mm", off(5e-3), off(5e-3).bfloat16().float())])
     assert between != "between"
 
 
@@ -158,3 +158,50 @@ def test_a_module_that_no_gradient_enters_is_not_where_a_difference_begins() -> 
         return Call("Module.rotary.backward.0", "module", "Rotary", "rotary", "backward", 0, {}, {"0": value(output)})
 
     assert compared(rotary(BASE), rotary(off(1e-6))).first is None
+
+
+def test_another_probability_is_a_setting_and_no_chance() -> None:
+    left, right = (
+        [op("bernoulli_", drawn, W, keep), op("mul", W, drawn)] for drawn, keep in ((X, 0.9), (off(1.0), 0.7))
+    )
+    first = compared(left, right).first
+    assert first is not None and first.kind == "argument"
+
+
+def test_a_constant_does_not_tell_who_made_it() -> None:
+    zeros, counted = torch.zeros(4, 4), torch.full((4, 4), 100.0)
+    made = op("zeros", zeros, path="other")
+    first = compared([made, op("add_", zeros + 1, zeros)], [made, op("add_", counted + 1, counted)]).first
+    assert first is not None and first.kind == "source"
+
+
+def test_data_in_an_order_that_its_sketch_does_not_tell() -> None:
+    image = torch.randn(3, 64, 64, generator=torch.Generator().manual_seed(2))
+    first = compared(op("convolution", X, image, W), op("convolution", off(1.0), image.flip(0), W)).first
+    assert first is not None and first.kind == "source"
+
+
+def test_an_operator_that_returns_the_same_from_other_inputs_is_no_difference() -> None:
+    assert compared(op("mm", X, X, W), op("mm", off(1e-8), off(1.0), W)).first is None
+    assert compared(op("mm", X, X, W), op("mm", off(0.1), off(1.0), W)).first is not None
+
+
+@pytest.mark.parametrize(("chunks", "is_same"), [(2, True), (1, False)])
+def test_a_module_called_in_parts_is_not_compared_part_by_part(chunks: int, is_same: bool) -> None:
+    def run(parts: int) -> list[Call]:
+        head = Call("Module.head.forward.0", "module", "Linear", "head", "forward", 0, {"0": value(X)}, {})
+        calls = [replace(head, name=f"Module.head.forward.{part}", number=part) for part in range(parts)]
+        return [*calls, op("mm", off(parts - 1.0), X[: 64 // parts], path="head", phase="backward")]
+
+    whole, parts = run(1), run(chunks)
+    changed = [replace(call, outputs={"0": value(off(0.5))}) if call.kind == "op" else call for call in parts]
+    assert (compared(whole, changed).first is None) is is_same
+
+
+def test_sums_of_a_backward_pass_are_paired_by_what_they_add() -> None:
+    def run(name: str, size: float) -> list[Call]:
+        made = op(name, off(size), W, phase="backward")
+        added = op("add", off(size, W), off(size), path="", phase="backward")
+        return [made, replace(added, inputs={"0": replace(added.inputs["0"], maker=made.name)})]
+
+    assert compared(run("mm", 0.0), run("mul", 1.0)).first is None

@@ -139,6 +139,7 @@ def rank_table(ranks: int, **changed: Any) -> str:
 
 
 def rank_tables() -> None:
+    os.environ["HCCL_IF_BASE_PORT"] = "61010"  # one that the system gives to no other connection
     file, broken = rank_table(3), rank_table(3, server_list=[{"server_id": "a", "device": [{"rank_id": "1"}]}])
 
     def body(rank: Rank) -> None:

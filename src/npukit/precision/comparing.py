@@ -14,11 +14,11 @@ from npukit.precision.causes import causes_of
 from npukit.precision.dump import Call, Dump, Value
 from npukit.precision.environments import recorded_environment
 from npukit.precision.explaining import Reason, explain, inserted, place_of
-from npukit.precision.judge import Judged, draws, errors, judge, optimizer_settings
+from npukit.precision.judge import Judged, draws, errors, has_same_result, judge, optimizer_settings
 from npukit.precision.losses import losses_of
 from npukit.precision.one_sided import OneSidedGradients
 from npukit.precision.own_ways import OwnWays, Place
-from npukit.precision.parts import is_of_all_parts, parts_of
+from npukit.precision.parts import is_of_all_parts, parts_of, uneven_modules
 from npukit.precision.provenance import SIDES, Provenance
 from npukit.precision.reading.find import find_dumps, read
 from npukit.precision.replay import replay
@@ -92,7 +92,8 @@ def compare_dumps(
     )
     partners = {one.name: other.name for one, other in aligned.pairs if one and other}
     has_operators = any(call.kind == "op" for call in left.calls)
-    walk = _Walk(Provenance(left.calls, right.calls, partners), has_operators, step, rank, largest, exact)
+    origins, uneven = Provenance(left.calls, right.calls, partners), uneven_modules(left, right)
+    walk = _Walk(origins, has_operators, uneven, step, rank, largest, exact)
     rows = walk.settled([walk.row(one, other) for one, other in aligned.pairs])
     counts = Counter(row.outcome.value for row in rows)
     first = walk.end()
@@ -114,7 +115,14 @@ class _Walk:
     """Judges pairs in their order, and remembers what became of each."""
 
     def __init__(
-        self, origins: Provenance, has_operators: bool, step: int, rank: int, largest_gradient: float, exact: bool
+        self,
+        origins: Provenance,
+        has_operators: bool,
+        uneven: frozenset[str],
+        step: int,
+        rank: int,
+        largest_gradient: float,
+        exact: bool,
     ) -> None:
         self._step, self._rank, self._largest_gradient, self._exact = step, rank, largest_gradient, exact
         self._origins = origins
@@ -126,6 +134,8 @@ class _Walk:
         self._numbers: dict[str, int] = {}  # of rows of the left run
         self._other_inputs: set[str] = set()  # rows of the left run that are given something else than in the right
         self._belongs: dict[str, Place] = {}  # rows of autograd that add up what a module made
+        self._uneven = uneven  # modules that one run calls more often
+        self._unlike: set[str] = set()  # rows of the left run whose partner does not belong to them
         self._late: set[str] = set()  # rows after the first of a backward pass
         self._small: Divergence | None = None  # what one run computes more, with an effect of the size of rounding
         self._draws: tuple[str, Call] | None = None  # random numbers that only one run draws
@@ -176,6 +186,8 @@ class _Walk:
         is_operator = row.left.startswith(_OPERATORS)
         if row.left not in self._numbers or not (is_operator or row.left.startswith("Module.")) or self._exact:
             return False
+        if row.left in self._unlike:
+            return True
         place = self._belongs.get(row.left, (row.path, row.phase))
         return self._own_ways.cover(self._numbers[row.left], place, is_operator, row.left in self._other_inputs)
 
@@ -218,6 +230,8 @@ class _Walk:
             self._late.add(row.left)
         if judged.bad_inputs:
             self._other_inputs.add(left.name)
+        if self._is_unlike(left, right, judged):
+            self._unlike.add(left.name)
         belongs = self._place(left, right, judged)
         place = belongs, self._own_ways.pass_of(belongs)
         if left.kind != "gradients":
@@ -243,6 +257,15 @@ class _Walk:
             if place not in right.outputs or self._origins.belong_together(value.maker, right.outputs[place].maker)
         }
         return dataclasses.replace(left, outputs=outputs)
+
+    def _is_unlike(self, left: Call, right: Call, judged: Judged) -> bool:
+        """Whether operators of a backward pass were paired that do not belong together, for want of better partners."""
+        if left.kind != "op" or left.phase != "backward":
+            return False
+        inputs = [(left.inputs[place], right.inputs[place]) for place in judged.bad_inputs]
+        if left.path:  # of a module that one run calls in more parts
+            return left.path in self._uneven and any(one.shape != other.shape for one, other in inputs)
+        return any(self._origins.are_both_alone(*values) for values in inputs)
 
     def _place(self, left: Call, right: Call, judged: Judged) -> Place:
         """The module, and its forward or backward, that a difference belongs to."""
@@ -270,6 +293,8 @@ class _Walk:
 
     def _more(self, row: Row, left: Call, right: Call) -> Divergence | None:
         """What one run computes more before this call, where its effect is larger than rounding."""
+        if has_same_result(left, right):
+            return None
         for place, difference in errors(left.inputs, right.inputs):
             is_small = 0 < difference < math.inf
             reason = inserted(left, right, place, self._origins) if is_small else None

@@ -62,10 +62,10 @@ def _results(left: Call, right: Call, judged: Judged, origins: Provenance) -> tu
         return "nonfinite", f"{title} returns {judged.nonfinite}, from inputs that agree."
     if judged.dtypes and left.kind != "optimizer":
         return "dtype", f"{title} is computed in a different type: {judged.dtypes[0]}."
-    if draws(left):
-        return "random", f"{title} draws different random numbers on each side."
     if judged.settings:
         return "argument", f"{title} is called with different settings: {'; '.join(judged.settings)}."
+    if draws(left):
+        return "random", f"{title} draws different random numbers on each side."
     if judged.worst in right.outputs and other_layout(left.outputs[judged.worst], right.outputs[judged.worst]):
         return "layout", _layout(f"{output} of {title}", left.outputs[judged.worst], right.outputs[judged.worst])
     shapes = [list(call.outputs[judged.worst].shape) for call in (left, right) if judged.worst in call.outputs]
@@ -76,6 +76,10 @@ def _results(left: Call, right: Call, judged: Judged, origins: Provenance) -> tu
         )
     if judged.error == math.inf:
         return "shape", f"{title}: {output} has different shapes or values on each side, from inputs that agree."
+    for place in left.inputs:
+        if place in right.inputs and _is_reordered(left.inputs[place], right.inputs[place], origins):
+            values = left.inputs[place], right.inputs[place]
+            return _source(left, place, f"{_place('input', place)} of {title}", values)
     if left.kind == "gradients":
         return "operator", f"{title}: {judged.worst} differs {size}{_last_writers(left, right, judged.worst, origins)}."
     allowed = judged.allowed
@@ -86,6 +90,13 @@ def _results(left: Call, right: Call, judged: Judged, origins: Provenance) -> tu
             f"The error grew gradually and exceeds what rounding explains at {title}; no single call is to blame."
         )
     return "operator", f"{title}: inputs agree within {allowed.inherited:.2g}, {output} differs {size}."
+
+
+def _is_reordered(left: Value, right: Value, origins: Provenance) -> bool:
+    """Whether data that no call made has the same values in another order, which a sketch may fail to tell."""
+    if not (left.is_float and left.hash and right.hash) or left.hash == right.hash or any(origins.makers(left, right)):
+        return False
+    return (left.minimum, left.maximum) == (right.minimum, right.maximum) and same_values(left, right)
 
 
 def _last_writers(left: Call, right: Call, place: str, origins: Provenance) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from npukit.precision.dump import Call, Dump
@@ -21,6 +22,19 @@ def parts_of(left: Dump, right: Dump) -> tuple[int, int] | None:
 def is_of_all_parts(call: Call) -> bool:
     """Whether a row is about the whole batch, in however many parts it was computed."""
     return call.kind in ("gradients", "optimizer") or call.phase == "optimizer"
+
+
+def uneven_modules(left: Dump, right: Dump) -> frozenset[str]:
+    """The paths of modules that one run calls more often than the other, as for logits of a few tokens at a time.
+
+    >>> uneven_modules(whole, logits_in_chunks)
+    frozenset({'lm_head'})
+    """
+    counts = [
+        Counter(call.path for call in dump.calls if call.kind == "module" and call.phase == "forward")
+        for dump in (left, right)
+    ]
+    return frozenset(path for path in counts[0] if counts[0][path] != counts[1][path])
 
 
 def _batch_sizes(dump: Dump) -> Iterator[int]:

@@ -47,7 +47,9 @@ class Provenance:
         """Note a call that has been judged."""
         made = Made(call, outcome)
         self._made[side][call.name] = made
-        self._made[side].update({value.hash: made for value in call.outputs.values() if value.hash})
+        # Nobody can tell by its values who made a constant.
+        telling = (value for value in call.outputs.values() if value.hash and value.minimum != value.maximum)
+        self._made[side].update({value.hash: made for value in telling})
 
     def makers(self, left: Value, right: Value) -> list[Made | None]:
         """Who made a tensor in the left run, and in the right."""
@@ -71,6 +73,10 @@ class Provenance:
             if maker and maker.is_alone:
                 return side, maker.call
         return None
+
+    def are_both_alone(self, left: Value, right: Value) -> bool:
+        """Whether each run made a tensor by a call that the other does not have."""
+        return all(maker is not None and maker.is_alone for maker in self.makers(left, right))
 
     def inserted(self, left: Value, right: Value) -> tuple[int, Call] | None:
         """The same, where it can be shown that the other run passes on what this call was given."""
