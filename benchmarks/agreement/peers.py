@@ -15,8 +15,6 @@ import logging
 from pathlib import Path
 from typing import Annotated, Literal
 
-logging.disable(logging.WARNING)
-
 
 def tokens(
     tool: Literal["llama_factory", "ms_swift"],
@@ -27,6 +25,7 @@ def tokens(
 ) -> None:
     from benchmarks.agreement.peer_code import tokens
 
+    logging.disable(logging.WARNING)  # the tools'
     if record:
         record.write_text("".join(json.dumps(row) + "\n" for row in tokens.record(tool)))
     else:
@@ -36,12 +35,14 @@ def tokens(
 def rows(cases: int = 200) -> None:
     from benchmarks.agreement.peer_code import rows
 
+    logging.disable(logging.WARNING)  # the tools'
     rows.show(cases)
 
 
 def heads() -> None:
     from benchmarks.agreement.peer_code import heads
 
+    logging.disable(logging.WARNING)  # the tools'
     heads.show()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from npukit.report.migration_html import render
 from npukit.verify import Verification, verify
 from npukit.verify.migrated import migration_between
@@ -30,6 +32,11 @@ AFTER = (
     .replace('"cuda"', '"npu"')
 )
 COMMAND = ["python", "train.py"]
+
+
+@pytest.fixture(autouse=True)
+def _place_of_kept_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 def project(folder: Path, text: str) -> Path:

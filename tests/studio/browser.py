@@ -15,6 +15,7 @@ from typing import Any
 
 PICTURES = os.environ.get("NPUKIT_SCREENSHOTS")
 COLOURS = 128
+PATIENCE = 180  # seconds; a training with a simulated NPU takes 20 of them on two cores
 IN_PAGE = """
 const button = (text) => [...document.querySelectorAll('button, .button')].find(each => each.textContent === text);
 const labelled = (text) => document.getElementById([...document.querySelectorAll('label')].find(each =>
@@ -75,8 +76,12 @@ class Browser:
         return self.driver.execute_script(IN_PAGE + script)
 
     def until(self, condition: str) -> Any:
-        """Wait for a condition in the page, and its value."""
+        """Wait for a condition in the page, and its value; what the page shows if that takes too long."""
+        deadline = time.monotonic() + PATIENCE
         while not (value := self.do(f"return {condition}")):
+            if time.monotonic() > deadline:
+                page = self.do("return document.body.innerText")
+                raise AssertionError(f"not true after {PATIENCE} s: {condition}. The page shows:\n{page}")
             time.sleep(0.05)
         return value
 

@@ -85,7 +85,7 @@ def test_a_project_is_analysed_and_migrated(browser: Browser, folder: Path) -> N
     browser.until("location.hash.includes('step=verify') && button('Run both and compare')")
     assert (folder / "migrated/train.sh").read_text() == (folder / "project/train.sh").read_text()
     assert ".cuda(" not in (folder / "migrated/train.py").read_text()
-    browser.write("Command that trains", "python train.py --steps 4")
+    browser.write("Training command", "python train.py --steps 4")
     browser.press("Run both and compare")
     browser.until("document.querySelector('.working') && document.querySelector('.command code')")
     assert "npukit verify project migrated" in browser.text
@@ -227,7 +227,7 @@ def test_a_training_that_does_not_fit_is_made_to_fit(browser: Browser) -> None:
     )
     browser.until("document.querySelector('.plan .badge.failed')")
     browser.press("Find a change that fits")
-    browser.press("Make this change")
+    browser.press("Apply this change")
     browser.until("document.querySelector('.plan .badge.finished')")
     browser.press("Start over")
 
@@ -291,8 +291,8 @@ def test_precision_and_performance_show_their_reports(browser: Browser, folder: 
         with capture(folder / name):
             (model(torch.ones(3, 4)) * scale).sum().backward()
     browser.show("precision")
-    browser.write("First", "good")
-    browser.write("Second", "bad")
+    browser.write("Reference", "good")
+    browser.write("To check", "bad")
     browser.press("Start")
     browser.until_state("finished")  # what was found is no failure
     browser.until("document.querySelector('iframe.report')")

@@ -115,7 +115,7 @@ def test_an_entry_may_be_on_either_hub() -> None:
 
 @pytest.mark.usefixtures("info")
 @pytest.mark.parametrize(
-    ("name", "expected"), [("depth", "'depth' is not supported"), ("kto", "'kto'"), ("script", "names no file_name")]
+    ("name", "expected"), [("depth", "'depth' is not supported"), ("kto", "'kto'"), ("script", "no file_name")]
 )
 def test_what_an_entry_wants_in_vain_is_named(name: str, expected: str) -> None:
     with pytest.raises(NpukitError, match=expected):

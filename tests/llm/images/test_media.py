@@ -372,7 +372,7 @@ def test_an_image_that_has_changed_since_is_refused(seeing_models: Callable[[str
     assert made
     image = made.measure(MediaItem("image", "a.png"))
     noise(300, 200).save(tmp_path / "a.png")
-    with pytest.raises(NpukitError, match="another size"):
+    with pytest.raises(NpukitError, match="no longer has the size"):
         made.pixels([image])
 
 

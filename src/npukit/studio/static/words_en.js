@@ -193,6 +193,7 @@ export const EN = {
   group_head: "Classification, embedding, ranking",
   group_grpo: "GRPO",
   group_rewards: "Rewards",
+  group_evaluation: "Evaluation",
   group_training: "Training",
   device_auto: "Automatic",
   device_npu: "NPU",

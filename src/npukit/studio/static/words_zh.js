@@ -192,6 +192,7 @@ export const ZH = {
   group_head: "分类、向量与排序",
   group_grpo: "GRPO",
   group_rewards: "奖励",
+  group_evaluation: "评估",
   group_training: "训练",
   device_auto: "自动",
   device_npu: "NPU",
