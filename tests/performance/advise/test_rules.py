@@ -208,6 +208,33 @@ def test_other_loops_are_not_reported(calls: int, depth: int, loops: tuple[str, 
     assert "NPK809" not in codes and "NPK801" in codes
 
 
+def test_a_loop_inside_of_one_over_layers_is_named_itself() -> None:
+    """As heads that are computed one by one: the layers need each other, the heads of a layer do not."""
+    outer, inner = "train.py:20", "train.py:6"
+    noted = script("aten::add", 200, depth=4, loops=(outer, inner))
+    noted.operators += [OperatorAtLine("train.py:21", "aten::add", 4, 0, True, depth=4, loops=(outer,))]
+    advice = {advice.finding.code: advice for advice in judge([trace(small_kernels, late=True, script=noted)]).advice}
+    place = advice["NPK809"].finding.place
+    assert place and place.line == 6
+
+
+@pytest.mark.parametrize("device", ["cpu", "npu"])
+def test_torch_compile_in_each_step_is_named_with_its_line(device: str) -> None:
+    """What it traces runs no operator, though Dynamo and the operators within look like some on the CPU."""
+
+    def compiled(at: int) -> list[HostCall]:
+        frame = call("_compile.compile_inner (dynamo_timed)", at + 40, at + 60)
+        return [frame, call("backend_compile", at + 42, at + 58), call("aten::add", at + 45, at + 55)]
+
+    def as_kernels(at: int) -> list[Kernel]:
+        return [kernel(op.name, op.start / MS, op.end / MS) for op in compiled(at)] if device == "cpu" else []
+
+    recorded = trace(as_kernels, ops=compiled, late=True, script=script(), device=device)
+    (advice,) = [advice for advice in judge([recorded]).advice if advice.finding.code == "NPK806"]
+    assert advice.ms == pytest.approx(20, rel=0.02) and "compilations per step" in advice.finding.evidence
+    assert advice.finding.place and advice.finding.place.line == 7
+
+
 def test_a_first_step_that_allocates_is_no_finding() -> None:
     result = trace(nothing, runtime=lambda at: [call("aclrtMalloc", at + 40, at + 60)] if not at else [], late=True)
     longer = 900 * MS

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from npukit.performance.read.kineto import outermost
 from npukit.performance.read.lines import Script
 from npukit.performance.read.model import GARBAGE, HostCall, Kernel, StepBreakdown, Trace, Work
 from npukit.spans import Spans, length, minus, overlap, union
@@ -23,6 +24,9 @@ ALLOCATE = re.compile(
     r"^(?:cuda|hip)(?:Malloc|Free|HostAlloc|MemCreate|MemUnmap)\b|^aclrt(?:Malloc|Free)\w*|^aclMallocMem\w*|^Dev(?:Malloc|Free)$"
 )
 COMPILE = re.compile(r"^aclopCompile\w*|^aclOpCompile\w*|^OpCompile|^cuModuleLoad\w*|^cuLibraryLoad\w*")
+DYNAMO = re.compile(  # what torch.compile's front end calls its work, from torch 2.1 on
+    r"^dynamo$|^entire_(?:frame|backward)_compile$|(?:compile_inner|_backward_impl) \(dynamo_timed\)$"
+)
 COPY = re.compile(r"^(?:cuda|hip|aclrt)Memcpy\w*|^Mem[Cc]opy\w*")
 LOADER = "enumerate(DataLoader)"
 
@@ -68,10 +72,11 @@ class Rank:
     def kernels(self) -> list[Kernel]:
         """The kernels within the window, in order."""
         start, end = self.window
-        loading = self.loading if self.trace.device == "cpu" else []
         kernels = [kernel for kernel in self.trace.kernels if kernel.start < end and kernel.end > start]
-        if loading:  # without workers the loader's own operators run where the model's do
-            kernels = [kernel for kernel in kernels if not _inside(kernel, loading)]
+        # Without workers the loader's own operators run where the model's do, and so do those that are traced.
+        host = union([*self.loading, *self._clipped(self.traced)]) if self.trace.device == "cpu" else []
+        if host:
+            kernels = [kernel for kernel in kernels if not _inside(kernel, host)]
         return sorted(kernels, key=lambda kernel: kernel.start)
 
     @property
@@ -102,6 +107,13 @@ class Rank:
     @functools.cached_property
     def loading(self) -> Spans:
         return self._clipped(mark for mark in self.trace.marks if mark.name.startswith(LOADER))
+
+    @functools.cached_property
+    def traced(self) -> list[HostCall]:
+        """The calls within the window in which torch.compile traced and compiled a function, without nested ones."""
+        start, end = self.window
+        calls = [op for op in self.trace.ops if op.start < end and op.end > start and DYNAMO.search(op.name)]
+        return outermost(calls)
 
     @functools.cached_property
     def collecting(self) -> Spans:
@@ -172,8 +184,9 @@ class Rank:
             left = minus(left, spans)
         waits["sync"] = self._after_sync(left)
         left = minus(left, waits["sync"])
-        for name, pattern in (("compile", COMPILE), ("allocate", ALLOCATE), ("copy", COPY)):
-            spans = self._clipped(self.calls(pattern))
+        compiled = [*self.traced, *self.calls(COMPILE)]
+        for name, calls in (("compile", compiled), ("allocate", self.calls(ALLOCATE)), ("copy", self.calls(COPY))):
+            spans = self._clipped(calls)
             waits[name] = overlap(left, spans)
             left = minus(left, spans)
         return {**waits, "launch": left}

@@ -1,6 +1,7 @@
-"""Operators are compiled, or kernels loaded, in the middle of steps.
+"""Functions or operators are compiled, or kernels loaded, in the middle of steps.
 
-On an NPU that is aclopCompileAndExecute, which online compilation (jit_compile) uses; on CUDA it is loading a module.
+For torch.compile that is Dynamo, which traces a function anew when one of its guards fails. On an NPU it is
+aclopCompileAndExecute, too, which online compilation (jit_compile) uses; on CUDA it is loading a module.
 It should be over after the first steps, unless shapes vary.
 
 example:
@@ -17,18 +18,30 @@ from npukit.performance.advise.rule import Advice, Confidence, Rule
 rule = Rule(
     "NPK806",
     "compile-in-step",
-    needs=("kernels", "launches"),
-    devices=("npu", "cuda"),
+    needs=("kernels", "host"),
     why="Compiling costs the host milliseconds to seconds, while the device has nothing to do.",
     remedy="Profile later steps to see whether it stops. If not: torch.npu.set_compile_mode(jit_compile=False), keep "
     "shapes the same, and look for the operators that the evidence names.",
+)
+RECOMPILES = (
+    "Profile later steps to see whether it stops. If not, TORCH_LOGS=recompiles prints why: call torch.compile once, "
+    "outside of the loop, keep shapes the same or mark them dynamic, and pass numbers that change as tensors."
 )
 
 
 @rule.on_rank
 def check(rank: Rank) -> Iterator[Advice]:
-    ms, calls = rank.host_causes["compile"], rank.calls(COMPILE)
-    if calls and ms > 0:
+    ms, traced, calls = rank.host_causes["compile"], rank.traced, rank.calls(COMPILE)
+    if ms <= 0:
+        return
+    confidence = Confidence.high if rank.steps > 1 else Confidence.medium
+    line = next(iter(rank.lines_of(rank.host_waits["compile"])), "")
+    if traced:
+        what = f"torch.compile holds up each step by {ms:.1f} ms"
+        evidence = f"{len(traced) / rank.steps:.1f} compilations per step"
+        yield rule.advice(rank, what, ms, evidence, confidence, RECOMPILES, line)
+    else:
         evidence = f"{calls[0].name}: {len(calls) / rank.steps:.0f} calls per step"
-        confidence = Confidence.high if rank.steps > 1 else Confidence.medium
-        yield rule.advice(rank, f"Compiling operators holds up each step by {ms:.1f} ms", ms, evidence, confidence)
+        yield rule.advice(
+            rank, f"Compiling operators holds up each step by {ms:.1f} ms", ms, evidence, confidence, line=line
+        )
