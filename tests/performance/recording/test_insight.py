@@ -112,6 +112,21 @@ def test_a_state_that_is_handed_on_with_its_history_is_named() -> None:
     assert "loss, state =" in Path(__file__).read_text().splitlines()[int(line.rpartition(":")[2]) - 1]
 
 
+def test_what_torch_compile_takes_is_noted(tmp_path: Path) -> None:
+    """As often as it compiles; the second call of a compiled function costs nothing."""
+    scaled = functions(tmp_path)["layers"]
+    insight = Insight()
+    for _ in range(2):
+        torch.compiler.reset()
+        compiled = torch.compile(scaled, backend="eager")
+        compiled(torch.ones(4))
+        compiled(torch.ones(4))
+    insight.write(tmp_path / "lines.rank0.json.gz")
+    read = read_script(tmp_path, 0, base=0)
+    assert read and len(read.compiled) == 2 and all(start < end for start, end in read.compiled)
+    assert not read.written
+
+
 def test_lines_are_noted_with_their_times_and_read_again(tmp_path: Path) -> None:
     names = functions(tmp_path)
     trace = sys.gettrace()

@@ -48,9 +48,8 @@ def _loop(rank: Rank, line: str, operators: list[OperatorAtLine]) -> Loop | None
     if not independent or sum(operator.calls for operator in independent) < total / 2:
         return None
     own = [operator for operator in operators if set(operator.loops) - rank.script.step_loops == {line}]
-    if 2 * sum(operator.calls for operator in own if operator.depth == operator.calls > 1) > sum(
-        operator.calls for operator in own
-    ):
+    dependent = sum(operator.calls for operator in own if operator.depth == operator.calls > 1)
+    if 2 * dependent > sum(operator.calls for operator in own):
         return None  # its rounds need each other, as layers do; those of a loop inside it may not
     lines = _with_between(line, {operator.line for operator in operators})
     rounds = max(operator.calls for operator in independent)

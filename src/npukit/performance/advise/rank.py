@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from npukit.performance.read.kineto import outermost
 from npukit.performance.read.lines import Script
 from npukit.performance.read.model import GARBAGE, HostCall, Kernel, StepBreakdown, Trace, Work
 from npukit.spans import Spans, length, minus, overlap, union
@@ -24,10 +23,11 @@ ALLOCATE = re.compile(
     r"^(?:cuda|hip)(?:Malloc|Free|HostAlloc|MemCreate|MemUnmap)\b|^aclrt(?:Malloc|Free)\w*|^aclMallocMem\w*|^Dev(?:Malloc|Free)$"
 )
 COMPILE = re.compile(r"^aclopCompile\w*|^aclOpCompile\w*|^OpCompile|^cuModuleLoad\w*|^cuLibraryLoad\w*")
-DYNAMO = re.compile(  # what torch.compile's front end calls its work, from torch 2.1 on
+DYNAMO = re.compile(  # what torch.compile records of its own work; read in traces of torch 2.13
     r"^dynamo$|^entire_(?:frame|backward)_compile$|(?:compile_inner|_backward_impl) \(dynamo_timed\)$"
 )
 COPY = re.compile(r"^(?:cuda|hip|aclrt)Memcpy\w*|^Mem[Cc]opy\w*")
+RUNTIME = {"compile": COMPILE, "allocate": ALLOCATE, "copy": COPY}
 LOADER = "enumerate(DataLoader)"
 
 
@@ -74,7 +74,7 @@ class Rank:
         start, end = self.window
         kernels = [kernel for kernel in self.trace.kernels if kernel.start < end and kernel.end > start]
         # Without workers the loader's own operators run where the model's do, and so do those that are traced.
-        host = union([*self.loading, *self._clipped(self.traced)]) if self.trace.device == "cpu" else []
+        host = union([*self.loading, *self.tracing]) if self.trace.device == "cpu" else []
         if host:
             kernels = [kernel for kernel in kernels if not _inside(kernel, host)]
         return sorted(kernels, key=lambda kernel: kernel.start)
@@ -109,11 +109,11 @@ class Rank:
         return self._clipped(mark for mark in self.trace.marks if mark.name.startswith(LOADER))
 
     @functools.cached_property
-    def traced(self) -> list[HostCall]:
-        """The calls within the window in which torch.compile traced and compiled a function, without nested ones."""
+    def tracing(self) -> Spans:
+        """When torch.compile traced and compiled a function, as `npukit profile` or torch's own profiler noted it."""
         start, end = self.window
-        calls = [op for op in self.trace.ops if op.start < end and op.end > start and DYNAMO.search(op.name)]
-        return outermost(calls)
+        noted = overlap([(start, end)], self.script.compiled)
+        return union([*noted, *self._clipped(op for op in self.trace.ops if DYNAMO.search(op.name))])
 
     @functools.cached_property
     def collecting(self) -> Spans:
@@ -171,7 +171,7 @@ class Rank:
 
     @property
     def host_causes(self) -> dict[str, float]:
-        """Why the device waited for the host, in milliseconds per step: loader, gc, sync ... launch."""
+        """Why the device waited for the host, in milliseconds per step: loader, gc, sync, trace ... launch."""
         return {name: self.per_step(length(spans)) for name, spans in self.host_waits.items()}
 
     @functools.cached_property
@@ -184,9 +184,8 @@ class Rank:
             left = minus(left, spans)
         waits["sync"] = self._after_sync(left)
         left = minus(left, waits["sync"])
-        compiled = [*self.traced, *self.calls(COMPILE)]
-        for name, calls in (("compile", compiled), ("allocate", self.calls(ALLOCATE)), ("copy", self.calls(COPY))):
-            spans = self._clipped(calls)
+        runtime = {name: self._clipped(self.calls(calls)) for name, calls in RUNTIME.items()}
+        for name, spans in {"trace": self.tracing, **runtime}.items():
             waits[name] = overlap(left, spans)
             left = minus(left, spans)
         return {**waits, "launch": left}

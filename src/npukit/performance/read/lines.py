@@ -40,6 +40,7 @@ class Script:
     changes: list[tuple[int, int]] = field(default_factory=list)  # from this time on it is at this line
     writing: frozenset[int] = frozenset()  # lines that call what writes files
     written: list[tuple[int, int, str]] = field(default_factory=list)  # library calls that wrote files
+    compiled: Spans = field(default_factory=list)  # when torch.compile was at work
     operators: list[OperatorAtLine] = field(default_factory=list)
     float64: list[str] = field(default_factory=list)  # lines that it comes from
     step_loops: frozenset[str] = frozenset()  # the loops that go from step to step
@@ -103,6 +104,7 @@ def _script(data: dict[str, Any], base: int) -> Script:
         changes=[(int(time) - base, int(number)) for time, number in data["changes"]],
         writing=frozenset(data["writing"]),
         written=[(int(start) - base, int(end) - base, str(name)) for start, end, name in data["written"]],
+        compiled=union((int(start) - base, int(end) - base) for start, end in data.get("compiled", ())),
         operators=operators,
         float64=[str(line) for line in data.get("float64", ())],
         step_loops=frozenset(data["step_loops"]),

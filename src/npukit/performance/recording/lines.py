@@ -12,10 +12,17 @@ import time
 from types import CodeType, FrameType
 from typing import Any
 
-from npukit.performance.recording.users_code import is_users, library_writer, line_name, source_of, users_frames
+from npukit.performance.recording.users_code import (
+    COMPILING,
+    is_users,
+    library_call,
+    line_name,
+    source_of,
+    users_frames,
+)
 
 ENOUGH = 5000  # changes of line in one code object and step; more of them would measure the tracing
-Written = tuple[int, int, str]
+LibraryCall = tuple[int, int, str]  # from when to when
 
 
 class LineTracer:
@@ -29,8 +36,8 @@ class LineTracer:
 
     def __init__(self) -> None:
         self._changes: list[tuple[int, CodeType, int]] = []
-        self._written: list[Written] = []
-        self._kinds: dict[CodeType, str | None] = {}  # "" the user's, None of no interest, or a writer's name
+        self._library: list[LibraryCall] = []
+        self._kinds: dict[CodeType, str | None] = {}  # "" the user's, None of no interest, or a library's
         self._counts: dict[CodeType, int] = {}
         self._last: tuple[CodeType, int] | None = None
         self._running = False
@@ -59,7 +66,7 @@ class LineTracer:
         try:
             kind = self._kinds[code]
         except KeyError:
-            kind = self._kinds[code] = "" if is_users(code.co_filename) else library_writer(code) or None
+            kind = self._kinds[code] = "" if is_users(code.co_filename) else library_call(code) or None
         if kind is None:
             return None
         if kind:
@@ -92,13 +99,13 @@ class LineTracer:
 
         def leave(frame: FrameType, event: str, arg: Any) -> Any:
             if event == "return":
-                self._written.append((start, time.time_ns(), name))
+                self._library.append((start, time.time_ns(), name))
             return leave
 
         return leave
 
     def as_data(self) -> dict[str, Any]:
-        """The lines, their text, when each began to run, and when files were written."""
+        """The lines, their text, when each began to run, and when files were written or functions compiled."""
         numbers: dict[tuple[str, int], int] = {}
         changes = [(at, numbers.setdefault((code.co_filename, line), len(numbers))) for at, code, line in self._changes]
         return {
@@ -106,5 +113,6 @@ class LineTracer:
             "text": [source_of(file).text(line) for file, line in numbers],
             "writing": [number for (file, line), number in numbers.items() if source_of(file).writes(line)],
             "changes": changes,
-            "written": self._written,
+            "written": [call for call in self._library if call[2] != COMPILING],
+            "compiled": [call[:2] for call in self._library if call[2] == COMPILING],
         }

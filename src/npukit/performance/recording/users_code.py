@@ -27,7 +27,9 @@ WRITERS = {
     "add_scalar", "add_scalars", "add_image", "add_histogram",
 }  # fmt: skip
 # The same inside of libraries, where a script's own line is far away: the end of the file's name, and the function.
-LIBRARY_WRITERS = {
+# Functions of libraries whose time is noted: they write files, and the first one compiles.
+LIBRARY_CALLS = {
+    ("torch/_dynamo/convert_frame.py", "_compile"),
     ("torch/serialization.py", "save"),
     ("safetensors/torch.py", "save_file"),
     ("transformers/trainer.py", "_save_checkpoint"),
@@ -40,6 +42,7 @@ LIBRARY_WRITERS = {
     ("matplotlib/figure.py", "savefig"),
     ("PIL/Image.py", "save"),
 }
+COMPILING = "torch._compile"  # the name of that one
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
@@ -59,9 +62,9 @@ def _library_folders() -> tuple[str, ...]:
     return tuple(f"{Path(file).parent}/" for file in files if file)
 
 
-def library_writer(code: CodeType) -> str:
-    """The name of a library's function that writes files; empty for any other."""
-    for end, function in LIBRARY_WRITERS:
+def library_call(code: CodeType) -> str:
+    """The name of a library's function that writes files or compiles; empty for any other."""
+    for end, function in LIBRARY_CALLS:
         if function == code.co_name and code.co_filename.endswith(f"/{end}"):
             return f"{end.partition('/')[0]}.{function}"
     return ""

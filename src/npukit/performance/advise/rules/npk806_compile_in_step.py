@@ -1,6 +1,7 @@
 """Functions or operators are compiled, or kernels loaded, in the middle of steps.
 
-For torch.compile that is Dynamo, which traces a function anew when one of its guards fails. On an NPU it is
+For torch.compile that is Dynamo, which traces a function anew when one of its guards fails; torch_npu's profiler does
+not show it, but `npukit profile` does. On an NPU it is
 aclopCompileAndExecute, too, which online compilation (jit_compile) uses; on CUDA it is loading a module.
 It should be over after the first steps, unless shapes vary.
 
@@ -31,17 +32,13 @@ RECOMPILES = (
 
 @rule.on_rank
 def check(rank: Rank) -> Iterator[Advice]:
-    ms, traced, calls = rank.host_causes["compile"], rank.traced, rank.calls(COMPILE)
-    if ms <= 0:
-        return
     confidence = Confidence.high if rank.steps > 1 else Confidence.medium
-    line = next(iter(rank.lines_of(rank.host_waits["compile"])), "")
-    if traced:
+    if (ms := rank.host_causes["trace"]) > 0:
         what = f"torch.compile holds up each step by {ms:.1f} ms"
-        evidence = f"{len(traced) / rank.steps:.1f} compilations per step"
-        yield rule.advice(rank, what, ms, evidence, confidence, RECOMPILES, line)
-    else:
+        evidence = f"{len(rank.tracing) / rank.steps:.1f} compilations per step"
+        line = next(iter(rank.lines_of(rank.host_waits["trace"])), "")
+        yield rule.advice(rank, what, ms, evidence, confidence, RECOMPILES, line, subject="torch.compile")
+    if (ms := rank.host_causes["compile"]) > 0:
+        calls = rank.calls(COMPILE)
         evidence = f"{calls[0].name}: {len(calls) / rank.steps:.0f} calls per step"
-        yield rule.advice(
-            rank, f"Compiling operators holds up each step by {ms:.1f} ms", ms, evidence, confidence, line=line
-        )
+        yield rule.advice(rank, f"Compiling operators holds up each step by {ms:.1f} ms", ms, evidence, confidence)

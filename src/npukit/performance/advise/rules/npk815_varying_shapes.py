@@ -47,7 +47,7 @@ def check(rank: Rank) -> Iterator[Advice]:
         return
     name = alone.most_common(1)[0][0]
     causes = rank.host_causes
-    ms = causes["compile"] + causes["allocate"] + _spread(rank)
+    ms = causes["trace"] + causes["compile"] + causes["allocate"] + _spread(rank)
     distinct = {shapes[0] for signatures in steps.values() for op, shapes in signatures if op == name and shapes}
     evidence = f"{name} had {len(distinct)} shapes in {len(steps)} steps: {', '.join(map(str, sorted(distinct)[:3]))}"
     what = f"{100 * sum(alone.values()) / total:.0f}% of the operators have shapes that no other step has"
