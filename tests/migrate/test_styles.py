@@ -101,6 +101,60 @@ def test_older_torch_gets_the_name_of_npus_beside_that_of_cuda(before: str, writ
     assert written in after(before, "2.5")
 
 
+KIND = 'DEVICE = "npu" if hasattr(torch, "npu") else "cuda"\n\n'
+ASKED = f"torch.cuda.is_available() or ({NPU})"
+
+
+@pytest.mark.parametrize(
+    ("before", "written"),
+    [
+        ("if torch.cuda.is_available():\n    run()\n", f"if {ASKED}:\n    run()\n"),
+        ("use = a.gpu and torch.cuda.is_available()\n", f"use = a.gpu and ({ASKED})\n"),
+        ("check(not torch.cuda.is_available())\n", f"check(not ({ASKED}))\n"),
+        ("run(not (torch.cuda.is_available()))\n", f"run(not ({ASKED}))\n"),
+        ("@skip(not torch.cuda.is_available())\ndef f(): ...\n", f"@skip(not ({ASKED}))\ndef f(): ...\n"),
+        (
+            "assert torch.cuda.is_available()\nd = torch.device(\"cuda:{}\".format(i))\n",
+            f"{KIND}assert getattr(torch, DEVICE).is_available()\nd = torch.device(\"{{}}:{{}}\".format(DEVICE, i))\n",
+        ),
+        (
+            'DEVICE = 1\ntorch.cuda.set_device(i)\nx = f("cuda", device="cuda")\n',
+            f"TORCH_{KIND}DEVICE = 1\ngetattr(torch, TORCH_DEVICE).set_device(i)\n"
+            'x = f("cuda", device=TORCH_DEVICE)\n',
+        ),
+        (
+            "if torch.cuda.is_available():\n    torch.cuda.empty_cache()\n",
+            'device_module = torch.npu if hasattr(torch, "npu") else torch.cuda\n\n'
+            "if device_module.is_available():\n    device_module.empty_cache()\n",
+        ),
+        (
+            "device = 'cuda'\ntorch.cuda.empty_cache()\n",  # the variable may be set again
+            "device = 'npu' if hasattr(torch, 'npu') else 'cuda'\n"
+            "(torch.npu if hasattr(torch, 'npu') else torch.cuda).empty_cache()\n",
+        ),
+    ],
+)  # fmt: skip
+def test_a_single_call_of_an_older_torch_needs_no_module_of_its_own(before: str, written: str) -> None:
+    assert after(before, "1.8") == written
+
+
+def test_a_single_call_beside_the_kind_of_device_takes_its_module() -> None:
+    text = "scaler = torch.amp.GradScaler()\ntorch.cuda.empty_cache()\n"
+    assert "torch.get_device_module(DEVICE_TYPE).empty_cache()" in after(text)
+
+
+@pytest.mark.parametrize("torch", ["", "1.8"])
+def test_the_kind_of_a_tensors_device_is_asked_of_the_tensor(torch: str) -> None:
+    assert after('device = "cuda" if x.is_cuda else "cpu"\n', torch) == "device = x.device.type\n"
+    text = 'torch.autocast("cuda" if f(x).device.type == "cuda" else "cpu")\n'
+    assert after(text, torch) == "torch.autocast(f(x).device.type)\n"
+
+
+def test_where_a_file_knows_other_devices_their_kind_stays_unsaid() -> None:
+    text = 'others = ["mps"]\ndevice = "cuda" if x.is_cuda else "cpu"\n'
+    assert "x.device.type in" in after(text)
+
+
 def test_mixed_precision_stays_off_on_a_cpu() -> None:
     text = 'if torch.cuda.is_available():\n    with torch.autocast("cuda"):\n        step()\n'
     assert 'torch.autocast("npu" if hasattr(torch, "npu") else "cuda")' in after(text)

@@ -14,12 +14,23 @@ from collections.abc import Iterator, Sequence
 from npukit.facts.torch_npu.names import names_of
 from npukit.migrate.goal import Goal
 from npukit.migrate.regions import held_at
+from npukit.migrate.sinks import DEVICE, reaches
 from npukit.source import PythonFile, per_file
 
 _ASKS = ("torch.cuda.is_available", "torch.accelerator.is_available", "torch.npu.is_available")
 _DEVICE = re.compile(r"cuda(?::\d+)?")
 _WRITTEN = re.compile(r"""current_accelerator\(|hasattr\(\w+, ["']npu["']\)""")
+_OTHER_DEVICES = re.compile(r"(?:mps|xpu|hpu|mlu|musa)\b")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
+
+
+@per_file
+def names_others(file: PythonFile) -> bool:
+    """Whether a file asks for further kinds of device itself, such as mps."""
+    if not _OTHER_DEVICES.search(file.text):
+        return False
+    strings = (constant.value for constant in file.of_type(ast.Constant))
+    return any(map(_OTHER_DEVICES.fullmatch, (*file.by_name, *(text for text in strings if isinstance(text, str)))))
 
 
 def own_device(node: ast.AST, file: PythonFile) -> str:
@@ -144,6 +155,21 @@ def compared(choice: ast.AST | None, file: PythonFile) -> bool:
     words = [node.value for node in ast.walk(choice.test) if isinstance(node, ast.Constant)]
     is_literal = isinstance(choice.body, ast.Constant) and choice.body.value == "cuda" and is_from_cpu(choice, file)
     return is_literal and words == ["cuda"] and not _is_negative(choice.test) and not is_asked(choice.test, file)
+
+
+def kind_of_tensor(choice: ast.AST | None, file: PythonFile) -> str:
+    """x.device.type, for "cuda" if x.is_cuda else "cpu" and for "cuda" if x.device.type == "cuda" else "cpu" """
+    if not isinstance(choice, ast.IfExp) or names_others(file):
+        return ""
+    if [getattr(part, "value", "") for part in (choice.body, choice.orelse)] != ["cuda", "cpu"]:
+        return ""
+    test = choice.test
+    if isinstance(test, ast.Attribute) and test.attr == "is_cuda" and reaches(choice.body, DEVICE, file):
+        return f"{file.source(test.value)}.device.type"
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
+        return ""
+    asks_kind = isinstance(test.left, ast.Attribute) and test.left.attr == "type"
+    return file.source(test.left) if asks_kind and getattr(test.comparators[0], "value", "") == "cuda" else ""
 
 
 def _is_negative(test: ast.expr) -> bool:

@@ -5,8 +5,9 @@ While rules work on a file they write a placeholder. When all of them are done, 
     once:      model.to(torch.accelerator.current_accelerator())
     twice:     DEVICE = torch.device(torch.accelerator.current_accelerator() or "cpu")   # below the imports
 
-or the constant that an earlier migration wrote. These expressions ask no device whether it is there, so that importing
-a file stays harmless: the program may still choose its cards, or fork.
+or the constant that an earlier migration wrote. Where the file names the device anyway, a single call of its module is
+getattr(torch, DEVICE).f(); a single question adds the NPU's to CUDA's: torch.cuda.is_available() or (…). None of these
+asks a device whether it is there when the file is imported: the program may still choose its cards, or fork.
 """
 
 from __future__ import annotations
@@ -30,21 +31,34 @@ _ASKED = re.compile(r"""hasattr\(\w+, ["']npu["']\)""")
 
 @dataclass(frozen=True)
 class _Helper:
-    """A name, what it stands for, and what is written in its place where it is used once."""
+    """A name, what it stands for, what is written in its place where it is used once, and what belongs to it."""
 
     name: str
     value: str
     once: str
+    asked: str = ""  # of a module: the only question whether there is such a device
+    module: str = ""  # of a device: the only use of its module, by the NAME of the device
 
     def in_torch(self, torch: str, mark: str = '"') -> _Helper:
-        return _Helper(self.name, *(template.format(torch).replace('"', mark) for template in (self.value, self.once)))
+        templates = (self.value, self.once, self.asked, self.module)
+        return _Helper(self.name, *(template.format(torch).replace('"', mark) for template in templates))
+
+    def used(self, node: ast.Name, name: str) -> str:
+        return self.module.replace("NAME", name) if node.id == MODULE and self.module else name
 
 
 _KIND = '"npu" if hasattr({0}, "npu") else "cuda"'
+_MODULE = '{0}.npu if hasattr({0}, "npu") else {0}.cuda'
+_NAMED = _Helper("DEVICE", _KIND, _KIND, module="getattr({0}, NAME)")
 _BY_NAME = {
-    DEVICE: _Helper("DEVICE", _KIND, _KIND),
-    DEVICE_TYPE: _Helper("DEVICE", _KIND, _KIND),
-    MODULE: _Helper("device_module", *['{0}.npu if hasattr({0}, "npu") else {0}.cuda'] * 2),
+    DEVICE: _NAMED,
+    DEVICE_TYPE: _NAMED,
+    MODULE: _Helper(
+        "device_module",
+        _MODULE,
+        _MODULE,
+        asked='{0}.cuda.is_available() or (hasattr({0}, "npu") and {0}.npu.is_available())',
+    ),
     BACKEND: _Helper("BACKEND", *['"hccl" if hasattr({0}, "npu") else "nccl"'] * 2),
 }
 _BY_ACCELERATOR = {
@@ -54,7 +68,7 @@ _BY_ACCELERATOR = {
         '{0}.device({0}.accelerator.current_accelerator() or "cpu")',
         "{0}.accelerator.current_accelerator()",
     ),
-    DEVICE_TYPE: _Helper("DEVICE_TYPE", _KIND, _KIND),
+    DEVICE_TYPE: _Helper("DEVICE_TYPE", _KIND, _KIND, module="{0}.get_device_module(NAME)"),
 }
 
 
@@ -102,7 +116,22 @@ def _uses(file: PythonFile, helpers: dict[str, _Helper]) -> dict[tuple[str, ast.
             assert isinstance(node, ast.Name)
             scope = file.tree if torch_imports.written_at_top(node, file) else _scope(node, file)
             uses.setdefault((helper.value, scope), []).append(node)
+    module, kind = helpers[MODULE].value, helpers[DEVICE_TYPE].value
+    once, by_kind = uses.get((module, file.tree), []), uses.get((kind, file.tree), [])
+    if len(once) == 1 and not _decorates(once[0], file) and not all(_is_set_to(node, file) for node in by_kind):
+        by_kind += uses.pop((module, file.tree))
     return uses
+
+
+def _is_set_to(node: ast.Name, file: PythonFile) -> bool:
+    """Whether it is the value of a variable of the file's own: device = "cuda" """
+    return isinstance(file.parent(node), (ast.Assign, ast.AnnAssign))
+
+
+def _decorates(node: ast.Name, file: PythonFile) -> bool:
+    """@NPUKIT_MODULE.amp.custom_fwd, where Python before 3.9 takes no other expression"""
+    decorators = getattr(file.statement(node), "decorator_list", ())
+    return any(node in ast.walk(getattr(decorator, "func", decorator)) for decorator in decorators)
 
 
 def _scope(node: ast.Name, file: PythonFile) -> ast.AST:
@@ -118,18 +147,18 @@ def _at_top(
 ) -> Iterator[Edit]:
     own = helper.in_torch(torch_name(file).text, quote_of(was))
     name = _own_constant(own.value, file)
-    set_to = [node for node in nodes if name is None and isinstance(file.parent(node), (ast.Assign, ast.AnnAssign))]
+    set_to = [node for node in nodes if name is None and _is_set_to(node, file)]
     yield from (file.replace(node, own.once) for node in set_to)  # a variable of the file's own
     nodes = [node for node in nodes if node not in set_to]
     if not nodes:
         return
-    if name is None and len(nodes) == 1 and (edit := _once(own.once, nodes[0], file)):
+    if name is None and len(nodes) == 1 and (edit := _once(own, nodes[0], file)):
         yield edit
         return
     if name is None:
         name = f"TORCH_{own.name}".upper() if _is_taken(own.name, was) else own.name
         lines.append(f"{name} = {own.value}")
-    yield from (file.replace(node, name) for node in nodes)
+    yield from (file.replace(node, own.used(node, name)) for node in nodes)
 
 
 def _is_taken(name: str, file: PythonFile) -> bool:
@@ -161,7 +190,7 @@ def _in_function(helper: _Helper, nodes: list[ast.Name], was: PythonFile, file: 
         yield from (file.replace(node, name) for node in nodes)
         return
     for node in nodes:
-        yield _once(own.once, node, file) or file.replace(node, f"({_quoted(own.once, node, file)})")
+        yield _once(own, node, file) or file.replace(node, f"({_quoted(own.once, node, file)})")
 
 
 def _string_around(node: ast.AST, file: PythonFile) -> ast.JoinedStr | None:
@@ -175,11 +204,10 @@ def _quoted(text: str, node: ast.AST, file: PythonFile) -> str:
     return re.sub("[\"']", mark, text) if mark else text
 
 
-def _once(text: str, node: ast.Name, file: PythonFile) -> Edit | None:
+def _once(own: _Helper, node: ast.Name, file: PythonFile) -> Edit | None:
     """The expression in the place of its only use; None where a string cannot hold it, or a decorator in old Python."""
-    parent = file.parent(node)
-    decorators = getattr(file.statement(node), "decorator_list", ())
-    if isinstance(parent, ast.Attribute) and any(node in ast.walk(decorator) for decorator in decorators):
+    text, parent = own.once, file.parent(node)
+    if _decorates(node, file):
         return None
     if isinstance(parent, ast.FormattedValue):
         string = file.parent(parent)
@@ -188,6 +216,9 @@ def _once(text: str, node: ast.Name, file: PythonFile) -> Edit | None:
         return edit
     if _string_around(node, file) and '"' in text.replace("'", '"'):
         return None
+    asked = file.parent(parent) if own.asked and getattr(parent, "attr", "") == "is_available" and parent else None
+    if isinstance(asked, ast.Call) and asked.func is parent:
+        return file.replace(asked, in_place(own.asked, asked, file))
     return file.replace(node, in_place(text, node, file))
 
 

@@ -31,6 +31,8 @@ from npukit.migrate.styles.choices import (
     is_from_cpu,
     is_skipped_without,
     is_where_available,
+    kind_of_tensor,
+    names_others,
     own_device,
 )
 from npukit.migrate.styles.strings import (
@@ -51,7 +53,7 @@ from npukit.migrate.styles.style import (
     replaced,
     torch_name,
 )
-from npukit.source import Document, Edit, PythonFile, per_file
+from npukit.source import Document, Edit, PythonFile
 from npukit.source.nodes import last_name
 
 # Functions of torch.cuda that torch.accelerator has, by the names that they have there.
@@ -67,16 +69,11 @@ _ACCELERATOR = {
 _CLASSES = {"Stream": "2.4", "Event": "2.4"}  # of torch for every device, since that version
 _CUDA = re.compile(r"(?<=[\"'])cuda")
 _SEEDS = ("manual_seed", "manual_seed_all")
-_OTHER_DEVICES = re.compile(r"(?:mps|xpu|hpu|mlu|musa)\b")
 
 
-@per_file
 def by_accelerator(file: PythonFile, goal: Goal) -> bool:
     """Whether a file is written with torch.accelerator: not where it asks for further kinds of device itself."""
-    if not goal.names_devices or not _OTHER_DEVICES.search(file.text):
-        return goal.names_devices
-    strings = (constant.value for constant in file.of_type(ast.Constant))
-    return not any(map(_OTHER_DEVICES.fullmatch, (*file.by_name, *(text for text in strings if isinstance(text, str)))))
+    return goal.names_devices and not names_others(file)
 
 
 class Portable:
@@ -107,6 +104,8 @@ class Portable:
     def device_string(self, node: ast.expr, match: re.Match[str], file: PythonFile, goal: Goal) -> Edits:
         _, mark, _, rest = match.groups()
         choice, call, torch = chosen(node, file), file.parent(node), _torch(node, file)
+        if kind := kind_of_tensor(call, file):
+            return (file.replace(call, kind),)  # type: ignore[arg-type]
         if compared(call, file):
             npu, cuda = (file.source(part) for part in (call.body, call.test))  # type: ignore[union-attr]
             others = f"{_CUDA.sub('npu', npu)} if {_CUDA.sub('npu', cuda)} else "
@@ -239,7 +238,9 @@ class Portable:
             return True
         if isinstance(node, ast.Compare) and chosen_by_device(node, file):  # whose backend is asked for
             return True
-        if compared(file.parent(node), file) and file.parent(node).test is node:  # type: ignore[union-attr]
+        around = file.parent(node)
+        is_tested = isinstance(around, ast.IfExp) and around.test is node
+        if is_tested and (compared(around, file) or kind_of_tensor(around, file)):
             return True
         if by_accelerator(file, goal):
             return False

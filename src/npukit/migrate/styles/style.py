@@ -83,7 +83,7 @@ def replaced(new: Text, part: ast.AST, file: PythonFile) -> Text:
 
 
 def in_place(text: str, node: ast.AST, file: PythonFile) -> str:
-    """A text for the place of a node, in brackets if it is a conditional expression that would take in what is around.
+    """A text for the place of a node, in brackets if it is a choice or an `or` that would take in what is around.
 
     >>> in_place('"hccl" if hasattr(torch, "npu") else "nccl"', node, file)  # backend or "nccl"
     '("hccl" if hasattr(torch, "npu") else "nccl")'
@@ -91,7 +91,11 @@ def in_place(text: str, node: ast.AST, file: PythonFile) -> str:
     parent = file.parent(node)
     is_last = isinstance(parent, ast.IfExp) and parent.orelse is node
     takes_any = isinstance(parent, TAKES_ANY) and getattr(parent, "func", None) is not node
-    return text if " if " not in text or is_last or takes_any else f"({text})"
+    is_test = isinstance(parent, (ast.If, ast.IfExp, ast.While, ast.Assert)) and parent.test is node
+    is_whole = " if " not in text and (" or " not in text or is_test)
+    start, end = file.span(node)
+    in_brackets = file.text[start - 1 : start] == "(" and file.text[end : end + 1] == ")"
+    return text if is_whole or is_last or takes_any or in_brackets else f"({text})"
 
 
 def call_of(node: ast.expr, file: PythonFile) -> ast.expr:
