@@ -17,6 +17,8 @@ SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<
 SPECIAL += ["<image>", "<img>", "</img>", "<IMG_CONTEXT>", "<|begin_of_image|>", "<|image|>", "<|end_of_image|>"]
 SPECIAL += ["<|video_pad|>"]
 SPECIAL += ["<start_of_image>", "<image_soft_token>", "<end_of_image>", "<|IMAGE_PLACEHOLDER|>"]
+HUNYUAN_IMAGE = "<｜hy_place▁holder▁no▁102｜>"
+SPECIAL += [HUNYUAN_IMAGE]
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
     "{% for part in m.content %}{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
@@ -121,6 +123,14 @@ FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "glm4v": ({"rope_parameters": GLM_ROPE}, GLM_VISION),
     "glm46v": ({"rope_parameters": GLM_ROPE, "model_type": "glm4v_text"}, GLM_VISION | {"model_type": "glm4v_vision"}),
     "paddleocr_vl": ({"rope_parameters": ROPE, "head_dim": 16}, INTERN_VISION),
+    "hunyuan_vl": (
+        {
+            "rope_parameters": ROPE
+            | {"rope_type": "dynamic", "factor": 1.0, "alpha": 100.0, "mrope_section": [2, 2, 2, 2]},
+            "head_dim": 16,
+        },
+        INTERN_VISION | {"patch_size": 16, "max_image_size": 128},
+    ),
     "minicpmv4_6": (
         {
             "model_type": "qwen3_5_text",
@@ -211,6 +221,8 @@ def make_model(family: str, tokenizer: Any, folder: Path) -> None:
         ids = {"image_token_id": tokenizer.convert_tokens_to_ids("<|image|>")}
     if family == "paddleocr_vl":
         ids["image_token_id"] = tokenizer.convert_tokens_to_ids("<|IMAGE_PLACEHOLDER|>")
+    if family == "hunyuan_vl":
+        ids = {"image_token_id": tokenizer.convert_tokens_to_ids(HUNYUAN_IMAGE)}
     if family == "minicpmv4_6":
         ids["insert_layer_id"] = 0
     if family in ("llava_next", "llava_onevision"):
@@ -354,6 +366,8 @@ def write_processor(family: str, folder: Path) -> None:
         }
     if family == "paddleocr_vl":
         settings |= {"image_processor_type": "PaddleOCRVLImageProcessor", "temporal_patch_size": 1}
+    if family == "hunyuan_vl":
+        settings |= {"image_processor_type": "HunYuanVLImageProcessor", "temporal_patch_size": 1}
     if family == "minicpmv4_6":
         settings = {"image_processor_type": "MiniCPMV4_6ImageProcessor", "scale_resolution": 112, "max_slice_nums": 4}
     if family == "llava":
@@ -420,6 +434,10 @@ def written(family: str, seen: Any) -> list[str]:
             for number in range(len(seen["grids"]))
         ]
         return [f"<image_id>{number}</image_id>{text}" for number, text in enumerate(texts)]
+    if family == "hunyuan_vl":
+        grids = (seen["image_grid_thw"] // 2).tolist()
+        start, end = (HUNYUAN_IMAGE.replace("102", number) for number in ("100", "101"))
+        return [f"{start}{HUNYUAN_IMAGE * (high * (wide + 1) + 2)}{end}" for _, high, wide in grids]
     counts = (seen["image_grid_thw"].prod(1) // 4).tolist()
     if family in GLM:
         return [f"<|begin_of_image|>{'<|image|>' * count}<|end_of_image|>" for count in counts]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from tests.on_npu.conftest import since
 from torch import nn
+
+from npukit.train.optimizer import make_optimizer, parameter_groups
+from npukit.train.options import TrainOptions
 
 
 @since("2.4", "there are no sparse tensors of its own")
@@ -23,6 +28,23 @@ def test_sparse_adam_ends_with_the_cpus_weights() -> None:
             optimizer.zero_grad()
         ended.append(embedding.weight.detach().cpu())
     assert not torch.equal(ended[0], first.weight)
+    torch.testing.assert_close(*ended)
+
+
+def test_parameters_that_are_joined_in_the_forward_are_trained_by_the_fused_optimizer() -> None:
+    """Their gradients are parts of one tensor."""
+    first, ended = [torch.randn(3, 4), torch.randn(2, 4)], []
+    for device in ("cpu", "npu"):
+        parts = nn.ParameterList(part.clone() for part in first).to(device)
+        groups = parameter_groups(parts, weight_decay=0.0)
+        options = TrainOptions(output=Path("unused"), optimizer="sgd", learning_rate=0.1)
+        optimizer = make_optimizer(groups, options, torch.device(device), sharded=False)
+        for _ in range(3):
+            torch.cat(list(parts)).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        ended.append([part.detach().cpu() for part in parts])
+    assert not torch.equal(ended[0][0], first[0])
     torch.testing.assert_close(*ended)
 
 

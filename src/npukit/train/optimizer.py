@@ -54,15 +54,17 @@ def make_optimizer(groups: Groups, options: TrainOptions, device: torch.device, 
             "sgd": torch_npu.optim.NpuFusedSGD,
         }
         optimizer = on_npu[options.optimizer](groups, **settings)
-        optimizer.register_step_pre_hook(_zero_missing_gradients())
+        optimizer.register_step_pre_hook(_whole_gradients())
         return optimizer
     kinds: dict[str, Any] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
     optimizer = kinds[options.optimizer](groups, fused=abilities(device).fused_optimizers or None, **settings)
     return optimizer
 
 
-def _zero_missing_gradients() -> Callable[..., None]:
-    """A hook for the first step: torch_npu's optimizers never update a parameter that has no gradient in it."""
+def _whole_gradients() -> Callable[..., None]:
+    """A hook for the first step. torch_npu's optimizers join the gradients that they find in it: they never update a
+    parameter that has none, and fail where one is a part of a larger tensor, as that of a joined parameter is.
+    """
     is_first = True
 
     def fill(optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -73,5 +75,7 @@ def _zero_missing_gradients() -> Callable[..., None]:
                 for parameter in group["params"]:
                     if parameter.grad is None:
                         parameter.grad = torch.zeros_like(parameter)
+                    elif parameter.grad.untyped_storage().nbytes() != parameter.grad.nbytes:
+                        parameter.grad = parameter.grad.clone()
 
     return fill

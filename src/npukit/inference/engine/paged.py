@@ -74,26 +74,25 @@ class PagedCall(NamedTuple):
 class Prompts:
     """The inputs of a prefill on the host."""
 
-    inputs: Tensor  # ids, slots and positions (in time, height and width) of the new tokens, [5, tokens]
+    inputs: Tensor  # ids, slots and positions on each axis of the new tokens, [2 + axes, tokens]
     kind: Prefill
-    has_axes: bool  # positions differ in time, height and width
 
 
 def pack(chunks: Many[Chunk], block_size: int) -> Prompts:
     """Concatenate chunks of sequences."""
     inputs, slots = [], []
-    for chunk in chunks:
+    places = [chunk.sequence.positions(chunk.start, chunk.stop) for chunk in chunks]
+    axes = max(map(len, places))
+    for chunk, positions in zip(chunks, places, strict=True):
         place = torch.arange(chunk.stop)
         own = torch.tensor(chunk.sequence.blocks)[place // block_size] * block_size + place % block_size
         ids = torch.tensor(chunk.sequence.tokens[chunk.start : chunk.stop])
-        positions = torch.tensor(chunk.sequence.positions(chunk.start, chunk.stop))
-        inputs.append(torch.cat([torch.stack([ids, own[chunk.start :]]), positions]))
+        inputs.append(torch.stack([ids, own[chunk.start :], *torch.from_numpy(positions).expand(axes, -1)]))
         slots.append(own)
     new, total = tuple(chunk.stop - chunk.start for chunk in chunks), tuple(chunk.stop for chunk in chunks)
     new_borders, borders = (torch.tensor([0, *accumulate(lengths)], dtype=torch.int32) for lengths in (new, total))
-    has_axes = any(chunk.sequence.has_axes for chunk in chunks)
     kind = Prefill(torch.cat(slots), new_borders, borders, new, total, _groups(chunks))
-    return Prompts(torch.cat(inputs, 1), kind, has_axes)
+    return Prompts(torch.cat(inputs, 1), kind)
 
 
 def _groups(chunks: Many[Chunk]) -> tuple[Tensor | None, ...] | None:

@@ -31,7 +31,7 @@ class Picture:
 
 @dataclass(frozen=True, eq=False)
 class PromptMedia:
-    """The images of a prompt in order, and its tokens' positions [3, tokens] if the model's family has its own."""
+    """The images of a prompt in order, and its tokens' positions [axes, tokens] if the model's family has its own."""
 
     pictures: tuple[Picture, ...]
     positions: npt.NDArray[np.int64] | None = None
@@ -56,7 +56,8 @@ class PromptMedia:
         if self.positions is None:
             return self
         text = int(self.positions.max()) + 1 + np.arange(tokens)
-        return PromptMedia(self.pictures, np.concatenate([self.positions, np.broadcast_to(text, (3, tokens))], axis=1))
+        after = np.broadcast_to(text, (len(self.positions), tokens))
+        return PromptMedia(self.pictures, np.concatenate([self.positions, after], axis=1))
 
     def within(self, start: int, stop: int) -> list[Picture]:
         """The images that have tokens between `start` and `stop`."""

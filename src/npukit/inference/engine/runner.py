@@ -169,7 +169,7 @@ class Runner:
         self._adapters.select([chunk.sequence.request.adapter for chunk in chunks], prompts.kind.new)
         ids, slots, *positions = to_device(prompts.inputs, self.device)
         batch = PagedBatch(slots, prompts.kind.to(self.device))
-        places = torch.stack(positions)[:, None] if prompts.has_axes else positions[0][None]
+        places = torch.stack(positions)[:, None] if len(positions) > 1 else positions[0][None]
         hidden: Tensor = self._body(ids[None], position_ids=places, use_cache=False, batch=batch, **seen)[0]
         return hidden[0]
 

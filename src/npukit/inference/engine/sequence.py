@@ -80,18 +80,18 @@ class Sequence:
 
     @property
     def has_axes(self) -> bool:
-        """Whether its tokens have positions in time, height and width."""
+        """Whether its tokens have several positions, as in time, height and width."""
         return self.request.media is not None and self.request.media.positions is not None
 
     def positions(self, start: int, stop: int) -> npt.NDArray[np.int64]:
-        """The positions [3, tokens] of the tokens from `start` to `stop`."""
+        """The positions [axes, tokens] of the tokens from `start` to `stop`; those of text alone have one axis."""
         media = self.request.media
         places = np.arange(start, stop) + self.offset
-        positions = np.broadcast_to(places, (3, stop - start))
         if media is None or media.positions is None:
-            return positions
+            return places[None]
         own = media.positions[:, start:stop]
-        return np.concatenate([own, positions[:, own.shape[1] :]], axis=1)
+        after = places[own.shape[1] :]
+        return np.concatenate([own, np.broadcast_to(after, (len(own), len(after)))], axis=1)
 
     @property
     def needs_own_pass(self) -> bool:

@@ -59,7 +59,7 @@ class Collator:
         inputs = self.images.inputs(ids, list(zip(places, images, strict=True)), prompts)
         made = {name: torch.from_numpy(value) for name, value in inputs.items() if isinstance(value, np.ndarray)}
         if "position_ids" in made:
-            made["position_ids"] = made["position_ids"].view(3, *shape)
+            made["position_ids"] = made["position_ids"].view(-1, *shape)
         if "token_type_ids" in made:
             made["token_type_ids"] = made["token_type_ids"].view(shape)
         return {**inputs, **made}

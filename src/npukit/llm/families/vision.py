@@ -274,7 +274,7 @@ class Vision:
         return False
 
     def positions(self, is_image: NDArray[np.bool_], sizes: Iterable[ImageSize]) -> NDArray[np.int64] | None:
-        """Positions [3, tokens] of a row with these images and videos; None where they are those of plain text."""
+        """Positions [axes, tokens] of a row with these images and videos; None where they are those of plain text."""
         return None
 
     def groups(self, is_image: NDArray[np.bool_], prompt: int) -> NDArray[np.int64] | None:

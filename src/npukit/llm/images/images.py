@@ -237,7 +237,7 @@ class Images:
         return RequestImage(content, size, name, kind=kind)
 
     def positions(self, ids: NDArray[np.int64], images: Iterable[RequestImage | RowImage]) -> NDArray[np.int64] | None:
-        """Positions [3, tokens] of a prompt with these images; None where they are those of plain text."""
+        """Positions [axes, tokens] of a prompt with these images; None where they are those of plain text."""
         is_seen = np.isin(ids, self._ids_of(self.vision))
         return self.vision.positions(
             is_seen, (each.size for each in images if self.vision.of(each.kind) is self.vision)
@@ -281,7 +281,7 @@ class Images:
         `prompts` the number of tokens before each row's first answer.
 
         pixel_values and tower for the tower, image_at (where its features go), audio with the same for a second tower,
-        position_ids [3, tokens] where images
+        position_ids [axes, tokens] where images
         have positions of their own, token_type_ids where some tokens see each other.
         """
         images = [image for _, some in rows for image in some]

@@ -40,7 +40,7 @@ def see_images(model: Any, vision: Vision) -> None:
     body = getattr(model, model.base_model_prefix)
     body.forward = partial(_forward, body, vision)
     if isinstance(vision, GridVision):
-        body.visual.config._attn_implementation = NAME
+        body.get_submodule(vision.tower[0].removeprefix("model.")).config._attn_implementation = NAME
     if vision.audio:
         body.audio_tower.config._attn_implementation = NAME
     if hasattr(body.language_model, "_deepstack_process"):
