@@ -172,7 +172,7 @@ def _by_formatter(before: PythonFile, after: Document, formatter: Formatter) -> 
         if was_formatted and formatted[piece] != piece and _same(piece, formatted[piece]):
             done[lines.start : lines.stop] = _inner(formatted[piece]).split("\n")
         elif not was_formatted and len(lines) == 1 and len(new.lines[lines.start]) > width:
-            done[lines.start : lines.stop] = _broken(new.lines[lines.start], width)
+            done[lines.start : lines.stop] = _broken(new.lines[lines.start], "", width)
     return replace(after, text="\n".join(done)) if done != new.lines else after
 
 
@@ -274,7 +274,9 @@ def _by_width(before: PythonFile, after: Document, width: int) -> Document:
         for at in range(b, b_end):
             is_long = breaks and len(new[at]) > width
             tree = tree or changed_tree(before, after.text) if is_long else tree
-            lines += _broken(new[at], width) if is_long and tree and not _is_text(tree, at) else [new[at]]
+            is_long = is_long and tree is not None and not _is_text(tree, at)
+            following = new[at + 1] if at + 1 < len(new) else ""
+            lines += _broken(new[at], following, width) if is_long else [new[at]]
     return replace(after, text="\n".join(lines)) if lines != new else after
 
 
@@ -285,20 +287,34 @@ def _is_text(tree: ast.Module, at: int) -> bool:
     return any(text.lineno <= at + 1 <= (text.end_lineno or 0) != text.lineno for text in texts)
 
 
-def _broken(line: str, width: int) -> list[str]:
+def _broken(line: str, following: str, width: int) -> list[str]:
     """A line with what is in its last call on a line of its own, else with its value or condition in parentheses."""
+    if "#" in line:
+        return [line]
     indent = line[: len(line) - len(line.lstrip())]
     body = "\n    pass" if line.endswith(":") else ""
-    broken = _in_parts(line, indent, width) if "#" not in line else [line]
-    is_same = _same(line.strip() + body, "\n".join(piece.removeprefix(indent) for piece in broken) + body)
-    return broken if is_same else [line]
+    broken = _in_parts(line, indent, width)
+    if _same(line.strip() + body, "\n".join(piece.removeprefix(indent) for piece in broken) + body):
+        return broken
+    return _with_the_next(line, following)
+
+
+def _with_the_next(line: str, following: str) -> list[str]:
+    """The first line of a longer choice: what its last `else` brings stands below, as the next line does."""
+    statement, at = line.strip(), line.rfind(" else ")
+    goes_on = not _same(statement, statement) and not statement.endswith("\\")
+    if at < 0 or not goes_on or not following.lstrip().startswith("if "):
+        return [line]
+    indent = following[: len(following) - len(following.lstrip())]
+    return [line[:at], indent + line[at + 1 :]]
 
 
 def _in_parts(line: str, indent: str, width: int) -> list[str]:
     match = _VALUE.fullmatch(line)
     brackets = [] if match and _outside_brackets(" else ", line) else list(_outermost(line))
     for start, end in reversed(brackets):
-        if end - start > _SMALL and len(line) - end < _SMALL and re.match(r"[\w\])]", line[start - 1]):
+        is_value = match is not None and match.start(2) == start and line[start] == "[" and end == match.end(2) - 1
+        if end - start > _SMALL and len(line) - end < _SMALL and (is_value or re.match(r"[\w\])]", line[start - 1])):
             inside = _alternatives(f"{indent}    {line[start + 1 : end].strip()}", width)
             return [line[: start + 1], *inside, f"{indent}{line[end:]}"]
     inside = _alternatives(f"{indent}    {match[2]}", width) if match else []
@@ -306,8 +322,8 @@ def _in_parts(line: str, indent: str, width: int) -> list[str]:
 
 
 def _alternatives(line: str, width: int) -> list[str]:
-    """A line that is still too long with each part of a choice on a line of its own: a if b / else c if d / else e"""
-    marks = _outside_brackets(" else |, ", line)
+    """A line that is still too long with each part of a choice or a comprehension on a line of its own."""
+    marks = _outside_brackets(" else | for |, ", line)
     if len(line) <= width or not marks or any(line[at] == "," for at in marks):
         return [line]
     indent = line[: len(line) - len(line.lstrip())]
