@@ -42,7 +42,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "torch.cuda.mem_get_info(torch.cuda.current_device())",
         "torch.npu.mem_get_info(torch.npu.current_device())",
-        '(torch.npu if hasattr(torch, "npu") else torch.cuda).mem_get_info(torch.accelerator.current_device_index())',
+        "device_module.mem_get_info(torch.accelerator.current_device_index())",
     ),
     (
         "y = x.new_ones(3, device=torch.cuda.current_device())",
@@ -63,27 +63,27 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "torch.cuda.empty_cache()",
         "torch.npu.empty_cache()",
-        '(torch.npu if hasattr(torch, "npu") else torch.cuda).empty_cache()',
+        "device_module.empty_cache()",
     ),
     (
         "if use_cuda: torch.cuda.empty_cache()",
         "if use_cuda: torch.npu.empty_cache()",
-        'if use_cuda: (torch.npu if hasattr(torch, "npu") else torch.cuda).empty_cache()',
+        "if use_cuda: device_module.empty_cache()",
     ),
     (
         "m = torch.cuda.max_memory_allocated() / MB",
         "m = torch.npu.max_memory_allocated() / MB",
-        'm = (torch.npu if hasattr(torch, "npu") else torch.cuda).max_memory_allocated() / MB',
+        "m = device_module.max_memory_allocated() / MB",
     ),
     (
         "torch.cuda.manual_seed(3)",
         "torch.npu.manual_seed(3)",
-        '(torch.npu if hasattr(torch, "npu") else torch.cuda).manual_seed(3)',
+        "device_module.manual_seed(3)",
     ),
     (
         "torch.cuda.manual_seed_all(s)",
         "torch.npu.manual_seed_all(s)",
-        '(torch.npu if hasattr(torch, "npu") else torch.cuda).manual_seed_all(s)',
+        "device_module.manual_seed_all(s)",
     ),
     (
         "torch.manual_seed(s)\ntorch.cuda.manual_seed(s)",
@@ -119,7 +119,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "from torch.cuda import OutOfMemoryError, empty_cache\ndef f():\n    empty_cache()",
         "from torch.cuda import OutOfMemoryError, empty_cache\ndef f():\n    torch.npu.empty_cache()",
-        'from torch.cuda import OutOfMemoryError, empty_cache\ndef f():\n    (torch.npu if hasattr(torch, "npu") else torch.cuda).empty_cache()',
+        "from torch.cuda import OutOfMemoryError, empty_cache\ndef f():\n    device_module.empty_cache()",
     ),
     (
         "def f(s: torch.cuda.Stream, e: 'x' = None) -> list[torch.cuda.Event]: pass",
@@ -130,12 +130,12 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "m = torch.cuda.memory_stats()",
         "m = torch.npu.memory_stats()",
-        'm = (torch.npu if hasattr(torch, "npu") else torch.cuda).memory_stats()',
+        "m = device_module.memory_stats()",
     ),
     (
         "print(torch.cuda.memory_summary())",
         "print(torch.npu.memory_summary())",
-        'print((torch.npu if hasattr(torch, "npu") else torch.cuda).memory_summary())',
+        "print(device_module.memory_summary())",
     ),
     ("XFORMERS_AVAILABLE = torch.cuda.is_available()", SAME, SAME),
     ("torch.cuda.nvtx.range_push('a')", SAME, SAME),
@@ -302,7 +302,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "t = (torch.FloatTensor, torch.cuda.FloatTensor)",
         "t = (torch.FloatTensor, torch.npu.FloatTensor)",
-        't = (torch.FloatTensor, (torch.npu if hasattr(torch, "npu") else torch.cuda).FloatTensor)',
+        "t = (torch.FloatTensor, device_module.FloatTensor)",
     ),
     # devices as strings
     ('device = "cuda"', 'device = "npu"', 'device = "npu" if hasattr(torch, "npu") else "cuda"'),
@@ -596,8 +596,25 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "if torch.cuda.is_available():\n    torch.backends.cudnn.benchmark = True",
         "if torch.npu.is_available():\n    torch.backends.cudnn.benchmark = True",
-        "if torch.accelerator.is_available():\n    torch.backends.cudnn.benchmark = True",
+        SAME,
     ),
+    (
+        "torch.manual_seed(s)\nif d.type == 'cuda' and a:\n    torch.cuda.manual_seed(s)\n    torch.backends.cuda.matmul.allow_tf32 = a",
+        "torch.manual_seed(s)\nif d.type == 'npu' and a:\n    torch.npu.manual_seed(s)\n    torch.backends.cuda.matmul.allow_tf32 = a",
+        SAME,
+    ),
+    (
+        "if torch.cuda.is_available():\n    torch.backends.cudnn.benchmark = True\nelse:\n    warn()",
+        "if torch.npu.is_available():\n    torch.backends.cudnn.benchmark = True\nelse:\n    warn()",
+        "if torch.accelerator.is_available():\n    torch.backends.cudnn.benchmark = True\nelse:\n    warn()",
+    ),
+    (
+        'devices = [f"cuda:{k}" for k in ids]',
+        'devices = [f"npu:{k}" for k in ids]',
+        'devices = [f"{DEVICE_TYPE}:{k}" for k in ids]',
+    ),
+    ('import lightning as L\nt = L.Trainer(accelerator="gpu" if torch.cuda.is_available() else "cpu")', SAME, SAME),
+    ("import lightning as L\nt = L.Trainer(gpus=1 if torch.cuda.is_available() else 0)", SAME, SAME),
     (
         "if 'cuda:' + str(k) != self.last_device: f()",
         "if 'npu:' + str(k) != self.last_device: f()",
@@ -741,12 +758,12 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         'if d.type == "cuda": torch.cuda.synchronize()\nelif d.type == "xpu": torch.xpu.synchronize()',
         'if d.type == "npu": torch.npu.synchronize()\nelif d.type == "xpu": torch.xpu.synchronize()',
-        'if d.type in ("cuda", "npu"): (torch.npu if hasattr(torch, "npu") else torch.cuda).synchronize()\nelif d.type == "xpu": torch.xpu.synchronize()',
+        'if d.type in ("cuda", "npu"): device_module.synchronize()\nelif d.type == "xpu": torch.xpu.synchronize()',
     ),
     (
         'if kind() == "cuda": torch.cuda.empty_cache()',
         'if kind() == "npu": torch.npu.empty_cache()',
-        'if kind() in ("cuda", "npu"): (torch.npu if hasattr(torch, "npu") else torch.cuda).empty_cache()',
+        'if kind() in ("cuda", "npu"): device_module.empty_cache()',
     ),
     (
         "try: from torch.amp import custom_fwd as c\nexcept ImportError: from torch.cuda.amp import custom_fwd as c",
@@ -882,6 +899,6 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "torch.manual_seed(s)\ntorch.cuda.manual_seed_all(s + rank)",
         "torch.manual_seed(s)\ntorch.npu.manual_seed_all(s + rank)",
-        'torch.manual_seed(s)\n(torch.npu if hasattr(torch, "npu") else torch.cuda).manual_seed_all(s + rank)',
+        "torch.manual_seed(s)\ndevice_module.manual_seed_all(s + rank)",
     ),
 ]

@@ -34,7 +34,7 @@ def test_a_question_about_graphs_is_no_capture(tmp_path: Path) -> None:
         "def tracker(safe):\n    if safe:\n        assert hasattr(torch.cuda.CUDAGraph, 'register_generator_state')\n"
         "    return torch.cuda.get_rng_state()\n",
     )
-    assert "else torch.cuda).get_rng_state()" in text and "hasattr(torch.cuda.CUDAGraph" in text
+    assert "device_module.get_rng_state()" in text and "hasattr(torch.cuda.CUDAGraph" in text
 
 
 def test_a_tensor_of_a_module_and_one_that_streams_wait_for(tmp_path: Path) -> None:

@@ -129,12 +129,12 @@ ASKED = f"torch.cuda.is_available() or ({NPU})"
         ),
         (
             "device = 'cuda'\ntorch.cuda.empty_cache()\n",  # the variable may be set again
-            "device = 'npu' if hasattr(torch, 'npu') else 'cuda'\n"
-            "(torch.npu if hasattr(torch, 'npu') else torch.cuda).empty_cache()\n",
+            "device_module = torch.npu if hasattr(torch, 'npu') else torch.cuda\n\n"
+            "device = 'npu' if hasattr(torch, 'npu') else 'cuda'\ndevice_module.empty_cache()\n",
         ),
     ],
 )  # fmt: skip
-def test_a_single_call_of_an_older_torch_needs_no_module_of_its_own(before: str, written: str) -> None:
+def test_a_single_call_takes_the_module_of_the_device_that_the_file_names(before: str, written: str) -> None:
     assert after(before, "1.8") == written
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from npukit.facts.data import load_rows
@@ -27,6 +28,11 @@ class CudaSetting:
     def requests_cuda(self, value: str) -> bool:
         """Whether the setting requests CUDA with this value."""
         return bool(re.fullmatch(self.values, value, re.IGNORECASE))
+
+    def is_for(self, imported: Iterable[str]) -> bool:
+        """Whether a file that imports these modules may mean this setting."""
+        names = [f"{name}." for name in imported]
+        return not self.imports or any(name.startswith(f"{module}.") for name in names for module in self.imports)
 
     def is_note(self, value: str) -> bool:
         """Whether the value deserves only a note."""

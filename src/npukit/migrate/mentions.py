@@ -10,12 +10,13 @@ import re
 from collections.abc import Iterable
 
 from npukit.facts import libraries
+from npukit.facts.cuda_settings import cuda_settings
 from npukit.facts.libraries import named
 from npukit.migrate.definitions import strong_names
 from npukit.migrate.evidence import FOR_ANY, Evidence, of_attribute, of_call, speaks
 from npukit.migrate.kernels import Import, always_run, always_using, modules
 from npukit.source import PythonFile, per_file
-from npukit.source.nodes import inside
+from npukit.source.nodes import inside, last_name
 
 _LONGEST = 60  # of a string that is a name
 
@@ -31,12 +32,28 @@ def of_node(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
     if isinstance(node, ast.alias):
         return speaks(node.name)
     if isinstance(node, ast.keyword):  # an option that is only passed on shows nothing
-        return speaks(node.arg or "") if not isinstance(node.value, (ast.Name, ast.Attribute)) else None
+        is_passed_on = isinstance(node.value, (ast.Name, ast.Attribute))
+        return None if is_passed_on else speaks(node.arg or "") or _of_setting(node, file)
     if isinstance(node, ast.ImportFrom):
         return speaks(node.module or "")
     if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value[:_LONGEST]:
-        return speaks(node.value[:_LONGEST]) if not node.value.startswith("NVTE_") else None  # any test's environment
+        if node.value.startswith("NVTE_"):  # any test's environment
+            return None
+        choice = file.parent(node)
+        given = file.parent(choice) if isinstance(choice, ast.IfExp) else None
+        return speaks(node.value[:_LONGEST]) or (_of_setting(given, file) if isinstance(given, ast.keyword) else None)
     return None
+
+
+def _of_setting(given: ast.keyword, file: PythonFile) -> tuple[str, str] | None:
+    """Trainer(accelerator="gpu" if torch.cuda.is_available() else "cpu"), which has no accelerator for NPUs"""
+    setting, call = cuda_settings().get(given.arg or ""), file.parent(given)
+    value = given.value.body if isinstance(given.value, ast.IfExp) else given.value
+    if setting is None or setting.data_only or not isinstance(value, ast.Constant) or not isinstance(call, ast.Call):
+        return None
+    text = str(value.value)
+    is_meant = setting.is_for(file.imported) and (not setting.calls or last_name(call.func) in setting.calls)
+    return ("api", f"{setting.name}={text}") if is_meant and setting.requests_cuda(text) else None
 
 
 def _of_pair(node: ast.Attribute, file: PythonFile) -> tuple[str, str] | None:

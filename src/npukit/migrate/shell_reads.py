@@ -62,7 +62,8 @@ def is_counted(name: str, text: str) -> bool:
     >>> is_counted("A", "for A in 0 1; do")
     True
     """
-    return bool(re.search(rf"\b(?:for|select|read|mapfile|readarray|printf -v)\b[^\n;|&$]*?[\s=]{name}\b(?!=)", text))
+    command = r"(?:for|select|read|mapfile|readarray|printf -v)"
+    return bool(re.search(rf"^[^#\n]*\b{command}\b[^#\n;|&$]*?[\s=]{name}\b(?!=)", text, re.MULTILINE))
 
 
 def is_within(start: int, spans: Sequence[tuple[int, int]]) -> bool:

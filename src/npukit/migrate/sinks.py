@@ -56,6 +56,8 @@ def reaches(node: ast.AST, sink: Sink, file: PythonFile, depth: int = _DEPTH) ->
         return True
     if isinstance(parent, (ast.IfExp, ast.BoolOp, ast.FormattedValue, ast.JoinedStr, ast.List, ast.Tuple, ast.Set)):
         return not (isinstance(parent, ast.IfExp) and node is parent.test) and reaches(parent, sink, file, depth)
+    if isinstance(parent, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):  # [f"cuda:{rank}" for rank in ranks]
+        return parent.elt is node and reaches(parent, sink, file, depth)
     if isinstance(parent, ast.BinOp):
         return isinstance(parent.op, (ast.Add, ast.Mod, ast.Mult)) and reaches(parent, sink, file, depth)
     if isinstance(parent, ast.Subscript):  # ["cpu", "cuda"][torch.cuda.is_available()]

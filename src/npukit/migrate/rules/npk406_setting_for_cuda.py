@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
 
 from npukit.facts.cuda_settings import CudaSetting, cuda_settings
 from npukit.facts.libraries import own_devices
@@ -109,16 +108,13 @@ def _setting(key: ast.expr) -> CudaSetting | None:
 
 def _set(setting: CudaSetting, value: ast.expr, node: ast.AST, file: PythonFile, text: str = "") -> Findings:
     """The finding of a setting in code, unless it is another library's or the file serves NPUs already."""
-    if setting.imports and ("NPU" in file.text or not _imports_one(setting.imports, file)):
+    if setting.imports and ("NPU" in file.text or not setting.is_for(file.imported)):
         return
+    value = value.body if isinstance(value, ast.IfExp) else value  # "gpu" if torch.cuda.is_available() else "cpu"
     if isinstance(value, ast.Constant):
         yield from _findings(setting, str(value.value), (file, node), text)
     elif setting.computed:
         yield from _findings(setting, file.source(value), (file, node), text)
-
-
-def _imports_one(modules: Iterable[str], file: PythonFile) -> bool:
-    return any(f"{name}.".startswith(f"{module}.") for name in file.imported for module in modules)
 
 
 @rule.on(ast.Module)

@@ -4,6 +4,7 @@ While rules work on a file they write a placeholder. When all of them are done, 
 
     once:      model.to(torch.accelerator.current_accelerator())
     twice:     DEVICE = torch.device(torch.accelerator.current_accelerator() or "cpu")   # below the imports
+    a module:  device_module.empty_cache(), with its constant from the first call on
 
 or the constant that an earlier migration wrote. Where the file names the device anyway, a single call of its module is
 getattr(torch, DEVICE).f(); a single question adds the NPU's to CUDA's: torch.cuda.is_available() or (…). None of these
@@ -152,13 +153,20 @@ def _at_top(
     nodes = [node for node in nodes if node not in set_to]
     if not nodes:
         return
-    if name is None and len(nodes) == 1 and (edit := _once(own, nodes[0], file)):
+    is_once = name is None and len(nodes) == 1 and not _calls_module(nodes[0], file)
+    if is_once and (edit := _once(own, nodes[0], file)):
         yield edit
         return
     if name is None:
         name = f"TORCH_{own.name}".upper() if _is_taken(own.name, was) else own.name
         lines.append(f"{name} = {own.value}")
     yield from (file.replace(node, own.used(node, name)) for node in nodes)
+
+
+def _calls_module(node: ast.Name, file: PythonFile) -> bool:
+    """Whether a function of the device's module is called, by a name of its own: device_module.empty_cache()"""
+    function = file.parent(node)
+    return node.id == MODULE and isinstance(function, ast.Attribute) and function.attr != "is_available"
 
 
 def _is_taken(name: str, file: PythonFile) -> bool:
@@ -179,7 +187,8 @@ def _in_function(helper: _Helper, nodes: list[ast.Name], was: PythonFile, file: 
     body = getattr(around, "body", [])
     may_define = isinstance(statement, ast.Import) and isinstance(around, ast.FunctionDef) and statement in body
     taken = around is not None and re.search(rf"\b{name}\b", file.source(around))
-    if may_define and not taken and file.alone_on_lines(statement) and len(nodes) > 1:  # type: ignore[arg-type]
+    is_short = len(nodes) == 1 and not _calls_module(nodes[0], file)
+    if may_define and not taken and file.alone_on_lines(statement) and not is_short:  # type: ignore[arg-type]
         assert isinstance(statement, ast.Import)
         last: ast.stmt = statement
         for following in body[body.index(statement) + 1 :]:

@@ -21,6 +21,7 @@ from npukit.migrate.callees import takes_device
 from npukit.migrate.goal import Goal
 from npukit.migrate.graphs import graph_around
 from npukit.migrate.patches import is_test
+from npukit.migrate.questions import is_negated
 from npukit.migrate.sinks import chosen_by_device
 from npukit.migrate.styles import helpers
 from npukit.migrate.styles.choices import (
@@ -234,7 +235,7 @@ class Portable:
         return torch and Text(f"{others} if hasattr({torch.text}, {mark}npu{mark}) else {pairs}", torch.edits)
 
     def keeps(self, node: ast.AST, file: PythonFile, goal: Goal) -> bool:
-        if graph_around(node, file) is not None or _is_seeded_anyway(node, file) or _guards_seeds(node, file):
+        if graph_around(node, file) is not None or _is_seeded_anyway(node, file) or _guards_what_stays(node, file):
             return True
         if isinstance(node, ast.Compare) and chosen_by_device(node, file):  # whose backend is asked for
             return True
@@ -301,17 +302,22 @@ def _is_seeded_anyway(node: ast.AST, file: PythonFile) -> bool:
     return is_plain and any(file.function(use) is around and _arguments(use, file) == seed for use in seeds)
 
 
-def _guards_seeds(node: ast.AST, file: PythonFile) -> bool:
-    """if torch.cuda.is_available(): torch.cuda.manual_seed_all(seed), all of which stays"""
-    asked = file.parent(node)
-    choice = file.parent(asked) if isinstance(asked, ast.Call) and asked.func is node else None
-    if not isinstance(choice, ast.If) or choice.test is not asked or choice.orelse:
+def _guards_what_stays(node: ast.AST, file: PythonFile) -> bool:
+    """if torch.cuda.is_available(): torch.cuda.manual_seed_all(seed); torch.backends.cuda.matmul.allow_tf32 = True"""
+    asked = call_of(node, file) if isinstance(node, ast.expr) else node
+    choice = file.parent(asked)
+    if isinstance(choice, ast.BoolOp) and isinstance(choice.op, ast.And):
+        asked, choice = choice, file.parent(choice)
+    if not isinstance(choice, ast.If) or choice.test is not asked or choice.orelse or is_negated(node):
         return False
-    calls = [part.value for part in choice.body if isinstance(part, ast.Expr) and isinstance(part.value, ast.Call)]
-    flags = (getattr(part, "targets", [part])[0] for part in choice.body if isinstance(part, ast.Assign))
-    cudnn = [flag for flag in flags if (file.resolve(flag) or "").startswith("torch.backends.cudnn.")]
-    seeds = [call for call in calls if _is_seeded_anyway(call.func, file)]
-    return bool(seeds) and len(seeds) + len(cudnn) == len(choice.body)
+    return all(_is_switch(part, file) for part in choice.body)
+
+
+def _is_switch(part: ast.stmt, file: PythonFile) -> bool:
+    """Whether a statement only seeds what is seeded anyway, or sets a switch of CUDA's libraries."""
+    if isinstance(part, ast.Assign):
+        return all((file.resolve(target) or "").startswith("torch.backends.cu") for target in part.targets)
+    return isinstance(part, ast.Expr) and isinstance(part.value, ast.Call) and _is_seeded_anyway(part.value.func, file)
 
 
 def _arguments(func: ast.AST, file: PythonFile) -> str:
