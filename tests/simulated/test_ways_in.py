@@ -38,6 +38,17 @@ def test_run_a_module_with_options_of_its_own(script: Path) -> None:
     assert succeed(*NPUKIT, *options, cwd=script.parent) == "1 Ascend910B1 3.0 --card mine --devices 7 -x"
 
 
+@pytest.mark.parametrize(("choice", "told"), [("'cpu'", True), ("torch.accelerator.current_accelerator()", False)])
+def test_a_cuda_script_that_left_the_npu_idle_is_told_of_auto(choice: str, told: bool, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import torch\nprint(torch.ones(2, device='cuda' if torch.cuda.is_available() else {choice}).device.type)"
+    )
+    result = subprocess.run([*NPUKIT, "run", "--device", "sim", str(script)], capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, "cpu\n" if told else "npu\n")
+    assert ("--auto" in result.stderr) == told
+
+
 def test_the_exit_code_and_signals_are_the_scripts(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

@@ -62,10 +62,10 @@ def main() -> None:
     try:
         call_hook()
         run_command(arguments)
-        _mark_done()
+        _succeed(arguments, folder)
     except SystemExit as ended:
         if ended.code in (None, 0):
-            _mark_done()
+            _succeed(arguments, folder)
         raise
     except Exception as error:
         if isinstance(error, BrokenPipeError) and is_ours(arguments) and reader_is_gone():
@@ -119,6 +119,16 @@ def compile_script(path: str) -> types.CodeType:
     if own_code := sys.modules.get("npukit.shim.own_code"):
         return own_code.compile_own(source, path)  # type: ignore[no-any-return]
     return compile(source, path, "exec", dont_inherit=True)
+
+
+def _succeed(arguments: list[str], folder: str) -> None:
+    """Finish a script that ran to its end: a CUDA script that ran on the CPU of a machine with NPUs is told so."""
+    _mark_done()
+    if "torch" in sys.modules and not is_ours(arguments):
+        from npukit.launch.unused import left_npu_idle
+
+        if left_npu_idle(folder):
+            say("the script looked for CUDA and did not use the NPU: add --auto to run its CUDA code on the NPU.")
 
 
 def _mark_done() -> None:
