@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import html
 import io
+import json
 import tracemalloc
 from collections.abc import Callable
 
@@ -11,6 +13,7 @@ from tests.explain.corpus import answers
 from npukit.explain import Search, explain, explain_logs, log_lines
 from npukit.explain.nearest import nearest
 from npukit.explain.structure import SUBJECTS
+from npukit.explain.wrappings import CHAINED, statements
 from npukit.facts.errors import KnownError, known_errors, named_errors
 
 ENTRIES = list(known_errors().values())
@@ -478,3 +481,107 @@ def test_devices_and_parts_of_packages_are_told_apart(message: str, code: str) -
 
 def test_a_report_of_a_failure_is_no_instruction() -> None:
     assert "message-says" not in {error.code for error in explain("RuntimeError: SET WatchdogSwitch Failed.")}
+
+
+def each_line(prefix: str) -> Callable[[str], str]:
+    return lambda message: "\n".join(f"{prefix}{line}" for line in message.split("\n"))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        each_line("[rank3]: "),
+        each_line("[rank3]:[E1115 05:08:10.123456789 ProcessGroupHCCL.cpp:12] "),
+        each_line("12: "),
+        each_line("node-7: "),
+        each_line("[1,12]<stderr>:"),
+        each_line("[36m(WorkerDict pid=1234, ip=10.1.2.3)[0m "),
+        each_line("^[[1;36m(EngineCore pid=1)^[[0;0m "),
+        each_line("36m(EngineCore pid=1)0m ERROR 11-02 07:42:53 [core.py:720] "),
+        each_line("(EngineCore_DP0 pid=1) ERROR 11-02 07:42:53 [core.py:720] "),
+        each_line("2025-11-02T07:42:53.123456789Z stderr F "),
+        each_line("2025-11-02 07:42:53.123 | ERROR    | trainer.core:run:123 - "),
+        each_line("E20251111 12:28:58.504206 2719 collective_service.cc:37] "),
+        lambda message: "\n".join(f"\u2502 {line:<150} \u2502" for line in message.split("\n")),
+        lambda message: json.dumps({"level": "error", "rank": 3, "msg": message}),
+        lambda message: f"RuntimeError: Worker failed with error {message!r}, please check the stack trace above",
+        lambda message: f"Process failed: {[repr(message)]!r}",
+        lambda message: html.escape(message),
+        lambda message: f"{message}\n\n{CHAINED}:\n\nRuntimeError: the model is not found at its path",
+    ],
+)
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("AttributeError: module 'torch_npu' has no attribute '_npu_rotary_embedding'", "torch-npu-attribute"),
+        (
+            "RuntimeError: it failed, error code is 561002\nEZ9999[PID: 7]  key layout do not support PA_BSND.",
+            "unsupported-value",
+        ),
+        ("    return x\n    assert x.is_npu\nAssertionError", "assertion"),
+        ("ImportError: cannot import name 'b' from 'vllm.c' (unknown location)", "shadowed-package"),
+    ],
+)
+def test_a_message_is_the_same_whatever_is_written_around_it(
+    message: str, code: str, wrap: Callable[[str], str]
+) -> None:
+    assert explain(message)[0].code == code
+    assert explain(wrap(message))[0].code == code
+
+
+def test_the_line_that_is_shown_of_escaped_ones_is_the_one_that_tells() -> None:
+    first = explain(json.dumps({"msg": "step 3\nValueError: NPU out of memory"}))[0]
+    assert (first.line, first.number) == ("ValueError: NPU out of memory", 1)
+
+
+def test_paths_of_windows_are_no_escapes() -> None:
+    assert [each.text for each in statements(r"open C:\models\new\tensors failed")] == [
+        r"open C:\models\new\tensors failed"
+    ]
+
+
+def test_an_exception_elsewhere_comes_before_those_who_waited_in_vain_for_its_rank() -> None:
+    waited = "2026-11-14 10:30:00,000 [rank0]: EI0002: The wait execution of the Notify register times out."
+    raised = "2026-11-14 10:05:00,000 step 7\n[rank3]: QuuxError: it is so"
+    first = explain_logs({"rank0.log": waited, "rank3.log": raised})[0]
+    assert (first.kind, first.rank) == ("unknown", 3)
+    first = explain_logs({"rank0.log": waited, "rank3.log": raised.replace("10:05", "10:31")})[0]
+    assert first.code == "EI0002"
+
+
+def test_the_rank_that_torchrun_saw_fail_first_comes_first() -> None:
+    log = """[rank1]: RuntimeError: shape '[1, 2]' is invalid for input of size 3
+[rank3]: RuntimeError: NPU out of memory. Tried to allocate 2 GiB
+Failures:
+[1]:
+  time      : 2025-01-02_01:01:01
+  rank      : 1 (local_rank: 1)
+Root Cause (first observed failure):
+[0]:
+  time      : 2025-01-02_01:01:01
+  rank      : 3 (local_rank: 3)
+"""
+    assert [error.rank for error in explain(log)][:2] == [3, 1]
+    assert [error.rank for error in explain(log.replace("rank      : 3", "rank      : 1"))][:2] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("ERROR 11-02 07:42:53 [x.py:1]", "[ERROR] 2025-11-02-07:42:54.000.001"),
+        ("E20251102 07:42:53.504206 9 a.cc:1]", "[rank0]:[E1102 07:42:54.504206 a.cpp:1]"),
+        ("11/02/2025 07:42:53 - ERROR -", "2025/11/02 07:42:54 ERROR"),
+    ],
+)
+def test_times_of_more_formats_compare(earlier: str, later: str) -> None:
+    logs = {"a": f"{later} NPU out of memory", "b": f"{earlier} EI0005: ranks disagree"}
+    assert [error.code for error in explain_logs(logs)] == ["EI0005", "out-of-memory"]
+
+
+def test_glog_s_and_mindspore_s_levels_are_levels_of_errors() -> None:
+    assert (
+        explain("E20251111 12:28:58.504206 2719 service.cc:37] the bucket must be below 4096")[0].code
+        == "condition-unmet"
+    )
+    critical = "[CRITICAL] DEVICE(7,ffff9,python):2024-01-03-10:44:02.123.456 [a/b.cc:1] Launch] the block is broken"
+    assert search(critical.encode()).first_error_line == critical

@@ -6,14 +6,15 @@ import bisect
 import functools
 import io
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import BinaryIO
 
 from npukit.explain.codes import codes_in, composed, is_code, is_return_code
-from npukit.explain.log_lines import LogLine, windows
+from npukit.explain.log_lines import LogLine, Window, windows
 from npukit.explain.structure import named_errors_in
+from npukit.explain.wrappings import BEGINS, CHAINED, Statement, statements
 from npukit.facts.errors import Kind, KnownError, Strength, known_errors
 
 ORDER = {
@@ -33,13 +34,16 @@ SAY_LITTLE = (*LAST_RESORT, "wrapper", "warning")
 LAST_OF_TRACEBACK = re.compile(
     r"^(?:\[rank\d+\]:\s*)?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::.*)?$", re.MULTILINE
 )
-TOLD_AS_ERROR = re.compile(r"^.*(?:\[(?:ERROR|FATAL)\]|\b(?:ERROR|FATAL|CRITICAL)\b|\berror:).*$", re.MULTILINE)
+TOLD_AS_ERROR = re.compile(
+    r"^.*(?:\[(?:ERROR|FATAL|CRITICAL)\]|\b(?:ERROR|FATAL|CRITICAL)\b|\berror:|^\[?[EF]\d{4,8} \d\d:).*$", re.MULTILINE
+)
 # Lines that programs write while all is well; patterns of what such lines tell (memory, a loss) still apply to them.
 INFORMATION = re.compile(
     r"^(?![^\n]*(?:(?:Error|Exception):|\[ERROR\]))"
     r"(?:[^\n]{0,70}?[\s\[(|-])?(?:(?:INFO|DEBUG|TRACE)\b|I\d{4} \d\d:\d\d:\d\d)[^\n]*$",
     re.MULTILINE,
 )
+MINUTE = len("11-14 10:30")  # of a time
 COUNTS = re.compile(r"\{[\d,]+\}")  # how often something may come, in a pattern
 NUMBER = re.compile(r"\d")
 LOOKS_LIKE_AN_ERROR = (LAST_OF_TRACEBACK, TOLD_AS_ERROR)  # the surest first
@@ -103,8 +107,9 @@ class Search:
     """
 
     def __init__(self) -> None:
-        self._found: dict[str, tuple[tuple[int, int, str, int, int], Explanation]] = {}
+        self._found: dict[str, _Found] = {}
         self._logs = 0
+        self._first_failed: int | None = None  # a rank
         self._first_lines: dict[re.Pattern[str], str] = {}
 
     @property
@@ -115,10 +120,10 @@ class Search:
         told only where nothing else explains it, and what the class of an exception says only where nothing else in the
         logs does.
         """
-        every = [explanation for _, explanation in sorted(self._found.values(), key=lambda pair: pair[0])]
-        causes = {(error.source, error.number) for error in every if error.kind == "cause"}
-        explained = {(error.source, error.number) for error in every if _says_what_its_line_says(error)}
-        recognised = {(error.source, error.number) for error in every if error.kind not in LAST_RESORT}
+        every = sorted(self._found.values(), key=lambda found: found.order(self._first_failed))
+        causes = {found.statement for found in every if found.error.kind == "cause"}
+        explained = {found.statement for found in every if _says_what_its_line_says(found.error)}
+        recognised = {found.statement for found in every if found.error.kind not in LAST_RESORT}
         hidden_by = {
             "general": causes,
             "reading": explained,
@@ -126,19 +131,13 @@ class Search:
             "class": recognised,
             "unknown": recognised,
         }
-        shown = [
-            error
-            for error in every
-            if is_code(error.code) or (error.source, error.number) not in hidden_by.get(error.kind, ())
-        ]
-        if any(error.kind not in (*SAY_LITTLE, "consequence") for error in shown):
-            return [error for error in shown if error.kind not in LAST_RESORT]
-        if any(_reports(error) for error in shown):
-            # What was raised comes before what reports it, though nothing else is known of it.
-            shown = [error for error in shown if error.kind != "hint"]
-            return sorted(shown, key=lambda error: error.kind not in ("class", "unknown"))
-        shown = [error for error in shown if error.kind != "unknown"]
-        return [error for error in shown if error.kind != "hint"] or shown
+        return _worth_saying(
+            [
+                found
+                for found in every
+                if is_code(found.error.code) or found.statement not in hidden_by.get(found.error.kind, ())
+            ]
+        )
 
     @property
     def first_error_line(self) -> str | None:
@@ -149,26 +148,107 @@ class Search:
         """Look for errors in a log."""
         seen: set[str] = set()  # in this log, of which the first place counts
         for window in windows(source, log):
+            self._first_failed = window.first_failed if self._first_failed is None else self._first_failed
             for indices, errors_in in ((window.worth, _errors_by_number), (window.new, _errors_by_words)):
-                texts = [window.text(index) for index in indices]
-                starts = [0, *accumulate(len(text) + 1 for text in texts)]
-                text = "\n".join(texts).replace("\uff1a", ":")  # a colon in Chinese text
+                read = list(_said(window, indices))
+                starts = [0, *accumulate(len(each.statement.text) + 1 for each in read)]
+                text = "\n".join(each.statement.text for each in read).replace("\uff1a", ":")  # a colon in Chinese text
                 for pattern in LOOKS_LIKE_AN_ERROR:
                     if pattern not in self._first_lines and (match := pattern.search(text)):
                         self._first_lines[pattern] = match[0].strip()
                 for error, offset, words in errors_in(text, seen):
-                    line = window.line(indices[bisect.bisect_right(starts, offset) - 1])
-                    self._note(error, line, source, words)
+                    said = read[bisect.bisect_right(starts, offset) - 1]
+                    self._note(error, window.line(said.index), said, source, words)
         self._logs += 1
 
-    def _note(self, error: KnownError, line: LogLine, source: str, words: str) -> None:
-        place = (ORDER[error.kind], _depth(error), line.time, self._logs, line.number)
-        if error.code in self._found and self._found[error.code][0] <= place:
-            return
+    def _note(self, error: KnownError, line: LogLine, said: _Said, source: str, words: str) -> None:
         names = ("code", "name", "meaning", "causes", "remedies", "kind", "strength")
         facts = {name: getattr(error, name) for name in names}
-        found = Explanation(**facts, line=line.text, number=line.number, words=words, source=source, rank=line.rank)
-        self._found[error.code] = (place, found)
+        text = said.statement.text.strip() if said.of_several else line.text
+        found = _Found(
+            Explanation(**facts, line=text, number=line.number, words=words, source=source, rank=line.rank),
+            depth=_depth(error),
+            outer=said.statement.outer,
+            raised=bool(BEGINS.match(said.statement.text)),
+            time=line.time,
+            statement=(self._logs, line.number, said.part),
+        )
+        if error.code not in self._found or found.order() < self._found[error.code].order():
+            self._found[error.code] = found
+
+
+@dataclass(frozen=True)
+class _Said:
+    """A statement, and where it stands: the line's index in its window, and its place among those of the line."""
+
+    statement: Statement
+    index: int
+    part: int
+    of_several: bool
+
+
+def _said(window: Window, indices: Sequence[int]) -> Iterator[_Said]:
+    """What some lines of a window say. An exception that was raised from the one above it is an outer one."""
+    chained = False
+    for index in indices:
+        text = window.text(index)
+        parts = [Statement(text)] if INFORMATION.match(text) else statements(text)
+        for part, statement in enumerate(parts):
+            chained = chained or CHAINED in statement.text
+            if chained and BEGINS.match(statement.text):
+                statement, chained = replace(statement, outer=True), False
+            yield _Said(statement, index, part, len(parts) > 1)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """An error with what decides about its rank among those that were found."""
+
+    error: Explanation
+    depth: int
+    outer: bool
+    raised: bool  # an exception begins the statement
+    time: str
+    statement: tuple[int, int, int]  # the log, the line and its part
+
+    @property
+    def place(self) -> tuple[str, tuple[int, int, int]]:
+        """When it was written, and where."""
+        return self.time, self.statement
+
+    def led_to(self, other: _Found) -> bool:
+        """Whether it came so much before another error, or elsewhere, that both are not one message."""
+        elsewhere = (self.error.source, self.error.rank) != (other.error.source, other.error.rank)
+        return self.place < other.place and (elsewhere or self.time[:MINUTE] < other.time[:MINUTE])
+
+    def order(self, first_failed: int | None = None) -> tuple[float, int, bool, bool, object]:
+        """What to sort by; what an outer exception's sentence says comes behind all that the inner one means."""
+        kind = ORDER[self.error.kind]
+        if self.outer and self.error.kind != "cause":
+            kind = max(kind, ORDER["consequence"] + 0.5)
+        elsewhere = None not in (first_failed, self.error.rank) and self.error.rank != first_failed
+        return kind, self.depth, self.outer, elsewhere, self.place
+
+
+def _worth_saying(found: Sequence[_Found]) -> list[Explanation]:
+    """Of errors in their order those which are said: what says little only where nothing says more."""
+    shown = [each.error for each in found]
+    if any(error.kind not in (*SAY_LITTLE, "consequence") for error in shown):
+        return [error for error in shown if error.kind not in LAST_RESORT]
+    in_time = sorted(found, key=lambda each: each.place)
+    followed = next((each for each in in_time if each.error.kind == "consequence"), None)
+    raised = [each for each in found if each.error.kind in ("class", "unknown")]
+    if reports := {each.statement for each in found if _reports(each.error)}:
+        hints = (each for each in found if each.error.kind == "hint" and each.raised)
+        raised = raised or [each for each in hints if each.statement not in reports]
+    else:
+        raised = [each for each in raised if followed is not None and each.led_to(followed)]
+    if raised:
+        # What was raised comes before what followed from it or reports it, though nothing else is known of it.
+        first = [each.error for each in raised]
+        return [*first, *(error for error in shown if error.kind != "hint" and error not in first)]
+    shown = [error for error in shown if error.kind != "unknown"]
+    return [error for error in shown if error.kind != "hint"] or shown
 
 
 def _says_what_its_line_says(error: Explanation) -> bool:

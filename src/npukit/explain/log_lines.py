@@ -19,8 +19,10 @@ RANK_IN_LINE = re.compile(r"\[(?:rank|default)\s?(\d+)\]|\bRankID:(\d+)", re.IGN
 RANK_IN_NAME = re.compile(
     r"rank[_.-]?(\d{1,5})(?!\d)|(?:^|[/_.-])(\d{1,5})[/_.-](?:stdout|stderr|std)\b", re.IGNORECASE
 )
-DATE_TIME = re.compile(r"\b\d{4}-(\d\d-\d\d)[ T-](\d\d:\d\d:\d\d)(?:[.,](\d{3})\.?(\d{3})?)?")
-GLOG_TIME = re.compile(r"\b[IWEF](\d\d)(\d\d) (\d\d:\d\d:\d\d)\.(\d{6})")
+DATE_TIME = re.compile(r"\b(?:\d{4}[-/])?(\d\d)[-/](\d\d)(?:/\d{4})?[ T-](\d\d:\d\d:\d\d)(?:[.,](\d{3})\.?(\d{3})?)?")
+GLOG_TIME = re.compile(r"\b[IWEF](?:\d{4})?(\d\d)(\d\d) (\d\d:\d\d:\d\d)\.(\d{6})")
+# What torchrun writes at its end: the rank that it saw fail first.
+FIRST_FAILED = re.compile(rb"first observed failure\)(?:[^\n]*\n){1,6}?[^\n]*?\brank +: +(\d+)")
 NUMBERS_MATTER = re.compile(
     "(?i:err|code|ret|result)|错误|返回|[EW][A-Z0]0000|^\\s*000000\\s*$".encode()
 )  # 0: any digit
@@ -54,6 +56,15 @@ class Window:
 
     def text(self, index: int) -> str:
         return self.lines[index][:LONGEST_LINE].decode(errors="replace")
+
+    @property
+    def first_failed(self) -> int | None:
+        """The rank that failed first, where a launcher tells."""
+        summary = next((index for index, line in enumerate(self.lines) if b"first observed failure" in line), None)
+        if summary is None:
+            return None
+        match = FIRST_FAILED.search(b"\n".join([*self.lines[summary : summary + 8], b""]))
+        return int(match[1]) if match else None
 
     def line(self, index: int) -> LogLine:
         """The line at an index, with what it and its surroundings tell."""
@@ -145,8 +156,8 @@ def _worth_reading(lines: Sequence[bytes], seen: dict[bytes, bool]) -> tuple[lis
 def _time(raw: bytes) -> str:
     line = raw[:LONGEST_LINE].decode(errors="replace")
     if match := DATE_TIME.search(line):
-        day, clock, milli, micro = match.groups()
-        return f"{day} {clock}.{milli or '000'}{micro or '000'}"
+        month, day_of_month, clock, milli, micro = match.groups()
+        return f"{month}-{day_of_month} {clock}.{milli or '000'}{micro or '000'}"
     if match := GLOG_TIME.search(line):
         month, day_of_month, clock, fraction = match.groups()
         return f"{month}-{day_of_month} {clock}.{fraction}"

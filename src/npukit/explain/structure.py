@@ -19,7 +19,8 @@ from npukit.facts.errors import KnownError, frameworks, named_errors
 RAISED = r"(?:Error|Exception|Unsupported|Failed)"  # how the classes of exceptions end
 SENTENCE = (
     rf"(?:\b\w*{RAISED}(?::\s*|\([\"']?)|\"(?:error|message|detail)\": ?\""
-    r"|(?:\b(?:error|ERROR|FATAL)|(?<!\[)\bError)\b[^\n:]{0,60}?[:\]]\s+"
+    r"|(?:\b(?:error|ERROR|FATAL|CRITICAL)|(?<!\[)\bError)\b[^\n:]{0,60}?[:\]]\s+"
+    r"|^\[?[EF](?:\d{4,8} [\d:.]+)? +[^\]\n]{1,90}\] "  # glog and torch: a level of one letter
     r"|^\s+Value error, "
     r"|^(?:\S+ )?E[A-Z]\d{4}[^\n]{0,60}?[):\]]\s+|\A(?=\S+ [^\n]+\Z))(?P<name>[^\n]{8,400})"
 )

@@ -1,0 +1,134 @@
+"""Take off what programs put around a message: names of ranks and workers, times, frames, quotes, other exceptions.
+
+A message is the same message whether a launcher writes the rank in front of it, a logger the time, a terminal its
+colours, JSON its escapes, or another process quotes it in an exception of its own. What is known of messages is
+compared with what remains, the statements. Of two exceptions of which one quotes or was raised from the other, the
+inner one says what happened.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+CLASS = r"(?:\w+\.)*(?:[A-Z]\w*)?(?:Error|Exception|Unsupported|Failed)"
+DAY = r"(?:\d{4}[-/])?\d\d[-/]\d\d(?:[-/]\d{4})?"
+# Who wrote a line and when. The level stays: whether a line informs or tells of an error shows in it.
+PREFIX = re.compile(
+    r"(?:(?:\^?\[)*\d{1,2}(?:;\d{1,2})*m(?=[ (])"  # a colour whose escape character was lost on its way to a web page
+    r"|\[(?:rank|default)\s?\d+\]:?"  # torch, torchrun
+    r"|\[\d+,\d+\](?:<\w+>)?:"  # mpirun
+    r"|\((?:[\w.:/-]+ )?pid=\d+[^)\n]*\)"  # Ray, vLLM
+    r"|[\w.-]{1,60}-\d+: (?=\W|[A-Z])"  # pdsh, Kubernetes: a machine's name with its number
+    r"|\d{1,4}: (?=\W|[A-Z])"  # srun
+    r"|(?:stdout|stderr) [FP](?= )"  # containerd
+    rf"|\[?{DAY}[T -]\d\d:\d\d:\d\d[\d.,]*(?:Z|[+-]\d\d:?\d\d)?\]?:?(?= )"
+    r"|[│┃║❱>|](?= )"  # frames of tracebacks, citations
+    r")"
+)
+GAP = re.compile(r" (?! )")  # one blank behind a prefix belongs to it, indentation does not
+FRAME_END = re.compile(r"\s*[│┃║]\s*$")
+COLOUR = re.compile(r"(?<=\))(?:\^?\[)*0(?:;0)?m(?= |$)")
+LINE_NUMBER = re.compile(r"^\s*\d{1,6}(?= {2,}\S|\t)")  # as viewers of logs number lines
+# What stands in front of an exception, a code or a frame in a line of a logger.
+LEVEL = re.compile(
+    r"^[^\n]{0,60}?(?:\b(?:ERROR|FATAL|CRITICAL|WARNING)\b|[EWF]\d{4,8} \d\d:)[^\n]{0,90}?[\])|:>-] +"
+    rf"(?={CLASS}[:(]|[EW][A-Z]\d{{4}}\b|E\d{{5}}\b| *File \"|Traceback )"
+)
+ESCAPED = re.compile(r"\\r(?=\\n)|\\([nt\"'\\])")
+ESCAPES = {None: "", "n": "\n", "t": "\t"}
+DEEPEST = 3  # how often a text is escaped again by who passes it on
+WINDOWS_PATH = re.compile(r"[A-Za-z]:\\")
+ENTITY = re.compile(r"&(?:#\d+|#x[0-9a-fA-F]+|quot|apos|lt|gt|amp);")
+# An exception within a line: quoted, in brackets, or behind a colon.
+NESTED = re.compile(rf"(?<=[\s'\"(\[{{])(?=(?:{CLASS}(?:: ?|\([\"']))(?=\S))")
+QUOTED_BEFORE = re.compile(
+    r"(?:[:=,(\[{]|\b(?:by|error|exception|raised|with|message)) ?(?:[bru]?[\"'])? ?$", re.IGNORECASE
+)
+SOURCE_LINE = re.compile(r"\s*(?:raise|except)\b")  # a line of a program in a traceback
+BEGINS = re.compile(rf"^{CLASS}(?::|\([\"'])")
+CHAINED = "The above exception was the direct cause of the following exception"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What one line says, or one of the lines that are escaped in it; `outer`: it quotes or wraps another exception."""
+
+    text: str
+    outer: bool = False
+
+
+def statements(line: str) -> list[Statement]:
+    """The statements of a line, without what is around them.
+
+    >>> [each.text for each in statements("[rank1]: ERROR 11-02 07:42:53 [x.py:7] ValueError: no")]
+    ['ValueError: no']
+    >>> statements("RuntimeError: it failed with 'KeyError: 3'")
+    [Statement(text='RuntimeError: it failed with ', outer=True), Statement(text='KeyError: 3', outer=False)]
+    """
+    first, *others = _unescaped(line).split("\n")
+    closing = ""
+    if others:
+        others[-1], closing = _closed(first, others[-1])
+    said = [statement for each in (first, *others) for statement in _unnested(_bare(each))]
+    return [*said, Statement(closing, outer=True)] if closing else said
+
+
+def _closed(first: str, last: str) -> tuple[str, str]:
+    """The last of several quoted lines up to the quote that the first one opens, and what follows from there."""
+    ends = [last.rfind(quote) for quote in "\"'" if first.count(quote) % 2]
+    end = min((end for end in ends if end >= 0), default=len(last))
+    return last[:end], last[end:]
+
+
+def _bare(line: str) -> str:
+    """A line without who wrote it and when."""
+    if "m" in line and "[" in line:
+        line = COLOUR.sub("", line)
+    if FRAME_END.search(line):
+        line = FRAME_END.sub("", line)
+    start = match.end() if (match := LINE_NUMBER.match(line)) else 0
+    while match := PREFIX.match(line, _behind_gap(line, start)):
+        start = match.end()
+    line = line[_behind_gap(line, start) if start else 0 :]
+    return LEVEL.sub("", line, count=1)
+
+
+def _behind_gap(line: str, start: int) -> int:
+    return match.end() if (match := GAP.match(line, start)) else start
+
+
+def _unescaped(line: str) -> str:
+    """A line whose escaped line ends and quotes are real ones, however often they were escaped."""
+    if "&" in line and ENTITY.search(line):
+        line = html.unescape(line)
+    if "\\" not in line or WINDOWS_PATH.search(line):
+        return line
+    for _ in range(DEEPEST):
+        line, count = ESCAPED.subn(lambda match: ESCAPES.get(match[1], match[1]), line)
+        if not count:
+            break
+    return line
+
+
+def _unnested(line: str) -> Iterator[Statement]:
+    """A line, cut where an exception in it names another one."""
+    if "Error" not in line and "Exception" not in line:
+        yield Statement(line)
+        return
+    starts = [place for place in map(re.Match.start, NESTED.finditer(line)) if QUOTED_BEFORE.search(line[:place])]
+    if not starts or SOURCE_LINE.match(line):
+        yield Statement(line)
+        return
+    ends = [*starts[1:], len(line)]
+    outer = bool(BEGINS.match(line))
+    yield Statement(line[: starts[0]], outer)
+    for start, end in zip(starts, ends, strict=True):
+        quote = line[start - 1]
+        last = line.rfind(quote, start, end) if quote in "'\"" else -1
+        closing = last if last > start else end
+        yield Statement(line[start:closing], outer=end != len(line))
+        if closing < end:
+            yield Statement(line[closing:end], outer=True)
