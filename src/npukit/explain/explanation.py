@@ -107,7 +107,7 @@ class Search:
     """
 
     def __init__(self) -> None:
-        self._found: dict[str, _Found] = {}
+        self._found: dict[str, _Candidate] = {}
         self._logs = 0
         self._first_failed: int | None = None  # a rank
         self._first_lines: dict[re.Pattern[str], str] = {}
@@ -120,10 +120,10 @@ class Search:
         told only where nothing else explains it, and what the class of an exception says only where nothing else in the
         logs does.
         """
-        every = sorted(self._found.values(), key=lambda found: found.order(self._first_failed))
-        causes = {found.statement for found in every if found.error.kind == "cause"}
-        explained = {found.statement for found in every if _says_what_its_line_says(found.error)}
-        recognised = {found.statement for found in every if found.error.kind not in LAST_RESORT}
+        every = sorted(self._found.values(), key=lambda candidate: candidate.order(self._first_failed))
+        causes = {candidate.statement for candidate in every if candidate.error.kind == "cause"}
+        explained = {candidate.statement for candidate in every if _says_what_its_line_says(candidate.error)}
+        recognised = {candidate.statement for candidate in every if candidate.error.kind not in LAST_RESORT}
         hidden_by = {
             "general": causes,
             "reading": explained,
@@ -133,9 +133,9 @@ class Search:
         }
         return _worth_saying(
             [
-                found
-                for found in every
-                if is_code(found.error.code) or found.statement not in hidden_by.get(found.error.kind, ())
+                candidate
+                for candidate in every
+                if is_code(candidate.error.code) or candidate.statement not in hidden_by.get(candidate.error.kind, ())
             ]
         )
 
@@ -150,35 +150,37 @@ class Search:
         for window in windows(source, log):
             self._first_failed = window.first_failed if self._first_failed is None else self._first_failed
             for indices, errors_in in ((window.worth, _errors_by_number), (window.new, _errors_by_words)):
-                read = list(_said(window, indices))
-                starts = [0, *accumulate(len(each.statement.text) + 1 for each in read)]
-                text = "\n".join(each.statement.text for each in read).replace("\uff1a", ":")  # a colon in Chinese text
+                readings = list(_readings(window, indices))
+                starts = [0, *accumulate(len(reading.statement.text) + 1 for reading in readings)]
+                text = "\n".join(reading.statement.text for reading in readings).replace(
+                    "\uff1a", ":"
+                )  # a colon in Chinese text
                 for pattern in LOOKS_LIKE_AN_ERROR:
                     if pattern not in self._first_lines and (match := pattern.search(text)):
                         self._first_lines[pattern] = match[0].strip()
                 for error, offset, words in errors_in(text, seen):
-                    said = read[bisect.bisect_right(starts, offset) - 1]
-                    self._note(error, window.line(said.index), said, source, words)
+                    reading = readings[bisect.bisect_right(starts, offset) - 1]
+                    self._note(error, window.line(reading.index), reading, source, words)
         self._logs += 1
 
-    def _note(self, error: KnownError, line: LogLine, said: _Said, source: str, words: str) -> None:
+    def _note(self, error: KnownError, line: LogLine, reading: _Reading, source: str, words: str) -> None:
         names = ("code", "name", "meaning", "causes", "remedies", "kind", "strength")
         facts = {name: getattr(error, name) for name in names}
-        text = said.statement.text.strip() if said.of_several else line.text
-        found = _Found(
+        text = reading.statement.text.strip() if reading.of_several else line.text
+        candidate = _Candidate(
             Explanation(**facts, line=text, number=line.number, words=words, source=source, rank=line.rank),
             depth=_depth(error),
-            outer=said.statement.outer,
-            raised=bool(BEGINS.match(said.statement.text)),
+            outer=reading.statement.outer,
+            raised=bool(BEGINS.match(reading.statement.text)),
             time=line.time,
-            statement=(self._logs, line.number, said.part),
+            statement=(self._logs, line.number, reading.part),
         )
-        if error.code not in self._found or found.order() < self._found[error.code].order():
-            self._found[error.code] = found
+        if error.code not in self._found or candidate.order() < self._found[error.code].order():
+            self._found[error.code] = candidate
 
 
 @dataclass(frozen=True)
-class _Said:
+class _Reading:
     """A statement, and where it stands: the line's index in its window, and its place among those of the line."""
 
     statement: Statement
@@ -187,7 +189,7 @@ class _Said:
     of_several: bool
 
 
-def _said(window: Window, indices: Sequence[int]) -> Iterator[_Said]:
+def _readings(window: Window, indices: Sequence[int]) -> Iterator[_Reading]:
     """What some lines of a window say. An exception that was raised from the one above it is an outer one."""
     chained = False
     for index in indices:
@@ -197,11 +199,11 @@ def _said(window: Window, indices: Sequence[int]) -> Iterator[_Said]:
             chained = chained or CHAINED in statement.text
             if chained and BEGINS.match(statement.text):
                 statement, chained = replace(statement, outer=True), False
-            yield _Said(statement, index, part, len(parts) > 1)
+            yield _Reading(statement, index, part, len(parts) > 1)
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Candidate:
     """An error with what decides about its rank among those that were found."""
 
     error: Explanation
@@ -216,36 +218,36 @@ class _Found:
         """When it was written, and where."""
         return self.time, self.statement
 
-    def led_to(self, other: _Found) -> bool:
+    def led_to(self, other: _Candidate) -> bool:
         """Whether it came so much before another error, or elsewhere, that both are not one message."""
         elsewhere = (self.error.source, self.error.rank) != (other.error.source, other.error.rank)
         return self.place < other.place and (elsewhere or self.time[:MINUTE] < other.time[:MINUTE])
 
     def order(self, first_failed: int | None = None) -> tuple[float, int, bool, bool, object]:
         """What to sort by; what an outer exception's sentence says comes behind all that the inner one means."""
-        kind = ORDER[self.error.kind]
+        kind: float = ORDER[self.error.kind]
         if self.outer and self.error.kind != "cause":
             kind = max(kind, ORDER["consequence"] + 0.5)
         elsewhere = None not in (first_failed, self.error.rank) and self.error.rank != first_failed
         return kind, self.depth, self.outer, elsewhere, self.place
 
 
-def _worth_saying(found: Sequence[_Found]) -> list[Explanation]:
+def _worth_saying(candidates: Sequence[_Candidate]) -> list[Explanation]:
     """Of errors in their order those which are said: what says little only where nothing says more."""
-    shown = [each.error for each in found]
+    shown = [candidate.error for candidate in candidates]
     if any(error.kind not in (*SAY_LITTLE, "consequence") for error in shown):
         return [error for error in shown if error.kind not in LAST_RESORT]
-    in_time = sorted(found, key=lambda each: each.place)
-    followed = next((each for each in in_time if each.error.kind == "consequence"), None)
-    raised = [each for each in found if each.error.kind in ("class", "unknown")]
-    if reports := {each.statement for each in found if _reports(each.error)}:
-        hints = (each for each in found if each.error.kind == "hint" and each.raised)
-        raised = raised or [each for each in hints if each.statement not in reports]
+    in_time = sorted(candidates, key=lambda candidate: candidate.place)
+    followed = next((candidate for candidate in in_time if candidate.error.kind == "consequence"), None)
+    raised = [candidate for candidate in candidates if candidate.error.kind in ("class", "unknown")]
+    if reports := {candidate.statement for candidate in candidates if _reports(candidate.error)}:
+        hints = (candidate for candidate in candidates if candidate.error.kind == "hint" and candidate.raised)
+        raised = raised or [candidate for candidate in hints if candidate.statement not in reports]
     else:
-        raised = [each for each in raised if followed is not None and each.led_to(followed)]
+        raised = [candidate for candidate in raised if followed is not None and candidate.led_to(followed)]
     if raised:
         # What was raised comes before what followed from it or reports it, though nothing else is known of it.
-        first = [each.error for each in raised]
+        first = [candidate.error for candidate in raised]
         return [*first, *(error for error in shown if error.kind != "hint" and error not in first)]
     shown = [error for error in shown if error.kind != "unknown"]
     return [error for error in shown if error.kind != "hint"] or shown

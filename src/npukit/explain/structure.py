@@ -21,7 +21,7 @@ SENTENCE = (
     rf"(?:\b\w*{RAISED}(?::\s*|\([\"']?)|\"(?:error|message|detail)\": ?\""
     r"|(?:\b(?:error|ERROR|FATAL|CRITICAL)|(?<!\[)\bError)\b[^\n:]{0,60}?[:\]]\s+"
     r"|^\[?[EF](?:\d{4,8} [\d:.]+)? +[^\]\n]{1,90}\] "  # glog and torch: a level of one letter
-    r"|^\s+Value error, "
+    r"|^[ \t]+Value error, "
     r"|^(?:\S+ )?E[A-Z]\d{4}[^\n]{0,60}?[):\]]\s+|\A(?=\S+ [^\n]+\Z))(?P<name>[^\n]{8,400})"
 )
 # A pattern's group `name` is the name, or `owner` and `part` are its two halves.

@@ -72,8 +72,8 @@ def statements(line: str) -> list[Statement]:
     closing = ""
     if others:
         others[-1], closing = _closed(first, others[-1])
-    said = [statement for each in (first, *others) for statement in _unnested(_bare(each))]
-    return [*said, Statement(closing, outer=True)] if closing else said
+    parts = [statement for part in (first, *others) for statement in _unnested(_bare(part))]
+    return [*parts, Statement(closing, outer=True)] if closing else parts
 
 
 def _closed(first: str, last: str) -> tuple[str, str]:
