@@ -341,7 +341,11 @@ CASES: list[tuple[str, str | None, str | None]] = [
         "d = th.device(f'npu:{i}')",
         "d = th.device(f'npu:{i}' if hasattr(torch, 'npu') else f'cuda:{i}')",
     ),
-    ('d = torch.device("cuda:%d" % i)', 'd = torch.device("npu:%d" % i)', 'd = torch.device(f"{DEVICE_TYPE}:%d" % i)'),
+    (
+        'd = torch.device("cuda:%d" % i)',
+        'd = torch.device("npu:%d" % i)',
+        'd = torch.device(f"npu:{i}" if hasattr(torch, "npu") else f"cuda:{i}")',
+    ),
     (
         'd = torch.device("cuda:{}".format(i))',
         'd = torch.device("npu:{}".format(i))',
@@ -355,7 +359,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         'd = torch.device("cuda:" + str(i))',
         'd = torch.device("npu:" + str(i))',
-        'd = torch.device(("npu" if hasattr(torch, "npu") else "cuda") + ":" + str(i))',
+        'd = torch.device(f"npu:{i}" if hasattr(torch, "npu") else f"cuda:{i}")',
     ),
     (
         'd = torch.device("{}:{}".format("cuda", i))',
@@ -421,7 +425,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "m = {'cuda:%d' % 0: 'cuda:%d' % rank}\ntorch.load(f, map_location=m)",
         "m = {'cuda:%d' % 0: 'npu:%d' % rank}\ntorch.load(f, map_location=m)",
-        "m = {'cuda:%d' % 0: f'{DEVICE_TYPE}:%d' % rank}\ntorch.load(f, map_location=m)",
+        "m = {'cuda:%d' % 0: f'npu:{rank}' if hasattr(torch, 'npu') else f'cuda:{rank}'}\ntorch.load(f, map_location=m)",
     ),
     (
         "torch.load(f, map_location=lambda s, _: s.cuda(0))",
@@ -613,12 +617,18 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'devices = [f"npu:{k}" for k in ids]',
         'devices = [f"{DEVICE_TYPE}:{k}" for k in ids]',
     ),
+    (
+        "if torch.cuda.is_available():\n    try:\n        from .. import ops_cuda\n    except:\n        ops_cuda = 0",
+        SAME,
+        SAME,
+    ),
+    ("if torch.cuda.is_available():\n    sources += ['src/ops_cuda.c']\n    macros += [('WITH_CUDA', 0)]", SAME, SAME),
     ('import lightning as L\nt = L.Trainer(accelerator="gpu" if torch.cuda.is_available() else "cpu")', SAME, SAME),
     ("import lightning as L\nt = L.Trainer(gpus=1 if torch.cuda.is_available() else 0)", SAME, SAME),
     (
         "if 'cuda:' + str(k) != self.last_device: f()",
         "if 'npu:' + str(k) != self.last_device: f()",
-        "if ('npu' if hasattr(torch, 'npu') else 'cuda') + ':' + str(k) != self.last_device: f()",
+        "if f'{DEVICE_TYPE}:{k}' != self.last_device: f()",
     ),
     ("def f():\n    import tensorrt\n    d = torch.device('cuda:0')", SAME, SAME),
     ("import cupy\nx = y.cuda()", SAME, SAME),

@@ -101,6 +101,23 @@ def test_what_tests_replace_is_still_called(tmp_path: Path) -> None:
     assert "device=torch.accelerator.current_device_index())" in migrate(tmp_path).changes[0].after
 
 
+def test_a_choice_asks_what_tests_replace(tmp_path: Path) -> None:
+    choice = 'import torch\ndevice = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n'
+    test = "def test_it(monkeypatch):\n    monkeypatch.setattr('torch.cuda.is_available', lambda: False)\n"
+    after = migrated(tmp_path, a=choice, test_a=test).changes[0].after
+    assert 'torch.device(\n    "npu" if hasattr(torch, "npu") and torch.npu.is_available()' in after
+    assert 'else "cuda" if torch.cuda.is_available()' in after and after.count("is_available") == 2
+
+
+def test_a_wrapper_is_found_below_lib(tmp_path: Path) -> None:
+    (tmp_path / "lib" / "ops").mkdir(parents=True)
+    (tmp_path / "lib" / "ops" / "nms_gpu.py").write_text("from ._ext import nms\n")
+    (tmp_path / "lib" / "ops" / "wrap.py").write_text(
+        "import torch\nif torch.cuda.is_available():\n    from ops.nms_gpu import nms_gpu\n"
+    )
+    assert not migrate(tmp_path).changes
+
+
 @pytest.mark.parametrize(
     ("name", "text", "codes"),
     [

@@ -207,6 +207,7 @@ VISIBLE, ON_NPU = "CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"
         ("a.sh", 'X=0\necho "X=$X"\n', 'X=0 Y=0\necho "X=$X"\n'),
         ("a.sh", "ssh node X=$X ./t\n", "ssh node X=$X Y=$Y ./t\n"),
         ("a.sh", "for X in 0 1; do\n  X=$X ./t $X\ndone\n", "for X in 0 1; do\n  X=$X Y=$X ./t $X\ndone\n"),
+        ("a.sh", "X=$(ids)\nexport X\n", "X=$(ids) Y=$(ids)\nexport X Y\n"),
         ("a.sh", "export X=${X:-0}\n", "export X=${X:-0}\nexport Y=${Y:-0}\n"),
         ("a.sh", "export X=${X:-0}\n./t $X\n", "export X=${X:-0}\n./t ${Y:-$X}\n"),
         ("a.sh", 'g="${X:-0}"\nX=$g ./t\n', 'g="${Y:-${X:-0}}"\nX=$g Y=$g ./t\n'),

@@ -58,6 +58,8 @@ def test_a_constant_is_written_for_what_is_used_again() -> None:
     twice = once + "def g(x):\n    return x.cuda()\n"
     constant = 'DEVICE = torch.device(torch.accelerator.current_accelerator() or "cpu")\n\n'
     assert after(twice) == constant + twice.replace("cuda()", "to(DEVICE)")
+    made = once + "def g():\n    run(torch.device('cuda'))\n"
+    assert after(made).endswith(made.replace("cuda()", "to(DEVICE)").replace("torch.device('cuda')", "DEVICE"))
 
 
 BRANCHES = """def choose():

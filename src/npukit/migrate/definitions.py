@@ -61,7 +61,7 @@ def _strong_names(file: PythonFile, hops: int) -> dict[str, str]:
     for node in file.names.imports:
         for alias in node.names:
             name = alias.asname or alias.name.partition(".")[0]
-            for inner, library in _needed_by(node, alias, file, hops).items():
+            for inner, library in needed_by(node, alias, file, hops).items():
                 if _is_always(name, node, file):
                     library_of[name if inner == "*" else f"{name}.{inner}"] = library
     return library_of | dict.fromkeys(_compiled(file), "Triton")
@@ -72,8 +72,12 @@ def _compiled(file: PythonFile) -> frozenset[str]:
     return compiled(at_top(file.tree.body)) if has_kernels else frozenset[str]()
 
 
-def _needed_by(node: Import, alias: ast.alias, file: PythonFile, hops: int) -> dict[str, str]:
-    """What only CUDA has of what an import brings: "*" for all of it, else the names of a module."""
+def needed_by(node: Import, alias: ast.alias, file: PythonFile, hops: int = _HOPS) -> dict[str, str]:
+    """What only CUDA has of what an import brings: "*" for all of it, else the names of a module.
+
+    >>> needed_by(node, node.names[0], file)  # from . import scan_cuda
+    {'*': 'scan_cuda'}
+    """
     module = alias.name if isinstance(node, ast.Import) else "." * node.level + (node.module or "")
     whole = module if isinstance(node, ast.Import) else within(module, alias.name)
     if library := needs_cuda(module) or needs_cuda(whole):
@@ -256,7 +260,7 @@ def _loads_extension(function: _Function, file: PythonFile) -> str:
         if not isinstance(statement, _LOADS) or isinstance(getattr(statement, "value", None), ast.Call):
             return ""
         imports += [statement] if isinstance(statement, Import) else []
-    libraries = [_needed_by(node, alias, file, hops=1).get("*", "") for node in imports for alias in node.names]
+    libraries = [needed_by(node, alias, file, hops=1).get("*", "") for node in imports for alias in node.names]
     return libraries[0] if libraries and all(libraries) else ""
 
 

@@ -34,7 +34,7 @@ FOR_ANY = re.compile(
     r"|cuda_?(?:rng|seed|manual|mem|device|time|stream|sync|cache|event|avail|visible|empty|tensor|fetch)",
     re.IGNORECASE,
 )
-_EXTENSION = re.compile(r"_C|\w+_ext|.*\.cuh?")  # what a project's build makes
+_EXTENSION = re.compile(r"_C|\w+_ext|.*\.cuh?|.*_cuda\.(?:c|cc|cpp)")  # what a project's build makes, and of what
 
 
 @dataclass(frozen=True)

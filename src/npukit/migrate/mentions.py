@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from npukit.facts import libraries
 from npukit.facts.cuda_settings import cuda_settings
 from npukit.facts.libraries import named
-from npukit.migrate.definitions import strong_names
+from npukit.migrate.definitions import needed_by, strong_names
 from npukit.migrate.evidence import FOR_ANY, Evidence, of_attribute, of_call, speaks
 from npukit.migrate.kernels import Import, always_run, always_using, modules
 from npukit.source import PythonFile, per_file
@@ -30,7 +30,9 @@ def of_node(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
             return "kernel", library
         return speaks(node.id)
     if isinstance(node, ast.alias):
-        return speaks(node.name)
+        statement = file.parent(node)
+        needed = needed_by(statement, node, file) if isinstance(statement, Import) else {}
+        return speaks(node.name) or (("kernel", needed["*"]) if "*" in needed else None)
     if isinstance(node, ast.keyword):  # an option that is only passed on shows nothing
         is_passed_on = isinstance(node.value, (ast.Name, ast.Attribute))
         return None if is_passed_on else speaks(node.arg or "") or _of_setting(node, file)

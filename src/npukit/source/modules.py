@@ -18,7 +18,7 @@ def file_of(module: str, path: Path, root: Path | None) -> Path | None:
     """The project file that is a module to the file at `path` (dots in front: relative), or None."""
     name = module.lstrip(".")
     level = len(module) - len(name)
-    bases = [_above(path, level or 1), *((str(root), f"{root}/src") if root and not level else ())]
+    bases = [_above(path, level or 1), *((str(root), f"{root}/src", f"{root}/lib") if root and not level else ())]
     candidates = (file for base in bases for file in _files_of(base, name) if file != path)
     return next(candidates, None)
 

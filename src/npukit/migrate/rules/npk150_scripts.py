@@ -69,7 +69,7 @@ def variables(document: Document, goal: Goal) -> Findings:
         settings = [m for m in _SHELL.finditer(text) if not is_refused(m[2]) and not _is_shown(m, text)]
         twins = ((m.span(1), m[1], None if _from_nvidia_smi(m[2], text) else _beside(m, text)) for m in settings)
         yield from _found(document, twins)
-        yield from _found(document, ((m.span(1), m[1], None) for m in _NAMED.finditer(text)))  # unset NAME
+        yield from _found(document, ((m.span(1), m[1], _exported(m)) for m in _NAMED.finditer(text)))
         yield from _read(document)
 
 
@@ -121,6 +121,11 @@ def in_python(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
         edits = () if goal.portable else (Edit(at + match.start(1), at + match.end(1), new),)
         what, why = f"{match[1]} has no effect on NPUs", f"torch_npu and CANN read {new}."
         yield rule.finding((file, call), what, why=why, remedy=f"Set {new}.", edits=edits)
+
+
+def _exported(match: re.Match[str]) -> Edit | None:
+    """export NAME NEW, where NAME is set elsewhere; None for unset NAME"""
+    return Edit(match.end(1), match.end(1), f" {_VARIABLES[match[1]]}") if match[0].startswith("export") else None
 
 
 def _is_shown(match: re.Match[str], text: str) -> bool:

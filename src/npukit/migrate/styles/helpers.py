@@ -26,6 +26,7 @@ from npukit.migrate.training import tolerates_failure
 from npukit.source import Document, Edit, PythonFile
 
 DEVICE, DEVICE_TYPE, MODULE, BACKEND = "NPUKIT_DEVICE", "NPUKIT_DEVICE_TYPE", "NPUKIT_MODULE", "NPUKIT_BACKEND"
+MADE = "NPUKIT_MADE"  # the device where torch.device stood, and so not None
 LOAD_TORCH_NPU = ("try:", "    import torch_npu", "except ImportError:", "    pass")
 _ASKED = re.compile(r"""hasattr\(\w+, ["']npu["']\)""")
 
@@ -62,13 +63,11 @@ _BY_NAME = {
     ),
     BACKEND: _Helper("BACKEND", *['"hccl" if hasattr({0}, "npu") else "nccl"'] * 2),
 }
+_MADE = '{0}.device({0}.accelerator.current_accelerator() or "cpu")'
 _BY_ACCELERATOR = {
     **_BY_NAME,
-    DEVICE: _Helper(
-        "DEVICE",
-        '{0}.device({0}.accelerator.current_accelerator() or "cpu")',
-        "{0}.accelerator.current_accelerator()",
-    ),
+    DEVICE: _Helper("DEVICE", _MADE, "{0}.accelerator.current_accelerator()"),
+    MADE: _Helper("DEVICE", _MADE, _MADE),
     DEVICE_TYPE: _Helper("DEVICE_TYPE", _KIND, _KIND, module="{0}.get_device_module(NAME)"),
 }
 
@@ -86,9 +85,9 @@ def with_helpers(before: Document, after: Document, by_accelerator: bool, loads_
     edits: list[Edit] = []
     lines: list[str] = []
     for (_, scope), nodes in _uses(file, helpers).items():
-        helper = helpers[nodes[0].id]
-        add = _at_top(helper, nodes, was, file, lines) if scope is file.tree else _in_function(helper, nodes, was, file)
-        edits += add
+        edits += (
+            _at_top(helpers, nodes, was, file, lines) if scope is file.tree else _in_function(helpers, nodes, was, file)
+        )
     written = after.code + "".join(edit.text for edit in edits) + "".join(lines)
     asks = len(_ASKED.findall(written)) > len(_ASKED.findall(before.code))
     if asks and not loads_torch_npu and not file.imports("torch_npu") and torch_imports.loads_torch(file):
@@ -144,23 +143,25 @@ def _scope(node: ast.Name, file: PythonFile) -> ast.AST:
 
 
 def _at_top(
-    helper: _Helper, nodes: list[ast.Name], was: PythonFile, file: PythonFile, lines: list[str]
+    helpers: dict[str, _Helper], nodes: list[ast.Name], was: PythonFile, file: PythonFile, lines: list[str]
 ) -> Iterator[Edit]:
-    own = helper.in_torch(torch_name(file).text, quote_of(was))
-    name = _own_constant(own.value, file)
+    torch, mark = torch_name(file).text, quote_of(was)
+    own = {node: helpers[node.id].in_torch(torch, mark) for node in nodes}
+    first = own[nodes[0]]
+    name = _own_constant(first.value, file)
     set_to = [node for node in nodes if name is None and _is_set_to(node, file)]
-    yield from (file.replace(node, own.once) for node in set_to)  # a variable of the file's own
+    yield from (file.replace(node, own[node].once) for node in set_to)  # a variable of the file's own
     nodes = [node for node in nodes if node not in set_to]
     if not nodes:
         return
     is_once = name is None and len(nodes) == 1 and not _calls_module(nodes[0], file)
-    if is_once and (edit := _once(own, nodes[0], file)):
+    if is_once and (edit := _once(own[nodes[0]], nodes[0], file)):
         yield edit
         return
     if name is None:
-        name = f"TORCH_{own.name}".upper() if _is_taken(own.name, was) else own.name
-        lines.append(f"{name} = {own.value}")
-    yield from (file.replace(node, own.used(node, name)) for node in nodes)
+        name = f"TORCH_{first.name}".upper() if _is_taken(first.name, was) else first.name
+        lines.append(f"{name} = {first.value}")
+    yield from (file.replace(node, first.used(node, name)) for node in nodes)
 
 
 def _calls_module(node: ast.Name, file: PythonFile) -> bool:
@@ -178,10 +179,12 @@ def _is_taken(name: str, file: PythonFile) -> bool:
     return any(getattr(node, field, "") == name for node in nodes for field in fields)
 
 
-def _in_function(helper: _Helper, nodes: list[ast.Name], was: PythonFile, file: PythonFile) -> Iterator[Edit]:
+def _in_function(
+    helpers: dict[str, _Helper], nodes: list[ast.Name], was: PythonFile, file: PythonFile
+) -> Iterator[Edit]:
     """Below the function's own import of torch, where that stands by itself."""
     torch, statement = torch_imports.nearest(nodes[0], file)
-    own = helper.in_torch(torch or "torch", quote_of(was))
+    own = helpers[nodes[0].id].in_torch(torch or "torch", quote_of(was))
     around = file.parent(statement) if statement else None
     name = own.name.lower()
     body = getattr(around, "body", [])
@@ -199,6 +202,7 @@ def _in_function(helper: _Helper, nodes: list[ast.Name], was: PythonFile, file: 
         yield from (file.replace(node, name) for node in nodes)
         return
     for node in nodes:
+        own = helpers[node.id].in_torch(torch or "torch", quote_of(was))
         yield _once(own, node, file) or file.replace(node, f"({_quoted(own.once, node, file)})")
 
 

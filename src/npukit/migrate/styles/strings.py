@@ -96,6 +96,20 @@ def filled(node: ast.AST, kind: str, mark: str, rest: str, file: PythonFile) -> 
         opening = re.compile(r"\(\s*").search(file.text, file.span(parent)[1])
         first = opening.end() if opening else file.span(call.args[0])[0]  # before the argument's own parentheses
         return file.replace(node, f"{mark}{{}}{rest}{mark}"), file.insert(first, f"{kind}, ")
-    if isinstance(parent, ast.BinOp) and parent.left is node and isinstance(parent.op, ast.Add):
-        return (file.replace(node, f"{kind} + {mark}{rest}{mark}"),)
+    if isinstance(parent, ast.BinOp) and parent.left is node:
+        card = _card(parent, rest, file)
+        if card and mark not in card:
+            return (file.replace(parent, f"f{mark}{{{kind}}}:{{{card}}}{mark}"),)
+        if isinstance(parent.op, ast.Add):
+            return (file.replace(node, f"{kind} + {mark}{rest}{mark}"),)
     return ()
+
+
+def _card(string: ast.BinOp, rest: str, file: PythonFile) -> str:
+    """What "cuda:%d" % card and "cuda:" + str(card) are filled in with; "" where it is more than a short expression"""
+    card = string.right
+    is_plain = isinstance(string.op, ast.Mod) and rest in (":%d", ":%s", ":%i")
+    if isinstance(string.op, ast.Add) and isinstance(card, ast.Call) and file.resolve(card.func) == "str":
+        is_plain, card = rest == ":" and len(card.args) == 1, card.args[0]
+    is_short = isinstance(card, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)) and card.lineno == card.end_lineno
+    return file.source(card) if is_plain and is_short and "\\" not in file.source(card) else ""
