@@ -86,6 +86,16 @@ INTERN_VISION = {
     "image_size": 56,
     "patch_size": 14,
 }
+GEMMA4_VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "patch_size": 4,
+    "standardize": True,
+}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
 LINEAR = {"layer_types": ["linear_attention", "full_attention"], "linear_key_head_dim": 16, "linear_value_head_dim": 16}
 LINEAR |= {"linear_num_key_heads": 2, "linear_num_value_heads": 4}
@@ -153,6 +163,20 @@ FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         SIGLIP_VISION | {"image_size": 56},
     ),
+    "gemma4": (
+        {
+            "num_hidden_layers": 4,
+            "head_dim": 16,
+            "global_head_dim": 32,
+            "sliding_window": 24,
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+            "num_kv_shared_layers": 2,
+            "hidden_size_per_layer_input": 8,
+            "use_bidirectional_attention": "vision",
+            "final_logit_softcapping": 30.0,
+        },
+        GEMMA4_VISION,
+    ),
     "paligemma": ({"model_type": "gemma", "head_dim": 16}, SIGLIP_VISION | {"projection_dim": 64}),
     "mllama": ({"num_hidden_layers": 3, "cross_attention_layers": [1], "bos_token_id": 1, **PLAIN_ROPE}, MLLAMA_VISION),
 }
@@ -212,6 +236,7 @@ def make_model(family: str, tokenizer: Any, folder: Path) -> None:
     from transformers import AutoConfig, AutoModelForImageTextToText
 
     text, vision = FAMILIES[family]
+    common = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "pad_token_id": 0}
     ids = {name: tokenizer.convert_tokens_to_ids(token) for name, token in zip(IDS, SPECIAL[3:6], strict=True)}
     ids["video_token_id"] = tokenizer.convert_tokens_to_ids("<|video_pad|>")
     if family in OTHERS:
@@ -233,9 +258,11 @@ def make_model(family: str, tokenizer: Any, folder: Path) -> None:
         ids = {"image_token_index": tokenizer.convert_tokens_to_ids("<|image|>")}
     if family == "gemma3":
         ids |= {"mm_tokens_per_image": 4}
+    if family == "gemma4":
+        ids = {f"{kind}_token_id": tokenizer.convert_tokens_to_ids("<|image|>") for kind in ("image", "video", "audio")}
+        common |= {"vocab_size_per_layer_input": len(tokenizer)}
     if family == "paligemma":
         ids |= {"projection_dim": 64, "hidden_size": 64}
-    common = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "pad_token_id": 0}
     config = AutoConfig.for_model(family, text_config=TEXT | common | text, vision_config=vision, **ids)
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(0)
@@ -382,6 +409,8 @@ def write_processor(family: str, folder: Path) -> None:
         settings |= {"image_grid_pinpoints": PINPOINTS}
     if family == "gemma3":
         settings = {"image_processor_type": "Gemma3ImageProcessor", "size": {"height": 56, "width": 56}}
+    if family == "gemma4":
+        settings = {"image_processor_type": "Gemma4ImageProcessor", "patch_size": 4, "max_soft_tokens": 70}
     if family == "mllama":
         settings = {"image_processor_type": "MllamaImageProcessor", "size": {"height": 42, "width": 42}}
     if family == "paligemma":
@@ -410,6 +439,8 @@ def written(family: str, seen: Any) -> list[str]:
     if family == "gemma3":
         whole = f"\n\n<start_of_image>{'<image_soft_token>' * 4}<end_of_image>\n\n"
         return [whole] * len(seen["pixel_values"])
+    if family == "gemma4":
+        return [f"<|image>{'<|image|>' * int(count)}<image|>" for count in seen["num_soft_tokens_per_image"]]
     if family == "llava_next":
         processor = LlavaNextProcessor.__new__(LlavaNextProcessor)  # for its arithmetic alone
         processor.image_processor, processor.patch_size = SimpleNamespace(image_grid_pinpoints=PINPOINTS), 14
@@ -457,6 +488,8 @@ def about_tokens(family: str, ids: Any, seen: Any, image_token: int, prompt: int
         spans = [processing_mllama.get_cross_attention_token_mask(ids[0].tolist(), image_token)]
         dense = processing_mllama.convert_sparse_cross_attention_mask_to_dense
         return {"cross_attention_mask": torch.from_numpy(dense(spans, seen["num_tiles"], 4, ids.shape[1]))}
+    if family == "gemma4":
+        return {"mm_token_type_ids": (ids == image_token).int()}
     if family == "gemma3":
         return {"token_type_ids": (ids == image_token).int()}
     if family == "paligemma":
@@ -465,7 +498,10 @@ def about_tokens(family: str, ids: Any, seen: Any, image_token: int, prompt: int
 
 
 # What processors return besides.
-NOT_FOR_MODELS = ("num_patches", "num_crops", "num_tiles", "grids", "num_patches_per_image")
+NOT_FOR_MODELS = (
+    *("num_patches", "num_crops", "num_tiles", "grids", "num_patches_per_image"),
+    "num_soft_tokens_per_image",
+)
 
 
 @pytest.fixture(scope="session")

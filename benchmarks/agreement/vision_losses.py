@@ -136,17 +136,19 @@ def is_equal(rows: dict[bytes, Any], batch: dict[str, Any], images: Images, body
     same = (row["labels"] == batch["labels"][0].numpy()).all()
     if "pixel_values" in batch:
         theirs = unpadded(batch).numpy()
-        theirs = images.vision.pixels(theirs) if "target_sizes" in batch else theirs
+        theirs = images.vision.pixels({"pixel_values": theirs}) if "target_sizes" in batch else theirs
         same &= np.array_equal(own["pixel_values"], theirs)
-    if "mm_token_type_ids" in batch:
+    if "image_grid_thw" in batch:
         grids = {name: batch[name] for name in ("input_ids", "mm_token_type_ids", "image_grid_thw")}
         same &= np.array_equal(own["position_ids"], body.get_rope_index(**grids)[0][:, 0].numpy())
     return bool(same)
 
 
 def unpadded(batch: dict[str, Any]) -> torch.Tensor:
-    """The tiles of all images; where an image has fewer than another one, its processor adds empty ones."""
+    """The tiles or patches of all images; where one has fewer than another, its processor adds empty ones."""
     pixels: torch.Tensor = batch["pixel_values"]
+    if "image_position_ids" in batch:
+        return pixels[(batch["image_position_ids"] >= 0).all(-1)]
     if pixels.dim() < 5:
         return pixels
     return torch.cat([image[image.flatten(1).abs().sum(1) > 0] for image in pixels])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from npukit.llm.config.options import Config, HeadOptions
 from npukit.llm.finetune.train import train
 
 # Families whose attention knows no packs.
-PADDED = ("qwen3_5", "qwen3_5_moe", "minicpmv4_6", "gemma3", "paligemma", "mllama")
+PADDED = ("qwen3_5", "qwen3_5_moe", "minicpmv4_6", "gemma3", "gemma4", "paligemma", "mllama")
 
 
 @pytest.fixture(scope="session")
@@ -119,6 +120,21 @@ def test_losses_are_those_of_transformers_row_by_row(
     sums = of_transformers(wanted)
     mean = sum(loss for loss, _ in sums) / sum(count for _, count in sums)
     assert logged(tmp_path)[0] == pytest.approx(mean, abs=1e-5)
+
+
+def test_the_smaller_gemma_4_looks_ahead_in_no_image(
+    seeing_models: Callable[[str], Path], rows: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(seeing_models("gemma4"), folder)
+    shape = json.loads((folder / "config.json").read_text())
+    shape["text_config"]["use_bidirectional_attention"] = None
+    (folder / "config.json").write_text(json.dumps(shape))
+    wanted = config(folder, rows, tmp_path / "run", batch_size=12, data={"cache": False})
+    train(wanted)
+    sums = of_transformers(wanted)
+    mean = sum(loss for loss, _ in sums) / sum(count for _, count in sums)
+    assert logged(tmp_path / "run")[0] == pytest.approx(mean, abs=1e-5)
 
 
 def test_steps_are_those_of_transformers_with_everything_trained(

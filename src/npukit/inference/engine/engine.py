@@ -258,7 +258,7 @@ class Engine:
             return None
         token = getattr(self._model.config, f"{self._vision.kind}_token_id")
         is_image = np.asarray(request.prompt) == token
-        groups = self._vision.groups(is_image, len(is_image))
+        groups = self._vision.groups(self._model.config, is_image, len(is_image))
         return groups if groups is not None and (groups >= 0).any() else None
 
     def abort_request(self, request_id: int) -> None:

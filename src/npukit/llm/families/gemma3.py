@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from npukit.llm.families.vision import ImageSize, TileVision, TowerSizes
+from npukit.llm.families.vision import ImageSize, TileVision, TowerSizes, groups_of_images
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,12 +28,8 @@ class Gemma3Vision(TileVision):
     def text(self, size: ImageSize, number: int = 0) -> str:
         return f"\n\n<start_of_image>{'<image_soft_token>' * size.tokens}<end_of_image>\n\n"
 
-    def groups(self, is_image: NDArray[np.bool_], prompt: int) -> NDArray[np.int64]:
-        """Each image is one."""
-        import numpy as np
-
-        begins = is_image & ~np.concatenate([[False], is_image[:-1]])
-        return np.where(is_image, begins.cumsum() - 1, -1)
+    def groups(self, config: Any, is_image: NDArray[np.bool_], prompt: int) -> NDArray[np.int64]:
+        return groups_of_images(is_image)
 
     def token_types(self, groups: NDArray[np.int64]) -> NDArray[np.int64]:
         import numpy as np

@@ -35,8 +35,9 @@ class NextVision(Vision):
         """How many tokens of all tiles together are left from top to bottom and from left to right."""
         return high, wide
 
-    def pixels(self, processed: Any) -> Any:
-        return processed.reshape(-1, *processed.shape[2:])
+    def pixels(self, processed: Mapping[str, Any]) -> Any:
+        tiles = processed["pixel_values"]
+        return tiles.reshape(-1, *tiles.shape[2:])
 
     def tower_inputs(self, config: Any, grids: Sequence[Grid]) -> dict[str, Any]:
         import torch

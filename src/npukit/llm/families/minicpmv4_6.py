@@ -41,10 +41,11 @@ class SlicedVision(Vision):
         lines = ("".join(slices[row * columns : (row + 1) * columns]) for row in range(rows))
         return f"<image_id>{number}</image_id><image>{whole}</image>" + "\n".join(lines)
 
-    def pixels(self, processed: Any) -> Any:
+    def pixels(self, processed: Mapping[str, Any]) -> Any:
         """Patches, which the processor puts one beside the other."""
-        _, colours, side, wide = processed.shape
-        return processed.reshape(colours, side, wide // side, side).transpose(2, 0, 1, 3)
+        beside = processed["pixel_values"]
+        _, colours, side, wide = beside.shape
+        return beside.reshape(colours, side, wide // side, side).transpose(2, 0, 1, 3)
 
     def tower_inputs(self, config: Any, grids: Sequence[Grid]) -> dict[str, Any]:
         import torch

@@ -31,8 +31,8 @@ class CrossVision(Vision):
         high, wide = get_optimal_tiled_canvas(height, width, processor.max_image_tiles, side)
         return ImageSize(1, (1, int(high) // side, int(wide) // side))
 
-    def pixels(self, processed: Any) -> Any:
-        return processed[0]
+    def pixels(self, processed: Mapping[str, Any]) -> Any:
+        return processed["pixel_values"][0]
 
     def tower_inputs(self, config: Any, grids: Sequence[Grid]) -> dict[str, Any]:
         import torch
@@ -52,7 +52,7 @@ class CrossVision(Vision):
         seen = body.vision_model(pixel_values=pixel_values[:, None], **tower).last_hidden_state
         return body.multi_modal_projector(seen).flatten(1, -2), ()
 
-    def groups(self, is_image: NDArray[np.bool_], prompt: int) -> NDArray[np.int64]:
+    def groups(self, config: Any, is_image: NDArray[np.bool_], prompt: int) -> NDArray[np.int64]:
         """A prompt with images is computed as a whole: its cache has their features from the first layer on."""
         import numpy as np
 

@@ -19,7 +19,7 @@ class PaliGemmaVision(TileVision):
     def tile_tokens(self, config: Any) -> int:
         return int(config.text_config.num_image_tokens)
 
-    def groups(self, is_image: NDArray[np.bool_], prompt: int) -> NDArray[np.int64]:
+    def groups(self, config: Any, is_image: NDArray[np.bool_], prompt: int) -> NDArray[np.int64]:
         import numpy as np
 
         return np.where(np.arange(len(is_image)) < prompt, 0, -1)

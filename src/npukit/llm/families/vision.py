@@ -191,6 +191,8 @@ class Vision:
     """Whether layers of the language model look at images, and nothing is put in the place of embeddings."""
     prefix: bool = False
     """Whether all tokens of a prompt see each other, and not only those before them."""
+    token_types_name: str = "token_type_ids"
+    """What the model's own code calls the types of tokens."""
     boxes: BoxRule = BoxRule()
     """How ms-swift writes objects of images for it."""
 
@@ -261,9 +263,9 @@ class Vision:
         """What the processor is called with besides images, as npukit, llama_factory or ms_swift does it."""
         return {}
 
-    def pixels(self, processed: Any) -> Any:
-        """The pixels of an image, of the processor's array; those of several images are put one behind the other."""
-        return processed
+    def pixels(self, processed: Mapping[str, Any]) -> Any:
+        """The pixels of an image, of what the processor made; those of several images are put one behind the other."""
+        return processed["pixel_values"]
 
     def text(self, size: ImageSize, number: int = 0) -> str:
         """What the tokenizer is given in the place of `token`; `number` images are before it in the conversation."""
@@ -277,10 +279,10 @@ class Vision:
         """Positions [axes, tokens] of a row with these images and videos; None where they are those of plain text."""
         return None
 
-    def groups(self, is_image: NDArray[np.bool_], prompt: int) -> NDArray[np.int64] | None:
+    def groups(self, config: Any, is_image: NDArray[np.bool_], prompt: int) -> NDArray[np.int64] | None:
         """Which tokens of a row see each other, and are computed together: the number of each one's group, or -1 where
-        it sees only those before it; None where no row of the family has groups. The first answer begins after `prompt`
-        tokens.
+        it sees only those before it; None where no row of the model has groups. The first answer begins after `prompt`
+        tokens. `config` is that of the model, as transformers has it.
         """
         return None
 
@@ -301,10 +303,26 @@ class Vision:
         """
         return {}
 
+    def language_inputs(self, body: Any, input_ids: Any) -> dict[str, Any]:
+        """What the language model takes of tokens besides their embeddings."""
+        return {}
+
     def features(self, body: Any, pixel_values: Any, tower: Mapping[str, Any]) -> tuple[Any, Sequence[Any]]:
         """The features of all images, one after another [tokens, width], and those for deeper layers, if there are."""
         seen = body.get_image_features(pixel_values=pixel_values, return_dict=True, **tower).pooler_output
         return _flat(seen), ()
+
+
+def groups_of_images(is_image: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Groups of a row whose images are one each, see `Vision.groups`.
+
+    >>> groups_of_images(np.array([False, True, True, False, True]))
+    array([-1,  0,  0, -1,  1])
+    """
+    import numpy as np
+
+    begins = is_image & ~np.concatenate([[False], is_image[:-1]])
+    return np.where(is_image, begins.cumsum() - 1, -1)
 
 
 def _flat(features: Any) -> Any:

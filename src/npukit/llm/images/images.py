@@ -245,7 +245,7 @@ class Images:
 
     def groups(self, ids: NDArray[np.int64], prompt: int) -> NDArray[np.int64] | None:
         """Which tokens of a row see each other, see `Vision.groups`."""
-        return self.vision.groups(self.is_image(ids), prompt)
+        return self.vision.groups(self._shape, self.is_image(ids), prompt)
 
     def pointed_at(self, turns: Conversation, objects: Objects, images: Sequence[RowImage]) -> Conversation:
         """The turns with the names and boxes of objects of these images; raises BadRow, BadImage."""
@@ -361,7 +361,7 @@ class Images:
 
     def _processed(self, image: Any) -> Any:
         ready = resized(image, self._data, self.vision, self.processor)
-        return self.vision.pixels(self.processor(images=[ready], return_tensors="np", **self._call)["pixel_values"])
+        return self.vision.pixels(self.processor(images=[ready], return_tensors="np", **self._call))
 
     def _blank(self, part: Vision) -> tuple[Any, list[Grid]]:
         if part.kind == "audio":

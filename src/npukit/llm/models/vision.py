@@ -86,10 +86,13 @@ def _forward(
         if heard is None:
             heard, _ = vision.audio.features(body, audio["pixel_values"], audio["tower"])
         embedded = _put_at(embedded, audio["image_at"], heard)
+    if input_ids is not None:
+        batch |= vision.language_inputs(body, input_ids)
     if token_type_ids is not None:  # the model's own code makes masks of them
-        return type(body).forward(body, inputs_embeds=embedded, token_type_ids=token_type_ids, **batch)
+        batch[vision.token_types_name] = token_type_ids
+        return type(body).forward(body, inputs_embeds=embedded, **batch)
     outputs = body.language_model(inputs_embeds=embedded, **batch)
-    outputs.image_hidden_states = None  # which some models' own code returns
+    outputs.image_hidden_states = outputs.audio_hidden_states = None  # which some models' own code returns
     return outputs
 
 
