@@ -87,6 +87,13 @@ def test_names_that_are_in_no_row_are_read_by_their_shape(message: str, code: st
         ),
         ("AssertionError: Prefix caching is not compatible with my pool", "not-together"),
         ("my plugin: ret code: -8012", "dcmi-code"),
+        # What asking for the message of an error says is no error of its own, and other fails have their own codes.
+        (
+            "rtGetDevMsg execute failed, reason=[context pointer null]\nGet physical device number failed",
+            "driver-not-loaded",
+        ),
+        ("reason=[feature not support]\nCreate stream failed, ret:207000", "207000"),
+        ("serve: error: argument --kind/-k: invalid choice: 'a' (choose from 'b')", "argument-value"),
         # A code that is called one, and a file's name that is no sentence.
         (
             "RuntimeError: ({'errCode': 'E80007', 'op_name': 'x'}, \"the parameter[y]'s type should be [str]\")",
@@ -196,6 +203,8 @@ def test_the_sentence_beside_a_code_comes_before_the_code() -> None:
         ("ERR02002 DIST invalid type: Tensors must be contiguous", "not-contiguous"),
         ("EZ9903: support for Ascend310P3 is not implemented", "card-not-supported"),
         ("EZ1001: the driver and firmware packages do not match", "driver-firmware-apart"),
+        ("E90003: Compile operator failed\n  bfloat16 of tbe.dsl.cast is not supported.", "bf16-unsupported"),
+        ("EE1001: it failed.\n  rtSetDevice, invalid device=6, input visible devices:6", "visible-devices-wrong"),
     ):
         assert explain(sentence)[0].code == code
 
@@ -495,6 +504,7 @@ def each_line(prefix: str) -> Callable[[str], str]:
         each_line("12: "),
         each_line("node-7: "),
         each_line("[1,12]<stderr>:"),
+        each_line("Mon Sep 11 14:31:16 2017[1,37]<stderr>:"),
         each_line("[36m(WorkerDict pid=1234, ip=10.1.2.3)[0m "),
         each_line("^[[1;36m(EngineCore pid=1)^[[0;0m "),
         each_line("36m(EngineCore pid=1)0m ERROR 11-02 07:42:53 [core.py:720] "),

@@ -60,7 +60,8 @@ SUBJECTS = {
     "hccl call": r"HCCL function error: (?P<name>\w+)|\bHCCL (?P<name2>initiali[sz]ation) failed",
     "working operator": r"current working operator name is (?P<name>\w+)",
     "dtype": r"(?:not (?:implemented|supported?) for |dtype or format is not supported[^\n]*?\()(?P<name>DT_[A-Z0-9_]+)"
-    r"|not implemented for '(?P<name2>[A-Z]\w+)'|[Uu]nsupported (?:data type|ScalarType|dtype) (?P<name3>[\w:.]+)",
+    r"|not implemented for '(?P<name2>[A-Z]\w+)'|[Uu]nsupported (?:data type|ScalarType|dtype) (?P<name3>[\w:.]+)"
+    r"|\b(?P<name4>b?float\d+|u?int\d+|complex\d+) of [\w.]+ is not supported",
     "assertion": r"^.*?\bassert (?P<name>[^\n]{3,160})\n(?:[^\n]*\^[^\n]*\n)?[^\n]*\bAssertionError\s*$"
     r"|\b(?:[A-Z]+_ASSERT|CHECK\w*|[A-Z]+_ENFORCE\w*)\((?P<name2>[^\n]{3,160})\) failed",
     "sentence": SENTENCE,
@@ -131,7 +132,7 @@ def named_errors_in(text: str) -> Iterator[tuple[KnownError, int, str]]:
 
 def _name(subject: str, match: re.Match[str]) -> str:
     groups = match.groupdict()
-    if name := groups.get("name") or groups.get("name2") or groups.get("name3"):
+    if name := groups.get("name") or groups.get("name2") or groups.get("name3") or groups.get("name4"):
         return name
     between = {"conflict": " requires ", "operator": "::"}.get(subject, ".")
     name = between.join(filter(None, (groups["owner"], groups["part"])))

@@ -25,6 +25,7 @@ PREFIX = re.compile(
     r"|\d{1,4}: (?=\W|[A-Z])"  # srun
     r"|(?:stdout|stderr) [FP](?= )"  # containerd
     rf"|\[?{DAY}[T -]\d\d:\d\d:\d\d[\d.,]*(?:Z|[+-]\d\d:?\d\d)?\]?:?(?= )"
+    r"|(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?[JFMASOND][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?: \d{4})?:?"  # ctime, syslog
     r"|[│┃║❱>|](?= )"  # frames of tracebacks, citations
     r")"
 )
