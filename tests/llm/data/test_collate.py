@@ -33,6 +33,13 @@ def test_a_packed_batch_is_one_row_with_borders() -> None:
     assert batch["cu_seqlens"].tolist() == [0, 3, 5, 6, 10, 12] and batch["cu_seqlens"].dtype == torch.int32
     assert batch["row_ends"] == (3, 5, 6, 10, 12)
     assert batch["max_length"] == 4 and weight(batch) == 5 and batch["row_length"] is None
+    assert Collator(joined=True, pad_id=PAD, pack_length=6, finds_labels=True)(packs)["label_at"].tolist() == [
+        0,
+        1,
+        3,
+        7,
+        8,
+    ]
 
 
 def test_packs_of_one_row_each_are_rows_of_one_length() -> None:
@@ -58,6 +65,8 @@ def test_a_padded_batch() -> None:
     assert batch["input_ids"].shape == (2, 8)
     assert batch["input_ids"].tolist()[1] == [8, *[0] * 7]
     assert batch["attention_mask"].sum(1).tolist() == [3, 1]
+    two = Collator(joined=False, pad_id=PAD, finds_labels=True)([loose([~5, 6, 7]), loose([8, 9])])
+    assert two["label_at"].tolist() == [0, 1, 8]
     assert batch["labels"].tolist()[0] == [-100, 6, 7, *[-100] * 5] and weight(batch) == 2
     assert Collator(joined=False, pad_id=PAD, multiple=1)([loose([1, 2, 3])])["input_ids"].shape == (1, 3)
 

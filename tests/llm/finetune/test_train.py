@@ -20,6 +20,7 @@ from npukit.llm.config.options import Config
 from npukit.llm.data.collate import Collator, weight
 from npukit.llm.data.prepare import pad_id, prepare
 from npukit.llm.finetune.train import train
+from npukit.llm.models import loss
 from npukit.llm.models.loading import load_tokenizer
 from npukit.llm.tasks.task import named
 from npukit.train.claim import claim
@@ -122,6 +123,20 @@ def test_packed_rows_have_the_loss_of_unpacked_ones(tiny_qwen2: Path, rows: Path
         losses[packing] = logged(output, "loss")
     assert len(losses[True]) == 2
     assert losses[True] == pytest.approx(losses[False], abs=1e-4)
+
+
+def test_logits_are_made_of_answers_alone(
+    tiny_qwen2: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted, compute = [], loss.loss_and_gradient
+
+    def count(logits: torch.Tensor, labels: torch.Tensor, words: int) -> Any:
+        counted.append((labels != -100).tolist())
+        return compute(logits, labels, words)
+
+    monkeypatch.setattr(loss, "loss_and_gradient", count)
+    train(config(tiny_qwen2, rows, tmp_path, "lora", packing=True, max_steps=1, batch_size=1))
+    assert counted and all(map(all, counted))
 
 
 def test_rows_are_padded_only_where_they_must_be(tiny_qwen2: Path, rows: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from npukit.llm.models import lora
 from npukit.llm.models.attention import packed_attention
 from npukit.llm.models.loss import cross_entropy_of
 
@@ -45,3 +46,18 @@ def test_packed_attention_is_that_of_rows_alone(window: int | None) -> None:
     assert_close(*gradients, atol=5e-2, rtol=5e-2)
     dropped = packed_attention(*parts, cu_seqlens=borders, max_length=40, dropout=0.5)[0]
     assert (dropped[0, 0] == 0).any()  # the first token sees itself alone, so some heads see nothing
+
+
+@pytest.mark.parametrize("rank", [16, 64])
+def test_gated_layers_with_lora_are_those_of_the_cpu(rank: int) -> None:
+    rows, columns = 150, 700
+    wide, thin, tall = ((size, width) for size, width in ((rows, columns), (rows, rank), (columns, rank)))
+    gate, up, slope = (torch.randn(wide, dtype=torch.bfloat16) for _ in range(3))
+    narrow, of_down = (torch.randn(thin, dtype=torch.bfloat16) for _ in range(2))
+    matrices = [torch.randn(tall, dtype=torch.bfloat16) for _ in range(3)]
+    for operator, given in (
+        (lora.gated, (gate, up, narrow, *matrices)),
+        (lora.gated_backward, (slope, of_down, gate, up, narrow, *matrices)),
+    ):
+        for own, expected in zip(operator(*(part.cuda() for part in given)), operator(*given), strict=True):
+            assert (own.cpu().float() - expected.float()).norm() < 1e-2 * expected.float().norm()

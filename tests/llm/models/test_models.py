@@ -74,7 +74,7 @@ def make(config: Any) -> Any:
 
 def packed(rows: list[torch.Tensor], length: int) -> dict[str, Any]:
     row = packed_row([row.numpy() for row in rows], length, pad_id=0)
-    batch: dict[str, Any] = Collator(True, 0, length)([row])
+    batch: dict[str, Any] = Collator(True, 0, length, finds_labels=True)([row])
     return batch
 
 
@@ -166,8 +166,14 @@ def test_the_chunked_loss_is_the_loss(words: int, monkeypatch: pytest.MonkeyPatc
     ours = torch.autograd.grad(cross_entropy_of(hidden, weight, labels) * 3, (hidden, weight))
     expected = torch.autograd.grad(F.cross_entropy(hidden @ weight.T, labels) * 3, (hidden, weight))
     torch.testing.assert_close(ours, expected)
-    nothing = cross_entropy_of(hidden, weight, torch.full_like(labels, -100))
-    assert nothing.item() == 0 and not torch.autograd.grad(nothing, hidden)[0].any()
+    places = (labels != -100).nonzero().flatten()
+    at_places = cross_entropy_of(hidden, weight, labels, places)
+    torch.testing.assert_close(torch.autograd.grad(at_places * 3, (hidden, weight)), expected)
+    of_some = cross_entropy_of(hidden, weight, labels, places[:4])
+    torch.testing.assert_close(of_some, F.cross_entropy((hidden @ weight.T)[places[:4]], labels[places[:4]]))
+    for none in (None, places[:0]):
+        nothing = cross_entropy_of(hidden, weight, torch.full_like(labels, -100), none)
+        assert nothing.item() == 0 and not torch.autograd.grad(nothing, hidden)[0].any()
 
 
 def test_small_gradients_survive_fp16() -> None:

@@ -11,6 +11,7 @@ import torch
 
 from npukit.llm.data.rows import IGNORED
 from npukit.llm.images.images import Images, RowImage
+from npukit.llm.models.loss import shifted
 
 FILLED = 64
 
@@ -33,6 +34,7 @@ class Collator:
     multiple: int = 8
     weighs: bool = False  # adds label_weights, how much each label counts
     images: Images | None = None  # of a vision-language model: adds pixels, and positions of images
+    finds_labels: bool = False  # adds label_at, the places whose next token counts, which a device would have to search
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         if self.joined and self.pack_length is None:
@@ -40,6 +42,8 @@ class Collator:
         batch = self._join(rows) if self.joined else self._pad(rows)
         if self.weighs:
             batch["label_weights"] = self._weights(rows, batch["labels"])
+        if self.finds_labels:
+            batch["label_at"] = shifted(batch["labels"]).flatten().ne(IGNORED).nonzero().flatten()
         return batch | self._illustrated(rows, batch) if self.images else batch
 
     def _illustrated(self, rows: Sequence[dict[str, Any]], batch: dict[str, Any]) -> dict[str, Any]:

@@ -36,8 +36,9 @@ from npukit.llm.models.experts import use_grouped_experts
 from npukit.llm.models.forward import share_rows
 from npukit.llm.models.fused import use_compilable_gelu, use_fused_operators
 from npukit.llm.models.loading import load_config, load_images, load_model, load_tokenizer, locate, make_room
+from npukit.llm.models.lora import fuse_adapted_layers
 from npukit.llm.models.quantized import quantize
-from npukit.llm.models.tuning import compute_again, layers_of, rate_groups, tune
+from npukit.llm.models.tuning import compute_again, layers_of, layers_of_tower, rate_groups, tune
 from npukit.llm.models.vision import register as register_tower
 from npukit.llm.models.vision import see_images
 from npukit.llm.tasks import task as tasks
@@ -160,7 +161,8 @@ def _collator(config: Config, task: Task, shape: Any, padding: int, images: Imag
     is_shared = config.training.parallel != "ddp" or not config.tuning.freezes_vision
     if images and (is_shared or images.vision.crosses):
         images = images.with_blanks()
-    return Collator(joined, padding, length, weighs=bool(config.data.weigh), images=images)
+    answers_alone = task.models_tokens and not task.counts_everything and config.training.sequence_parallel == 1
+    return Collator(joined, padding, length, weighs=bool(config.data.weigh), images=images, finds_labels=answers_alone)
 
 
 def _end_tokens(model: Any, tokenizer: Any, prepared: Prepared) -> frozenset[int]:
@@ -299,7 +301,9 @@ def adapt(
     if compiles:
         if config.tuning.is_adapter:
             compute_again()
-        for layer in layers_of(model):
+            if config.training.parallel == "ddp" and not task.samples:
+                fuse_adapted_layers(tuned)
+        for layer in (*layers_of(model), *layers_of_tower(model)):
             layer.compile(dynamic=task.samples or None)  # the lengths of answers differ in every batch
     return tuned
 

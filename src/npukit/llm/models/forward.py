@@ -122,12 +122,13 @@ def _forward(
     *args: Any,
     labels: Tensor | None = None,
     label_weights: Tensor | None = None,
+    label_at: Tensor | None = None,
     per_token: bool = False,
     places: Tensor | None = None,
     temperature: float = 1.0,
     **batch: Any,
 ) -> Any:
-    """The mean loss of the labels.
+    """The mean loss of the labels; `label_at` says where those that count are in the flattened batch, if that is known.
 
     `per_token` returns the log-probability of every label instead, 0 where a token has none. `places` are positions in
     the flattened batch: the result is then the log-probabilities of the labels that follow them, at a temperature, and
@@ -141,7 +142,7 @@ def _forward(
         return sampled_log_probabilities(head, hidden.flatten(0, 1)[places], targets.flatten()[places], temperature)
     weights = None if label_weights is None else shifted(label_weights)  # the last has no label
     if self.shared is None:
-        return _loss(self, args, batch, targets, weights, per_token)
+        return _loss(self, args, batch, targets, weights, per_token, label_at)
     own = self.shared.part(targets, IGNORED)
     weights = None if weights is None else self.shared.part(weights, 1)
     loss = _loss(self, args, self.shared.split(batch), own, weights, per_token)
@@ -151,7 +152,15 @@ def _forward(
     return loss * counted * self.shared.ranks / of_all.clamp(min=1)
 
 
-def _loss(self: Any, args: Any, batch: dict[str, Any], targets: Tensor, weights: Tensor | None, per_token: bool) -> Any:
+def _loss(
+    self: Any,
+    args: Any,
+    batch: dict[str, Any],
+    targets: Tensor,
+    weights: Tensor | None,
+    per_token: bool,
+    label_at: Tensor | None = None,
+) -> Any:
     if per_token or self.weighting or weights is not None:
         likelihoods = _log_probabilities(self, args, batch, targets, plain=per_token)
         if per_token:
@@ -162,9 +171,9 @@ def _loss(self: Any, args: Any, batch: dict[str, Any], targets: Tensor, weights:
     if getattr(head, "takes_labels", False):  # not if an adapter sits on it
         if self.balance_experts:
             outputs = _body_of(self)(*args, use_cache=False, output_router_logits=True, **batch)
-            return head(outputs[0], targets) + self.balance_experts * _imbalance(self, outputs, batch)
+            return head(outputs[0], targets, label_at) + self.balance_experts * _imbalance(self, outputs, batch)
         hidden = _body_of(self)(*args, use_cache=False, **batch)[0]
-        return head(hidden, targets)
+        return head(hidden, targets, label_at)
     routed = {"output_router_logits": True} if self.balance_experts else {}
     outputs = type(self).forward(self, *args, use_cache=False, **routed, **batch)
     logits = outputs.logits.float().flatten(0, 1)

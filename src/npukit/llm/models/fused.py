@@ -24,7 +24,7 @@ def use_fused_operators(model: Any) -> None:
         kind = type(module).__name__
         if kind.endswith("RMSNorm") and hasattr(module, "variance_epsilon"):
             module.forward = _rms_norm(module)
-        elif kind.endswith("MLP") and _is_swiglu(module):
+        elif is_swiglu(module):
             module.forward = _swiglu(module)
         elif kind in _TANH_GELUS:
             module.forward = _npu_gelu
@@ -70,8 +70,9 @@ def _rms_norm(module: Any) -> Any:
     return forward
 
 
-def _is_swiglu(module: nn.Module) -> bool:
-    names = {name for name, _ in module.named_children()}
+def is_swiglu(module: nn.Module) -> bool:
+    """Whether a module is a feed-forward layer whose gate is opened by SiLU."""
+    names = {name for name, _ in module.named_children()} if type(module).__name__.endswith("MLP") else set()
     activation = getattr(module, "act_fn", getattr(module, "activation_fn", None))
     is_silu = type(activation).__name__.startswith("SiLU")  # torch's, or transformers' own
     return is_silu and "down_proj" in names and ({"gate_proj", "up_proj"} <= names or "gate_up_proj" in names)

@@ -35,12 +35,16 @@ def shifted(labels: Tensor) -> Tensor:
     return torch.cat([labels[:, 1:], torch.full_like(labels[:, :1], IGNORED)], dim=1)
 
 
-def cross_entropy_of(hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+def cross_entropy_of(hidden: Tensor, weight: Tensor, labels: Tensor, label_at: Tensor | None = None) -> Tensor:
     """The mean cross-entropy of `hidden @ weight.T` against labels; -100 does not count.
+
+    `label_at` are the places of the labels that count. Where it is given, no logits of others are made.
 
     >>> cross_entropy_of(torch.zeros(2, 4), torch.randn(10, 4), torch.tensor([3, -100]))
     tensor(2.3026)
     """
+    if label_at is not None:
+        hidden, labels = hidden.index_select(0, label_at), labels.index_select(0, label_at)
     return _ChunkedCrossEntropy.apply(hidden, weight, labels)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -85,7 +89,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
 def _chunk(rows: int, words: int, elements: int) -> int:
     """How many rows at a time: all chunks alike."""
-    chunks = -(-rows * words // elements)
+    chunks = max(-(-rows * words // elements), 1)
     return max(-(-rows // chunks), 1)
 
 
@@ -202,16 +206,16 @@ def _compute_type(hidden: Tensor) -> torch.dtype:
 
 
 def give_loss(head: nn.Module) -> None:
-    """Let the output layer take labels, too: `head(hidden, labels)` is then the loss.
+    """Let the output layer take labels, too: `head(hidden, labels, label_at)` is then the loss.
 
     It stays a call of that module, so that whatever gathers its weight for a call (FSDP, ZeRO-3) still does, and a
     copy of it that is trained instead computes with its own weight.
     """
 
-    def forward(self: Any, hidden: Tensor, labels: Tensor | None = None) -> Tensor:
+    def forward(self: Any, hidden: Tensor, labels: Tensor | None = None, label_at: Tensor | None = None) -> Tensor:
         if labels is None:
             return type(self).forward(self, hidden)  # type: ignore[no-any-return]
-        return cross_entropy_of(hidden.flatten(0, -2), self.weight, labels.flatten())
+        return cross_entropy_of(hidden.flatten(0, -2), self.weight, labels.flatten(), label_at)
 
     head.forward = MethodType(forward, head)
     head.takes_labels = True  # type: ignore[assignment]

@@ -13,6 +13,7 @@ import torch
 from npukit.errors import NpukitError
 from npukit.llm import families
 from npukit.llm.config.options import ModelOptions, TuningOptions
+from npukit.llm.families.vision import GridVision
 from npukit.llm.models.layers import grow
 from npukit.llm.models.outline import is_target
 from npukit.train.blocks import blocks
@@ -70,6 +71,14 @@ def tune(
 def layers_of(model: Any) -> list[Any]:
     """The layers of a language model, without those of a tower."""
     return blocks(model.get_decoder() if families.vision_of(model.config) else model)
+
+
+def layers_of_tower(model: Any) -> list[Any]:
+    """The layers of a tower that sees segments of any length; none of other towers."""
+    vision = families.vision_of(model.config)
+    if not isinstance(vision, GridVision):
+        return []
+    return [layer for name in vision.tower for layer in blocks(model.get_submodule(name))]
 
 
 def compute_again() -> None:

@@ -72,7 +72,10 @@ def _forward(
 ) -> Any:
     embedded: Tensor = body.get_input_embeddings()(input_ids) if inputs_embeds is None else inputs_embeds
     if pixel_values is not None:
-        features = vision.features(body, pixel_values, tower or {})
+        tower = tower or {}
+        if pixel_values.is_cuda:  # whose attention takes borders on the device; compiled layers are made for numbers
+            tower = {name: value for name, value in tower.items() if name != "segment_ends"}
+        features = vision.features(body, pixel_values, tower)
     if cross is not None:
         batch |= _crossing(features, cross, embedded.dtype)
     elif features is not None and image_at is not None:
