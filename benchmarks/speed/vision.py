@@ -101,8 +101,10 @@ def rate_of(times: list[float], tokens: list[int]) -> float:
     return sum(tokens[half : len(times) - 1]) / (times[-1] - times[half])
 
 
-def train_npukit(folder: Path, batch: int, recompute: bool) -> Result:
-    """`batch` packed rows of 2,048 tokens in a pass, about four rows each."""
+def train_npukit(folder: Path, batch: int, length: int, recompute: bool) -> Result:
+    """`batch` packs of `length` tokens in a pass."""
+    from transformers import AutoTokenizer
+
     from npukit.llm.config.options import Config
     from npukit.llm.finetune import train as finetune
 
@@ -112,16 +114,19 @@ def train_npukit(folder: Path, batch: int, recompute: bool) -> Result:
     wanted = {
         "model": {"path": str(folder), "from_config": True},
         "tuning": {"method": "lora", "rank": 8},
-        "data": {"train": [str(folder / "rows.jsonl")], "media_dir": folder, "cutoff": LONGEST, "packing": True},
+        "data": {"train": [str(folder / "rows.jsonl")], "media_dir": folder, "cutoff": LONGEST},
         "training": {**training, "activation_checkpointing": recompute},
     }
-    times, tokens = clocked_passes(finetune)
+    wanted["data"] |= {"packing": True, "pack_length": length}
+    times, tokens = clocked_passes(finetune, AutoTokenizer.from_pretrained(folder).pad_token_id)
     finetune.train(Config.model_validate(wanted))
     return result(rate_of(times, tokens))
 
 
-def clocked_passes(finetune: Any) -> tuple[list[float], list[int]]:
-    """When the passes of a training begin, and how many tokens each has."""
+def clocked_passes(finetune: Any, padding: int) -> tuple[list[float], list[int]]:
+    """When the passes of a training begin, and how many tokens each has besides padding."""
+    from npukit.llm.data.collate import tokens as count
+
     times: list[float] = []
     tokens: list[int] = []
     adapt = finetune.adapt
@@ -129,11 +134,10 @@ def clocked_passes(finetune: Any) -> tuple[list[float], list[int]]:
     def adapted(*args: Any, **kwargs: Any) -> Any:
         model = adapt(*args, **kwargs)
 
-        def note(_: Any, args: Any, kwargs: Any) -> None:
-            ids = kwargs.get("input_ids", args[0] if args else None)
-            if model.training and ids is not None:
+        def note(_: Any, args: Any, batch: Any) -> None:
+            if model.training and "labels" in batch:
                 times.append(wait())
-                tokens.append(int(ids.numel()))
+                tokens.append(count(batch, padding))
 
         model.register_forward_pre_hook(note, with_kwargs=True)
         return model
@@ -312,10 +316,14 @@ def left_padded(rows: list[dict[str, Any]], image_token: int) -> dict[str, Any]:
 
 def contestants(folder: Path, clients: int, answer: int) -> dict[str, Callable[[], Result]]:
     return {
-        "training: npukit, 4 x 2,048 tokens": functools.partial(train_npukit, folder, 4, False),
-        "training: npukit, 4 x 2,048 tokens, recomputing": functools.partial(train_npukit, folder, 4, True),
+        "training: npukit, 1 pack of 8,192 tokens": functools.partial(train_npukit, folder, 1, 8192, False),
+        "training: npukit, 2 packs of 8,192": functools.partial(train_npukit, folder, 2, 8192, False),
+        "training: npukit, 4 packs of 2,048": functools.partial(train_npukit, folder, 4, LONGEST, False),
+        "training: npukit, 1 pack of 8,192, recomputing": functools.partial(train_npukit, folder, 1, 8192, True),
         "training: Trainer, 8 rows x 2": functools.partial(train_transformers, folder, 8, False),
-        "training: Trainer, 8 rows x 2, gradient checkpointing": functools.partial(train_transformers, folder, 8, True),
+        "training: Trainer with gradient checkpointing, 8 rows x 2": functools.partial(
+            train_transformers, folder, 8, True
+        ),
         "training: Trainer, 2 rows x 8": functools.partial(train_transformers, folder, 2, False),
         f"serving: npukit, {clients} clients": functools.partial(serve_npukit, folder, clients, answer),
         "serving: generate, all in one batch": functools.partial(serve_transformers, folder, clients, answer, clients),
