@@ -119,7 +119,7 @@ def _forward(self: Any, hidden: Tensor) -> Tensor:
         given += [part.base_layer.weight, part.base_layer.bias, *matrices, part.scaling[name]]
     flat = hidden.to(given[0].dtype).flatten(0, -2)
     made: Tensor = _Gated.apply(flat, *given)  # type: ignore[no-untyped-call]
-    return made.unflatten(0, hidden.shape[:-1])
+    return made.view(*hidden.shape[:-1], made.shape[-1])
 
 
 class _Gated(torch.autograd.Function):
@@ -157,7 +157,8 @@ class _Gated(torch.autograd.Function):
         thin = thin.to(dtype)
         ctx.save_for_backward(flat, gate, up, down, opened, raised, narrow, thin, both, of_gate, of_up, to_down, of_out)
         ctx.ranks, ctx.scales = (*ranks, down_a.shape[0]), (gate_scale, up_scale, down_scale)
-        return F.linear(made, down, down_bias) + thin @ of_out.T
+        result: Tensor = F.linear(made, down, down_bias) + thin @ of_out.T
+        return result
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
