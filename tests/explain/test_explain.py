@@ -94,6 +94,11 @@ def test_names_that_are_in_no_row_are_read_by_their_shape(message: str, code: st
         ),
         ("reason=[feature not support]\nCreate stream failed, ret:207000", "207000"),
         ("serve: error: argument --kind/-k: invalid choice: 'a' (choose from 'b')", "argument-value"),
+        ("aivec error, errorStr: Illegal instruction, unaligned", "aicore-fault"),
+        ("ERROR Cannot use version 2 of it: only on devices with compute capability >= 8", "cuda-wanted"),
+        ("ModuleNotFoundError: No module named 'megatron.bridge'", "package-other-name"),
+        ("E40021: Failed to compile Op [A]. msg is fatal error: 'a/b.h' file not found", "header-missing"),
+        ("E0 Connect timeout, increase the MY_TIMEOUT variable\nKV cache transfer failed", "kv-transfer"),
         # A code that is called one, and a file's name that is no sentence.
         (
             "RuntimeError: ({'errCode': 'E80007', 'op_name': 'x'}, \"the parameter[y]'s type should be [str]\")",

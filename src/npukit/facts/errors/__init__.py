@@ -17,7 +17,7 @@ from npukit.facts.data import load_rows, load_yaml, make_row
 FAMILIES = ("python", "torch_npu", "acl", "aclnn", "hccl", "cann")
 
 # general: says less than what stands beside it; reading: only what the sentence itself says, where nobody knows more;
-# aftermath: the same of a sentence that tells what followed (something was waited for in vain);
+# aftermath: the same of a sentence that tells what followed (something was waited for in vain), or what to set;
 # class: only what the class of an exception and the package that raised it say, where nothing else in a log says more;
 # unknown: an exception of which nothing is known, where else only what reports it is recognised;
 # hint: only a loose word of a sentence, or what the message says to do, where nothing else at all is recognised;
