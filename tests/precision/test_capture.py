@@ -125,3 +125,12 @@ def test_the_largest_finite_numbers_leave_a_dump_that_can_be_read(
     with capture(tmp_path, level="ops"):
         largest * 1
     assert [call.op for call in read(find_dumps(tmp_path)[0, 0]).calls] == ["mul"]
+
+
+@pytest.mark.parametrize("tensors", [False, True])
+def test_lazy_conjugates_are_recorded_as_they_are_read(tmp_path: Path, tensors: bool) -> None:
+    z = torch.tensor([[1 + 2j, 3 - 4j]])
+    with capture(tmp_path, level="ops", tensors=tensors):
+        z.conj() @ z.mH  # products take conjugates as they are
+    (call,) = read(find_dumps(tmp_path)[0, 0]).calls
+    assert (call.inputs["0"].minimum, call.inputs["0"].maximum) == (-2, 4)

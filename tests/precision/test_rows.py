@@ -115,10 +115,11 @@ def _between(left: list[Call], right: list[Call]) -> str:
         (op("mm", X.bfloat16(), W.bfloat16()), op("mm", off(2e-3).bfloat16(), W.bfloat16())),
         (op("gelu", off(1e-4), off(1e-4, W)), op("gelu", X, W)),  # the input was as far apart already
         (op("mm", X, W), op("addmm", off(1e-6), W)),  # another kernel of the same product
+        (op("mm", X, W), op("matmul", off(1e-6).view(4, 16, 64), W)),  # its rows in several dimensions
         (op("relu", X, W), op("relu_", X, W)),
         (op("mm", X, W, path="module.layer"), op("mm", X, W, path="_orig_mod.layer")),  # DDP and torch.compile
     ],
-    ids=["rounding", "bf16", "inherited", "family", "in place", "wrappers"],
+    ids=["rounding", "bf16", "inherited", "family", "rows", "in place", "wrappers"],
 )
 def test_what_two_right_runs_differ_by(left: Call, right: Call) -> None:
     comparison = compared(left, right)

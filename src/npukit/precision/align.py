@@ -131,10 +131,13 @@ def _match(
         i, j = i_end + 1, j_end + 1
 
 
-def inputs_like(left: Call, right: Call) -> Call:
-    """The right call with its tensors at the places that the left one has for them, where their operators differ.
+def called_like(left: Call, right: Call) -> Call:
+    """The right call with its tensors at the places, and in the shapes, that the left call has for them.
 
-    >>> list(inputs_like(addmm, mm).inputs)  # a bias comes first
+    Only where their operators differ: one device adds a bias in the same operator, which comes first, and one flattens
+    the rows of a matrix product that another leaves in several dimensions.
+
+    >>> list(called_like(addmm, mm).inputs)
     ['1', '2']
     """
     if left.op == right.op or left.kind != "op":
@@ -142,10 +145,21 @@ def inputs_like(left: Call, right: Call) -> Call:
     waiting = [value for value in right.inputs.values() if value.is_tensor]
     inputs: dict[str, Value] = {}
     for place, value in left.inputs.items():
-        if match := next((other for other in waiting if value.is_tensor and other.shape == value.shape), None):
+        if match := next((other for other in waiting if value.is_tensor and _as_rows(other) == _as_rows(value)), None):
             waiting.remove(match)
-            inputs[place] = match
-    return replace(right, inputs=inputs)
+            inputs[place] = replace(match, shape=value.shape)
+    outputs = {place: _in_shape_of(left.outputs.get(place), value) for place, value in right.outputs.items()}
+    return replace(right, inputs=inputs, outputs=outputs)
+
+
+def _in_shape_of(left: Value | None, right: Value) -> Value:
+    return replace(right, shape=left.shape) if left and _as_rows(left) == _as_rows(right) else right
+
+
+def _as_rows(value: Value) -> tuple[int, int]:
+    """The shape as a matrix of rows, all dimensions but the last flattened."""
+    width = value.shape[-1] if value.shape else 1
+    return (value.count // width if width else 0, width)
 
 
 def _exact(call: Call) -> tuple[Hashable, ...]:
@@ -162,8 +176,11 @@ def _given(call: Call) -> Hashable:
 
 
 def _alike(call: Call) -> Hashable:
+    name = _name(call)
+    if name == "matmul":
+        return name, tuple(_as_rows(output) for output in list(call.outputs.values())[:1])
     # Sorted, because the other run may have the dimensions in another order.
-    return _name(call), tuple(tuple(sorted(shape)) for shape in _shapes(call)[:1])
+    return name, tuple(tuple(sorted(shape)) for shape in _shapes(call)[:1])
 
 
 def _name(call: Call) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from npukit.errors import NpukitError
-from npukit.precision.align import align, inputs_like
+from npukit.precision.align import align, called_like
 from npukit.precision.causes import causes_of
 from npukit.precision.dump import Call, Dump, Value
 from npukit.precision.environments import recorded_environment
@@ -204,7 +204,7 @@ class _Walk:
             self._draws = side, call
 
     def _pair(self, row: Row, left: Call, right: Call) -> Row:
-        left, right = self._made_alike(left, right), inputs_like(left, right)
+        left, right = self._made_alike(left, right), called_like(left, right)
         judged = judge(
             left, right, self._largest_gradient, self._is_noise, self._exact, self._gradients_differ,
             self._origins.is_unused, self._origins.has_agreed,

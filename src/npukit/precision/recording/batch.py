@@ -172,8 +172,9 @@ def statistics_of(tensor: Tensor) -> Statistics:
 
 
 def flattened(tensor: Tensor) -> Tensor:
-    """The numbers of a tensor; a complex one counts as two."""
-    return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).detach().reshape(-1)
+    """The numbers of a tensor as they are read, even of a lazy conjugate; a complex one counts as two."""
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).reshape(-1)
 
 
 def _fill(cells: Sequence[Cell], figures: Tensor, hashes: list[int]) -> None:
