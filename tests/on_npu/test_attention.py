@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 import torch_npu
 from tests.on_npu.conftest import since
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 8e-2}
@@ -55,6 +56,21 @@ def attention(mask: Tensor | None = None, **options: Any) -> Callable[..., Tenso
         return F.scaled_dot_product_attention(q, k, v, attn_mask=there, **groups, **options)
 
     return run
+
+
+@since("2.6", "transformers 5 needs it")
+def test_packed_rows_in_groups() -> None:
+    from npukit.llm.data.collate import Collator
+    from npukit.llm.data.rows import packed_row
+    from npukit.llm.models.attention import packed_attention
+
+    batch = Collator(True, 0, 24, group=4)([packed_row([np.ones(13, np.int32), np.ones(8, np.int32)], 24, pad_id=0)])
+    borders = {name: batch[name] for name in ("row_ends", "groups")}
+
+    def run(_: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return packed_attention(nn.Module(), q, k, v, None, **borders)[0]
+
+    compare(run, *(torch.randn(1, heads, 24, 16).half() for heads in (4, 2, 2)))
 
 
 @pytest.mark.parametrize("grad", [True, False])

@@ -117,6 +117,7 @@ def test_a_whole_yaml_of_llama_factory() -> None:
         ),
         ("use_asft_loss: true\nasft_alpha: 0.05\n", {"tuning.loss": "asft", "tuning.reference_weight": 0.05}),
         ("rope_scaling: yarn\ncutoff_len: 8192\n", {"model.rope": {"rope_type": "yarn"}, "model.length": 8192}),
+        ("shift_attn: true\ncutoff_len: 8192\n", {"tuning.shifted_attention": 2048}),
         ("use_galore: false\nquantization_bit: null\nflash_attn: fa2\n", {}),
     ],
 )

@@ -392,6 +392,12 @@ def test_images_are_limited_by_the_environment() -> None:
     assert not tuning.freeze_vision_tower and tuning.freeze_projector and tuning.vision_tower_rate == 1e-5
 
 
+def test_longlora_attends_to_groups_of_a_quarter() -> None:
+    words = shlex.split("--model meta-llama/Llama-3.1-8B --tuner_type longlora --dataset a/b --max_length 10000")
+    tuning = read(None, words, {}, "sft", 1, files=False).config.tuning
+    assert (tuning.method, tuning.shifted_attention) == ("lora", 2500)
+
+
 def test_media_data_sets_are_read_as_ms_swift_does() -> None:
     line = (
         "--model Qwen/Qwen3-VL-4B-Instruct --tuner_type lora_llm --dataset swift/VideoChatGPT:all AI-ModelScope/coco#9"

@@ -104,6 +104,31 @@ def test_packed_rows_have_the_loss_and_gradients_of_rows_alone(config: Any, leng
         )
 
 
+@pytest.mark.parametrize("key_heads", [2, 1])
+def test_heads_attend_inside_of_groups_half_of_which_are_shifted(key_heads: int) -> None:
+    """In training alone; beside transformers' own forward with such a mask, of one row at a time."""
+    config = AutoConfig.for_model("llama", **LLAMA_LIKE | {"num_key_value_heads": key_heads})
+    expected_model = make(config)
+    model = teach(copy.deepcopy(expected_model)).train()
+    rows, size = [torch.randint(1, 101, (length,)) for length in (13, 3, 8)], 4
+    losses = []
+    for row in rows:
+        place = torch.arange(len(row))
+        groups = torch.stack([place // size] * 2 + [(place + size // 2) // size] * 2)
+        sees = (groups[:, :, None] == groups[:, None]) & (place[:, None] >= place)
+        losses.append(expected_model(row[None], attention_mask=sees[None], labels=row[None]).loss * (len(row) - 1))
+    expected = sum(losses) / sum(len(row) - 1 for row in rows)
+    expected.backward()
+    batch = Collator(True, 0, 28, group=size)([packed_row([row.numpy() for row in rows], 28, pad_id=0)])
+    loss = loss_of(model, batch, longest=28)
+    loss.backward()
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
+    for ours, theirs in zip(model.parameters(), expected_model.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-5, rtol=1e-4)
+    whole = loss_of(model.eval(), packed(rows, 28), longest=28)
+    assert loss_of(model, batch, longest=28).item() == whole.item() != pytest.approx(loss.item(), abs=1e-3)
+
+
 class AsksTheDevice(TorchDispatchMode):
     """Counts the operators for whose result the host waits."""
 

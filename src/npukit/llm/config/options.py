@@ -100,6 +100,11 @@ class TuningOptions(FrozenOptions):
     noise: Annotated[float, Field(ge=0), Called(transformers="neftune_noise_alpha")] = Field(
         0.0, description="NEFTune: size of the noise added to embeddings"
     )
+    shifted_attention: Annotated[int | None, Field(ge=2)] = Field(
+        None,
+        description="LongLoRA: in training, attend inside of groups of so many tokens, which for half of the heads are "
+        "shifted by half a group; for long rows",
+    )
     alpha: Annotated[PositiveFloat | None, LORA, Called(llama_factory="lora_alpha")] = Field(
         None, description="scale of the adapter; twice the rank if empty"
     )

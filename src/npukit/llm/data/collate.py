@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,9 @@ class Collator:
     """Rows become one long row with their borders, or are padded to the longest.
 
     Joined: input_ids, labels and position_ids [1, tokens], cu_seqlens (int32), the same ends as numbers of the host
-    (row_ends), max_length (int), row_length (int) if each pack is one row. Each row holds `pack_length` tokens of
-    packed rows; without a `pack_length` rows come as they are, and always one more that does not count, up to a
-    multiple of 64: batches of few lengths, and of one number of rows, for which little is compiled.
+    (row_ends), max_length (int), row_length (int) if each pack is one row, groups if there is a `group`. Each row holds
+    `pack_length` tokens of packed rows; without a `pack_length` rows come as they are, and one more that does not
+    count, up to a multiple of 64: batches of few lengths, and of one number of rows, for which little is compiled.
     Otherwise: input_ids, labels and attention_mask [n, the longest, rounded up to a multiple of `multiple`].
     Labels are not shifted; the first of every row is ignored.
     """
@@ -33,6 +34,7 @@ class Collator:
     pack_length: int | None = None
     multiple: int = 8
     weighs: bool = False  # adds label_weights, how much each label counts
+    group: int | None = None  # tokens of a group, in attention to groups; see `_groups`
     images: Images | None = None  # of a vision-language model: adds pixels, and positions of images
     finds_labels: bool = False  # adds label_at, the places whose next token counts, which a device would have to search
 
@@ -90,6 +92,7 @@ class Collator:
             raise ValueError(f"{len(rows)} packs hold {ends[-1]} tokens, not {self.pack_length} each")
         positions = np.arange(ends[-1]) - np.repeat(ends - lengths, lengths)
         return {
+            **({"groups": _groups(lengths.tolist(), self.group)} if self.group else {}),
             "input_ids": _one_row([row["input_ids"] for row in rows]),
             "labels": _one_row([row["labels"] for row in rows]),
             "position_ids": _one_row([positions]),
@@ -111,6 +114,22 @@ class Collator:
             labels[number, :length] = torch.as_tensor(row["labels"])
             mask[number, :length] = 1
         return {"input_ids": ids, "labels": labels, "attention_mask": mask}
+
+
+def _groups(lengths: Sequence[int], size: int) -> tuple[dict[str, Any], ...]:
+    """Borders of groups of rows of these lengths: for one half of the heads from each row's first token on, for the
+    other after half a group.
+    """
+    halves = []
+    for first in (size, size // 2):
+        counts: list[int] = []
+        for length in lengths:
+            borders = [0, *range(first, length, size), length]
+            counts += [stop - start for start, stop in pairwise(borders)]
+        ends = np.cumsum(counts)
+        cu_seqlens = torch.from_numpy(np.concatenate([[0], ends]).astype(np.int32))
+        halves.append({"row_ends": tuple(ends.tolist()), "cu_seqlens": cu_seqlens, "max_length": max(counts)})
+    return tuple(halves)
 
 
 def _one_row(parts: Sequence[Any]) -> torch.Tensor:

@@ -162,7 +162,21 @@ def _collator(config: Config, task: Task, shape: Any, padding: int, images: Imag
     if images and (is_shared or images.vision.crosses):
         images = images.with_blanks()
     answers_alone = task.models_tokens and not task.counts_everything and config.training.sequence_parallel == 1
-    return Collator(joined, padding, length, weighs=bool(config.data.weigh), images=images, finds_labels=answers_alone)
+    group = config.tuning.shifted_attention
+    if group and not joined:
+        raise NpukitError(
+            f"tuning.shifted_attention needs rows that are joined, which {shape.model_type} or task {config.task} does "
+            "not do: leave it out."
+        )
+    return Collator(
+        joined,
+        padding,
+        length,
+        weighs=bool(config.data.weigh),
+        group=group,
+        images=images,
+        finds_labels=answers_alone,
+    )
 
 
 def _end_tokens(model: Any, tokenizer: Any, prepared: Prepared) -> frozenset[int]:
@@ -332,6 +346,10 @@ def _check_sharing(config: Config, shape: Any) -> None:
     if config.training.sequence_parallel > 1 and not families.of(shape).can_pack:
         raise NpukitError(
             f"training.sequence_parallel is for families with plain attention, not for {shape.model_type}: set it to 1."
+        )
+    if config.training.sequence_parallel > 1 and config.tuning.shifted_attention:
+        raise NpukitError(
+            "tuning.shifted_attention needs whole rows on a device: set training.sequence_parallel=1, or leave it out."
         )
     if config.training.sequence_parallel > 1 and config.model.balance_experts:
         raise NpukitError(

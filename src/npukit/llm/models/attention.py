@@ -8,6 +8,7 @@ one `row_length` are a batch like any other, for which there are faster kernels.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -48,9 +49,16 @@ def packed_attention(
     row_ends: tuple[int, ...] | None = None,
     row_length: int | None = None,
     shared: SharedRows | None = None,
+    groups: Sequence[Mapping[str, Any]] | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attend inside of each row, causally. Query is [1, heads, tokens, size]; the result [1, tokens, heads, size]."""
+    """Attend inside of each row, causally. Query is [1, heads, tokens, size]; the result [1, tokens, heads, size].
+
+    With `groups` a module that is trained attends inside of groups: those of the first half of its heads, and others
+    of the second half.
+    """
+    if groups and module.training:
+        return _in_groups(module, query, key, value, groups, scaling=scaling, dropout=dropout, window=sliding_window)
     heads = query.shape[1]
     if shared:
         query, key, value = shared.heads(query, key, value)
@@ -68,6 +76,28 @@ def packed_attention(
     else:
         result = _row_by_row(query, key, value, row_ends, scale, dropout, sliding_window)
     return (shared.tokens(result, heads) if shared else result).unsqueeze(0), None
+
+
+def _in_groups(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    groups: Sequence[Mapping[str, Any]],
+    scaling: float | None,
+    dropout: float,
+    window: int | None,
+) -> tuple[Tensor, None]:
+    times = 2 if key.shape[1] % 2 and key.shape[1] < query.shape[1] else 1  # so that each half has its key heads
+    halves = zip(*(part.chunk(2, 1) for part in (query, *_repeated(key, value, times))), groups, strict=True)
+    found = [
+        packed_attention(module, q, k, v, None, scaling, dropout, window, **borders)[0] for q, k, v, borders in halves
+    ]
+    return torch.cat(found, 2), None
+
+
+def _repeated(key: Tensor, value: Tensor, times: int) -> tuple[Tensor, Tensor]:
+    return key.repeat_interleave(times, 1), value.repeat_interleave(times, 1)
 
 
 def _rows_alike(query: Tensor, key: Tensor, value: Tensor, length: int, scale: float, dropout: float) -> Tensor:

@@ -7,7 +7,7 @@ from pathlib import Path
 from npukit.llm.config.dialects.table import Dialect, load
 from npukit.llm.config.dialects.training import transformers
 from npukit.llm.config.dialects.training.optimizers import optimizer
-from npukit.llm.config.dialects.training.transformers import TABLE, Translated, quantized
+from npukit.llm.config.dialects.training.transformers import TABLE, Translated, quantized, shifted_attention
 from npukit.llm.config.dialects.values import RefusedValue, Values
 
 
@@ -96,6 +96,10 @@ def rope(values: Values) -> Translated:
     kinds = ("linear", "dynamic", "yarn", "llama3")
     kind = values.choice("rope_scaling", {word: {"rope_type": word} for word in kinds}, otherwise="")
     return {"model.rope": kind, "model.length": values.get("cutoff_len", 2048)}
+
+
+def shifted(values: Values) -> Translated:
+    return shifted_attention(values, int(values.number("cutoff_len", 2048))) if values.flag("shift_attn") else {}
 
 
 def datasets(values: Values) -> Translated:
@@ -191,6 +195,6 @@ def lora_init(values: Values) -> Translated:
 
 
 OWN = (task, preference, resume, precision, shuffle, adapter, datasets, validation, folder, template, packing)
-ALSO = (rope, badam, optimizer, targets, lora_init, quantization, oft, layer_modules)
+ALSO = (rope, shifted, badam, optimizer, targets, lora_init, quantization, oft, layer_modules)
 FUNCTIONS = {function.__name__: function for function in (*OWN, *ALSO)}
 LLAMA_FACTORY = Dialect("LLaMA-Factory", load(TABLE, "training/llama_factory"), {**transformers.FUNCTIONS, **FUNCTIONS})

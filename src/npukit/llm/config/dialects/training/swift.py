@@ -220,7 +220,10 @@ def cutoff(values: Values) -> Translated:
     length = values.get("max_length") or _of_config(str(values.get("model", "")), "max_position_embeddings")
     if length is None:
         values.notes.append("max_length: not given, and the model's own is not known yet, so 2048 is used")
-    return {"data.cutoff": 2048 if length is None else length, "data.too_long": strategy}
+    length = 2048 if length is None else length
+    is_shifted = "longlora" in (values.get("tuner_type"), values.get("train_type"))
+    groups = transformers.shifted_attention(values, length) if is_shifted else {}
+    return {"data.cutoff": length, "data.too_long": strategy, **groups}
 
 
 def _of_config(model: str, key: str) -> Any:

@@ -18,7 +18,7 @@ ADAPTERS: dict[str, dict[str, Any]] = {
     },
     "fourierft": {"fourier_n_frequency": 2000, "fourier_scaling": 300.0},
 }
-OTHER_NAMES = {"vera_rank": "r", "bone": "miss"}
+OTHER_NAMES = {"vera_rank": "r", "bone": "miss", "longlora": "lora"}
 
 
 def method(values: Values) -> Translated:

@@ -221,3 +221,12 @@ TOKEN_LOSSES = {"use_dft_loss": "dft", "enable_dft_loss": "dft", "use_eaft_loss"
 OF_STEPS = (schedule, warmup, betas, checkpointing, parallel, token_loss)
 OF_WATCHING = (evaluation, saving, logging, loggers, best_metric)
 FUNCTIONS = {function.__name__: function for function in (*OF_STEPS, *OF_WATCHING)}
+
+
+def shifted_attention(values: Values, cutoff: int) -> Translated:
+    """LongLoRA, whose groups are a quarter of the longest row."""
+    values.notes.append(
+        "LongLoRA: groups are a quarter of the longest row, and end where a row does; its first tokens see none of its "
+        "last ones"
+    )
+    return {"tuning.shifted_attention": max(2, cutoff // 4)}
