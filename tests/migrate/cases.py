@@ -623,6 +623,11 @@ CASES: list[tuple[str, str | None, str | None]] = [
         SAME,
     ),
     ("if torch.cuda.is_available():\n    sources += ['src/ops_cuda.c']\n    macros += [('WITH_CUDA', 0)]", SAME, SAME),
+    (
+        "self.assertEqual(x.device.type, 'cuda')\nself.assertEqual(kind, 'cuda')",
+        "self.assertEqual(x.device.type, 'npu')\nself.assertEqual(kind, 'cuda')",
+        "self.assertEqual(x.device.type, 'npu' if hasattr(torch, 'npu') else 'cuda')\nself.assertEqual(kind, 'cuda')",
+    ),
     ('import lightning as L\nt = L.Trainer(accelerator="gpu" if torch.cuda.is_available() else "cpu")', SAME, SAME),
     ("import lightning as L\nt = L.Trainer(gpus=1 if torch.cuda.is_available() else 0)", SAME, SAME),
     (

@@ -286,6 +286,8 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
     if is_known and own_method(func, file) is None:
         key = call.args[position - 1] if position else None
         return isinstance(key, ast.Constant) and isinstance(key.value, str) and sink.named(key.value)
+    if method == "assertEqual":  # self.assertEqual(x.device.type, "cuda")
+        return any(_compared(other, sink) for other in call.args[:2] if other is not node)
     if method in ("append", "add") and isinstance(func, ast.Attribute):  # devices.append("cuda")
         return sink.named(last_name(func.value).removesuffix("s"))
     if method in ("Option", "Argument", "Field"):  # of typer and pydantic: device: str = Field("cuda")
