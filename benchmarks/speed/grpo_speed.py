@@ -298,7 +298,7 @@ def main(
     warm_up_length: Annotated[int, "tokens of an answer in these; 0: as many as in the others"] = 0,
     trl: Annotated[str, "TRL beside it: a folder with its packages, or `pip`"] = "",
     recomputing: Annotated[bool, "both compute activations again instead of keeping them"] = False,
-    max_num_seqs: Annotated[int, "answers that npukit samples at the same time"] = 256,
+    max_num_seqs: Annotated[int, "answers that npukit samples at the same time"] = 512,
     keep_cache: Annotated[bool, "npukit keeps the key/value cache while it learns"] = False,
     mean: Annotated[int, "mean tokens of npukit's answers, which then end at random; 0: all have the length"] = 0,
     log: Annotated[str, "a file for the phases of each step, as they come"] = "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,31 @@ def test_the_sampler_leaves_alone_what_is_compiled_for_the_learner(adapted: Any,
     sampler = Sampler(adapted, torch.float32, tiny_tokenizer, frozenset(), GrpoOptions(max_completion_length=2))
     assert len(sampler.sample([RolloutPrompt(0, (7, 8, 9), [], {})], [1])[0].ids) == 2
     assert all(layer._compiled_call_impl is compiled for layer in layers)
+
+
+def test_adapters_are_cast_once_for_all_passes_of_a_generation(
+    adapted: Any, tiny_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("npukit.rl.layers._SMALL", 1)  # a tiny model's adapter is not
+    layer = adapted.get_base_model().model.layers[0].self_attn.q_proj.lora_A["default"]
+    seen: list[tuple[torch.dtype, int, bool]] = []
+    layer.register_forward_hook(
+        lambda module, *_: seen.append((module.weight.dtype, module.weight.data_ptr(), gc.isenabled()))
+    )
+    options = GrpoOptions(max_completion_length=4)
+    sampler = Sampler(adapted.to(torch.bfloat16), torch.bfloat16, tiny_tokenizer, frozenset(), options)
+    for parameter in adapted.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+    before, value = layer.weight.data_ptr(), layer.weight.detach().clone()
+    prompt = RolloutPrompt(0, (7, 8, 9), [], {})
+    answers = [sampler.sample([prompt], [1])[0] for _ in range(2)]
+    assert {dtype for dtype, _, _ in seen} == {torch.bfloat16} and len({place for _, place, _ in seen}) == 1
+    assert not any(collects for _, _, collects in seen) and gc.isenabled()
+    assert layer.weight.data_ptr() == before and layer.weight.equal(value)
+    monkeypatch.setattr("npukit.rl.layers._SMALL", 0)  # as autocast casts them
+    assert sampler.sample([prompt], [1])[0].sampled.tolist() == answers[0].sampled.tolist()
+    assert {dtype for dtype, _, _ in seen} == {torch.bfloat16, torch.float32}
 
 
 def test_a_text_ends_an_answer(adapted: Any, tiny_tokenizer: Any) -> None:

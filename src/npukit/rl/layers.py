@@ -1,4 +1,4 @@
-"""Layers that are compiled twice: for training batches, and for the forward passes of the rollout engine."""
+"""What of a model is one thing while it learns and another while it answers: compiled layers, adapters' types."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+
+_SMALL = 0.1  # of a model
 
 
 class SamplerLayers:
@@ -31,3 +34,39 @@ class SamplerLayers:
     def _swap(self) -> None:
         for number, layer in enumerate(self._layers):
             layer._compiled_call_impl, self._others[number] = self._others[number], layer._compiled_call_impl
+
+
+class SamplerWeights:
+    """Inside, the matrices of adapters have the type that the model computes in; outside, the one they are trained in.
+
+    Autocast would cast each of them in every pass, to the same values. The copies stay at their addresses, which graphs
+    know.
+
+    >>> with SamplerWeights(model, torch.bfloat16):
+    ...     engine.generate(requests)
+    """
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        self._model, self._dtype = model, dtype
+        self._copies: list[Tensor] = []
+        self._trained: list[tuple[nn.Parameter, Tensor]] = []
+
+    def __enter__(self) -> None:
+        trained = [value for value in self._model.parameters() if self._is_cast(value)]
+        if sum(map(torch.numel, trained)) > _SMALL * sum(map(torch.numel, self._model.parameters())):
+            trained = []  # the weights of a whole model are not kept twice
+        if [copy.shape for copy in self._copies] != [value.shape for value in trained]:
+            self._copies = [torch.empty_like(value, dtype=self._dtype) for value in trained]
+        self._trained = [(value, value.data) for value in trained]
+        for value, copy in zip(trained, self._copies, strict=True):
+            value.data = copy.copy_(value.data)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for value, before in self._trained:
+            value.data = before
+        self._trained = []
+
+    def _is_cast(self, value: nn.Parameter) -> bool:
+        return value.requires_grad and value.dim() == 2 and value.dtype != self._dtype

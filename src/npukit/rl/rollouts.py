@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from npukit.launch.abilities import abilities
 from npukit.llm.config.options import Config
 from npukit.llm.data.collate import Collator, tokens
 from npukit.llm.data.prompts import RolloutPrompt, RolloutPrompts
@@ -157,7 +158,13 @@ class GrpoRollouts:
     def _made(self, dealt: list[tuple[int, Sequence[int], bool]], ends_epoch: bool) -> Iterator[Batch]:
         for number, numbers, counts in dealt:
             some = [self._samples[number] for number in numbers]
-            content = self._collate(some)
+            content = self._pinned(self._collate(some))
             rows = [sample.prompt.number for sample in some]
             items, size = weight(content, self._options) * counts, tokens(content, self._pad_id) * counts
             yield Batch(content, items, size, number == dealt[-1][0], ends_epoch, rows)
+
+    def _pinned(self, content: dict[str, Any]) -> dict[str, Any]:
+        """The batch where a device fetches it by itself: it would wait for its work before a copy of other memory."""
+        if not abilities(self._parallel.device).own_memory:
+            return content
+        return {name: part.pin_memory() if isinstance(part, Tensor) else part for name, part in content.items()}

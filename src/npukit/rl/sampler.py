@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from npukit.llm.config.reinforcement import GrpoOptions
 from npukit.llm.data.prompts import RolloutPrompt
 from npukit.llm.images.images import Images
 from npukit.llm.models.tuning import layers_of
-from npukit.rl.layers import SamplerLayers
+from npukit.rl.layers import SamplerLayers, SamplerWeights
 from npukit.rl.samples import Drawn, RolloutSample
 from npukit.rl.turns.conversing import Asked, Conversations, Draw
 
@@ -48,6 +49,7 @@ class Sampler:
         self._engine: Engine | None = None
         self._made_for = (0, 0)  # tokens of a sequence, and sequences at the same time
         self._layers = SamplerLayers(layers_of(self._model))
+        self._weights = SamplerWeights(self._model, dtype)
         self._conversations, self._images, self._is_awake = conversations, images, False
         # An image token that the model itself samples would have no pixels.
         self._bias = dict.fromkeys(images.token_ids, NEVER) if images else {}
@@ -70,7 +72,7 @@ class Sampler:
         # A graph would keep the weights that autocast has cast to another type.
         caches = not abilities(device).records_graphs
         computes = torch.autocast(device.type, self._dtype, enabled=self._dtype != torch.float32, cache_enabled=caches)
-        with torch.no_grad(), computes, self._layers:
+        with torch.no_grad(), computes, self._layers, self._weights:
             self._is_awake = False
             try:
                 yield self._draw
@@ -91,7 +93,8 @@ class Sampler:
         for prompt in (one.prompt for one in asked):
             if prompt.content not in pictures:  # which all answers to it share
                 pictures[prompt.content] = self._pictures(prompt)
-        answers = engine.generate([self._request(one, pictures[one.prompt.content]) for one in asked])
+        with _without_garbage_collection():
+            answers = engine.generate([self._request(one, pictures[one.prompt.content]) for one in asked])
         for answer in answers:
             if answer.error:
                 raise answer.error
@@ -155,6 +158,20 @@ class Sampler:
 
     def _text(self, ids: list[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """A generation makes an object for each of its tokens. None is in a cycle, and again and again looking for cycles
+    among all objects of the process takes longer than making them.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _sample(prompt: RolloutPrompt, answer: Drawn) -> RolloutSample:

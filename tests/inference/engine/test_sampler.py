@@ -7,6 +7,7 @@ import torch
 from tests.inference.engine.conftest import MakeModel, prompts
 
 from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
+from npukit.inference.engine.draw import remembered
 from npukit.inference.engine.sampler import choose
 from npukit.inference.engine.sequence import Sequence
 
@@ -63,3 +64,30 @@ def test_a_seed_gives_the_same_answer_in_every_company(make_model: MakeModel) ->
     assert engine.generate([*others, wanted])[-1].ids == alone
     other_seed = Request(asked[0], SamplingParams(temperature=0.9, top_p=0.9, max_tokens=10, seed=8))
     assert engine.generate([other_seed])[0].ids != alone
+
+
+def test_log_probabilities_are_those_before_biases(make_model: MakeModel) -> None:
+    """Also where logits are changed in place."""
+    engine = Engine(make_model("llama"), EngineOptions(max_num_seqs=2))
+    params = {"temperature": 0.0, "max_tokens": 1, "logprobs": 0}
+    plain = engine.generate([Request((5, 6), SamplingParams(**params))])[0].tokens[0]
+    biased = engine.generate([Request((5, 6), SamplingParams(**params, logit_bias={plain.id: 9.0}))])[0].tokens[0]
+    assert biased == plain
+
+
+def test_what_was_computed_for_the_same_settings_is_remembered() -> None:
+    calls: list[list[int]] = []
+
+    @remembered
+    def double(numbers: list[int], factor: int = 2) -> list[int]:
+        calls.append(numbers)
+        return [factor * number for number in numbers]
+
+    assert [double([1, 2]), double([1, 2]), double([2, 1]), double([1, 2]), double([1, 2], 3)] == [
+        [2, 4],
+        [2, 4],
+        [4, 2],
+        [2, 4],
+        [3, 6],
+    ]
+    assert calls == [[1, 2], [2, 1], [1, 2], [1, 2]]

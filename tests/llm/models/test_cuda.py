@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from npukit.llm.models import lora
 from npukit.llm.models.attention import packed_attention
-from npukit.llm.models.loss import cross_entropy_of
+from npukit.llm.models.loss import cross_entropy_of, give_loss, sampled_log_probabilities
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
@@ -27,6 +27,22 @@ def test_the_kernel_computes_the_loss_and_its_gradients(words: int, dtype: torch
     assert_close(loss, expected)
     ours, theirs = (torch.autograd.grad(result_ * 100, (hidden, weight)) for result_ in (loss, expected))
     assert_close(ours, theirs, **({"atol": 2e-2, "rtol": 2e-2} if dtype == torch.bfloat16 else {}))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("words", [64, 5001])
+def test_the_kernel_computes_likelihoods_and_their_gradients(words: int, dtype: torch.dtype) -> None:
+    head = nn.Linear(16, words, bias=False, device="cuda", dtype=dtype).requires_grad_(False)
+    give_loss(head)
+    hidden = torch.randn(300, 16, device="cuda", dtype=dtype, requires_grad=True)
+    labels = torch.randint(0, words, (300,), device="cuda")
+    expected = ((hidden @ head.weight.T).float() / 0.7).log_softmax(-1)
+    chosen, entropies = expected[torch.arange(300), labels], -(expected.exp() * expected).sum(-1)
+    ours = sampled_log_probabilities(head, hidden, labels, 0.7)
+    assert_close(ours, (chosen, entropies.detach()))
+    factors = torch.randn(300, device="cuda")
+    gradients = [torch.autograd.grad(logprobs, hidden, factors)[0] for logprobs in (ours[0], chosen)]
+    assert_close(*gradients, **({"atol": 2e-2, "rtol": 2e-2} if dtype == torch.bfloat16 else {}))
 
 
 @pytest.mark.parametrize("window", [None, 5])

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from peft import LoraConfig, get_peft_model
+from torch import nn
 from torch._functorch import config as functorch_config
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
@@ -29,10 +30,11 @@ from npukit.llm.config.options import ModelOptions, TuningOptions
 from npukit.llm.data.collate import Collator
 from npukit.llm.data.rows import packed_row
 from npukit.llm.models import attention
+from npukit.llm.models import loss as losses
 from npukit.llm.models.flops import flops_per_token
 from npukit.llm.models.forward import return_loss
 from npukit.llm.models.loading import load_model
-from npukit.llm.models.loss import cross_entropy_of
+from npukit.llm.models.loss import cross_entropy_of, give_loss, sampled_log_probabilities
 from npukit.llm.models.quantized import QuantizedLinear, quantize
 from npukit.llm.models.tuning import compute_again, rate_groups, tune
 from npukit.llm.tasks.losses.tokens import loss_of
@@ -199,6 +201,39 @@ def test_the_chunked_loss_is_the_loss(words: int, monkeypatch: pytest.MonkeyPatc
     for none in (None, places[:0]):
         nothing = cross_entropy_of(hidden, weight, torch.full_like(labels, -100), none)
         assert nothing.item() == 0 and not torch.autograd.grad(nothing, hidden)[0].any()
+
+
+@pytest.mark.parametrize("is_trained", [False, True])
+@pytest.mark.parametrize("words", [64, 70])
+def test_log_probabilities_and_entropies_of_samples(
+    words: int, is_trained: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A head that is not trained makes its logits once: its gradient is computed while they are there."""
+    monkeypatch.setattr(losses, "CHUNK", 8 * words)
+    head = nn.Linear(16, words, bias=False).requires_grad_(is_trained)
+    give_loss(head)
+    made: list[int] = []
+    compute = losses.likelihood_and_gradient
+
+    def counted(logits: Any, *more: Any) -> Any:
+        made.append(len(logits))
+        return compute(logits, *more)
+
+    monkeypatch.setattr(losses, "likelihood_and_gradient", counted)
+    hidden, labels = torch.randn(30, 16, requires_grad=True), torch.randint(0, words, (30,))
+    logprobs, entropies = sampled_log_probabilities(head, hidden, labels, 0.7)
+    exact = hidden.detach().double().requires_grad_()
+    expected = (exact @ head.weight.double().T / 0.7).log_softmax(-1)
+    torch.testing.assert_close(logprobs.double(), expected[torch.arange(30), labels], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(entropies.double(), -(expected.exp() * expected).sum(-1), atol=1e-5, rtol=1e-5)
+    assert not entropies.requires_grad and made == ([] if is_trained else [8, 8, 8, 6])
+    factors = torch.randn(30)
+    (logprobs * factors).sum().backward()
+    (expected[torch.arange(30), labels] * factors).sum().backward()
+    assert hidden.grad is not None and exact.grad is not None and (head.weight.grad is not None) == is_trained
+    torch.testing.assert_close(hidden.grad.double(), exact.grad, atol=1e-5, rtol=1e-5)
+    with torch.no_grad():
+        torch.testing.assert_close(sampled_log_probabilities(head, hidden, labels, 0.7)[0], logprobs)
 
 
 def test_small_gradients_survive_fp16() -> None:

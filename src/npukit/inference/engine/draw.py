@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Many
-from typing import NamedTuple
+from functools import wraps
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,10 +18,28 @@ from npukit.inference.engine.paged import to_device
 from npukit.inference.engine.request import SamplingParams
 from npukit.launch.abilities import abilities
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def remembered(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, which returns its last result again if it is called with equal arguments: from step to step the
+    host has the same settings of hundreds of rows, and lists of the same objects are quickly seen to be equal.
+    """
+    last: list[tuple[object, T]] = []
+
+    @wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        if not (last and last[0][0] == (args, kwargs)):
+            last[:] = [((args, kwargs), function(*args, **kwargs))]
+        return last[0][1]
+
+    return wrapper
+
 
 def draw(logits: Tensor, settings: Many[SamplingParams], positions: Many[int]) -> Tensor:
     """A token for each row of logits, [rows, words]: the likeliest where the settings are greedy, else a random one."""
-    ways = [_way(sampling) for sampling in settings]
+    ways = _ways(settings)
     if len(set(ways)) == 1:
         return ways[0](logits, settings, positions)
     tokens = logits.new_empty(len(ways), dtype=torch.int64)
@@ -29,6 +48,11 @@ def draw(logits: Tensor, settings: Many[SamplingParams], positions: Many[int]) -
         chosen = to_device(torch.tensor(rows), logits.device)
         tokens[chosen] = way(logits[chosen], [settings[row] for row in rows], [positions[row] for row in rows])
     return tokens
+
+
+@remembered
+def _ways(settings: Many[SamplingParams]) -> list[Way]:
+    return [_way(sampling) for sampling in settings]
 
 
 def _way(sampling: SamplingParams) -> Way:
@@ -89,10 +113,16 @@ class Numbers(NamedTuple):
     @classmethod
     def of(cls, settings: Many[SamplingParams], positions: Many[int], device: torch.device) -> Numbers:
         """Copied to the device without waiting for it."""
-        real = [(sampling.temperature, sampling.top_p, sampling.min_p) for sampling in settings]
-        whole = [(sampling.top_k, sampling.seed, at) for sampling, at in zip(settings, positions, strict=True)]
-        tables = torch.tensor(real, dtype=torch.float32), torch.tensor(whole)
-        return cls(*(column for table in tables for column in to_device(table.T[:, :, None].contiguous(), device)))
+        return cls(*[*_columns(settings, device), to_device(torch.tensor(positions)[:, None], device)])
+
+
+@remembered
+def _columns(settings: Many[SamplingParams], device: torch.device) -> list[Tensor]:
+    """Temperature, top_p, min_p, top_k and seed."""
+    real = [(sampling.temperature, sampling.top_p, sampling.min_p) for sampling in settings]
+    whole = [(sampling.top_k, sampling.seed) for sampling in settings]
+    tables = torch.tensor(real, dtype=torch.float32), torch.tensor(whole)
+    return [column for table in tables for column in to_device(table.T[:, :, None].contiguous(), device)]
 
 
 def _fused(logits: Tensor, numbers: Numbers, ids: Tensor | None = None) -> Tensor:

@@ -33,6 +33,15 @@ def draw(logits: Tensor, numbers: Iterable[Tensor], ids: Tensor | None = None) -
     return tokens
 
 
+def logprobs(logits: Tensor, tokens: Tensor, temperatures: Tensor | float) -> Tensor:
+    """The log-probability of each row's token; `temperatures` is a column, or 1.0 where there is none."""
+    rows, words = logits.shape
+    result = torch.empty(rows, dtype=torch.float32, device=logits.device)
+    column = temperatures if isinstance(temperatures, Tensor) else None
+    _logprob[(rows,)](logits, tokens, column, result, words, logits.stride(0), _BLOCK, num_warps=_WARPS)
+    return result
+
+
 # The settings are columns of one table, whose alignment follows the number of rows: without this Triton would compile
 # the kernel anew, for a second, when the first batch of another size comes.
 @triton.jit(do_not_specialize=_SETTINGS)  # type: ignore[untyped-decorator]
@@ -63,6 +72,20 @@ def _draw(  # type: ignore[no-untyped-def]
     if ids is not None:
         token = tl.load(own_ids + place)
     tl.store(tokens + row, token)
+
+
+@triton.jit(do_not_specialize=["temperatures"])  # type: ignore[untyped-decorator]
+def _logprob(  # type: ignore[no-untyped-def]
+    logits, tokens, temperatures, result, words, stride, BLOCK: tl.constexpr
+):
+    """One program computes that of one row's token."""
+    row = tl.program_id(0).to(tl.int64)
+    own, temperature = logits + row * stride, 1.0
+    if temperatures is not None:
+        temperature = tl.load(temperatures + row)
+    highest, total = _highest_and_mass(own, temperature, words, BLOCK)
+    value = tl.load(own + tl.load(tokens + row)).to(tl.float32) / temperature
+    tl.store(result + row, value - highest - tl.log(total))
 
 
 @triton.jit  # type: ignore[untyped-decorator]

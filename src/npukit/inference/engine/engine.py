@@ -345,10 +345,12 @@ class Engine:
 
     def _append_or_fail(self, sequence: Sequence, token: Token) -> Output:
         """An error in one sequence, when its token was sampled or now, ends that sequence alone."""
-        with sequence.errors_kept():
-            if sequence.error is None:
-                return self._append_token(sequence, token)
         error = sequence.error
+        try:  # not a context of its own, which every token would make
+            if error is None:
+                return self._append_token(sequence, token)
+        except Exception as now:
+            error = now
         if not isinstance(error, NpukitError):
             log.error("A request failed", exc_info=error)
         return self._finish(sequence, None, "error", error=error)

@@ -65,13 +65,22 @@ def pack_inputs(
     """The inputs of a pass, padded to `tokens` with tokens of a row that no sequence has."""
     flat = np.empty(FIELDS * tokens + num_sampled, dtype=np.int64)
     table = flat[: FIELDS * tokens].reshape(FIELDS, tokens)
-    lengths = [(sequence, length) for sequence in decodes for length in sequence.decode_lengths]
+    rows: list[int] = []
+    lengths: list[int] = []
+    blocks: list[int] = []
+    ids: list[int] = []
+    offsets: list[int] = []
+    for sequence in decodes:
+        newest = sequence.decode_lengths[0] - 1
+        ids += (_newest(sequence, newest), *sequence.draft_tokens)
+        for length in sequence.decode_lengths:
+            rows.append(sequence.row)
+            lengths.append(length)
+            blocks.append(sequence.blocks[(length - 1) // block_size])
+            offsets.append(sequence.offset)
     at = len(lengths)
-    table[0, :at] = [sequence.row for sequence, _ in lengths]
-    table[1, :at] = [length for _, length in lengths]
-    table[2, :at] = [sequence.blocks[(length - 1) // block_size] for sequence, length in lengths]
-    table[3, :at] = [token for sequence in decodes for token in (_newest(sequence), *sequence.draft_tokens)]
-    table[4, :at] = [length - 1 + sequence.offset for sequence, length in lengths]
+    table[0, :at], table[1, :at], table[2, :at], table[3, :at] = rows, lengths, blocks, ids
+    table[4, :at] = table[1, :at] - 1 + np.asarray(offsets, dtype=np.int64)
     sampled = list(range(at))
     for chunk in chunks:
         places = np.arange(chunk.start, chunk.stop)
@@ -89,7 +98,6 @@ def pack_inputs(
     return flat
 
 
-def _newest(sequence: Sequence) -> int:
-    """The sequence's last token, if the host knows it."""
-    place = sequence.decode_lengths[0] - 1
+def _newest(sequence: Sequence, place: int) -> int:
+    """The sequence's last token, at this place, if the host knows it."""
     return sequence.tokens[place] if place < len(sequence.tokens) else LAST_TOKEN

@@ -69,7 +69,10 @@ def _tokens(part: ChosenTokens, logprob_counts: list[int | None]) -> list[Token]
     if part.logprobs is None:
         return [Token(token) for token in ids]
     logprobs = part.logprobs.tolist()
-    values, top = (column.tolist() for column in part.top) if part.top else ([[]] * len(ids), [[]] * len(ids))
+    if part.top is None:
+        wanted = zip(ids, logprobs, logprob_counts, strict=True)
+        return [Token(token, None if count is None else logprob) for token, logprob, count in wanted]
+    values, top = (column.tolist() for column in part.top)
     return [
         Token(ids[row])
         if count is None

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from npukit.inference.engine.draw import draw
+from npukit.inference.engine.draw import draw, remembered
 from npukit.inference.engine.paged import to_device
 from npukit.inference.engine.request import SamplingParams
 from npukit.inference.engine.sequence import Sequence
+from npukit.launch.abilities import abilities
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,25 @@ def choose(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) -> C
     each sequence has by now.
     """
     settings = [sequence.request.sampling for sequence in sequences]
-    top = max((sampling.logprobs for sampling in settings if sampling.logprobs is not None), default=None)
-    raw = (logits.float() / _temperatures(settings, logits.device)).log_softmax(-1) if top is not None else None
+    top = _most_logprobs(settings)
     tokens = draw(_changed(logits, sequences, positions), settings, positions)
-    if raw is None:
+    if top is None:
         return ChosenTokens(tokens)
-    return chosen_of(tokens, raw, top or 0)
+    temperatures = _temperatures(settings, logits.device)
+    if not top and abilities(logits.device).compiles:
+        from npukit.inference.engine import draw_cuda  # needs Triton
+
+        return ChosenTokens(tokens, draw_cuda.logprobs(logits, tokens, temperatures))
+    return chosen_of(tokens, (logits.float() / temperatures).log_softmax(-1), top)
 
 
+@remembered
+def _most_logprobs(settings: Many[SamplingParams]) -> int | None:
+    """How many of the likeliest tokens a sequence wants at most; None if none wants any log-probability."""
+    return max((sampling.logprobs for sampling in settings if sampling.logprobs is not None), default=None)
+
+
+@remembered
 def _temperatures(settings: Many[SamplingParams], device: torch.device) -> Tensor | float:
     """The temperatures for the log-probabilities that are returned."""
     temperatures = [
@@ -56,7 +68,7 @@ def _changed(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) ->
     """Logits with biases, penalties, min_tokens and grammars applied."""
     if not any(sequence.changes_logits for sequence in sequences):
         return logits
-    logits = logits.float()
+    logits = logits.to(torch.float32, copy=True)  # log-probabilities are those without the changes
     for row, sequence in enumerate(sequences):
         if sequence.changes_logits:
             with sequence.errors_kept():

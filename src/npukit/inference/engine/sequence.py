@@ -68,6 +68,8 @@ class Sequence:
 
     def accept(self, tokens: list[Token]) -> list[Token]:
         """Accept the draft tokens that the model chose too; returns them and the token after them."""
+        if not self.draft_tokens:
+            return tokens
         right = next((n for n, token in enumerate(self.draft_tokens) if tokens[n].id != token), len(self.draft_tokens))
         self.num_computed_tokens -= len(self.draft_tokens) - right
         self.draft_tokens = ()

@@ -159,7 +159,7 @@ class GrpoOptions(FrozenOptions):
     repetition_penalty: PositiveFloat = Field(1.0, description="above 1, tokens that occurred before are less likely")
     stop: Annotated[Names, Called(swift="stop_words")] = Field((), description="texts with which an answer ends")
     max_num_seqs: Annotated[PositiveInt, Called(swift="vllm_max_num_seqs")] = Field(
-        256, description="answers that a device generates at the same time"
+        512, description="answers that a device generates at the same time"
     )
     cache_share: Annotated[float, Field(gt=0, lt=1), OURS] = Field(
         0.9, description="share of the device's memory that may be in use during generation"

@@ -51,22 +51,17 @@ def cross_entropy_of(hidden: Tensor, weight: Tensor, labels: Tensor, label_at: T
 class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
-        compute, elements = loss_and_gradient, CHUNK
+        compute = loss_and_gradient
         if hidden.is_cuda:
             from npukit.llm.models.loss_kernel import loss_and_gradient as compute
-
-            elements = torch.cuda.get_device_properties(hidden.device).total_memory // 64  # in bf16, a 32nd of it
-        chunk = _chunk(hidden.shape[0], weight.shape[0], elements)
-        dtype, words = _compute_type(hidden), weight.shape[0]
-        # Matrix units are at their best with such sizes: GPT-2's 50,257 words take a third longer than 50,304.
-        weights = F.pad(weight.detach().to(dtype), (0, 0, 0, -words % ALIGNED))
+        weights, words, chunk = _head(hidden, weight)
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         wants_hidden, wants_weight = ctx.needs_input_grad[:2]
         hidden_gradient = torch.empty_like(hidden) if wants_hidden else None
         weight_gradient = None
         for start in range(0, hidden.shape[0], chunk):
             rows = slice(start, start + chunk)
-            some = hidden[rows].detach().to(dtype)
+            some = hidden[rows].detach().to(weights.dtype)
             loss, gradient = compute(some @ weights.T, labels[rows], words)
             total += loss
             if hidden_gradient is not None:
@@ -85,6 +80,20 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         # Only here, with the loss scale in the factor, is it divided: in fp16 the quotients alone would be lost.
         hidden, weight = (None if part is None else part.mul_(factor / ctx.count) for part in ctx.gradients)
         return hidden, None if weight is None else weight.to(ctx.weight_dtype), None
+
+
+def _head(hidden: Tensor, weight: Tensor) -> tuple[Tensor, int, int]:
+    """The output layer's weight as it is computed with, how many words it has, and of how many rows logits are made at
+    once.
+    """
+    elements = CHUNK
+    if hidden.is_cuda:
+        elements = torch.cuda.get_device_properties(hidden.device).total_memory // 64  # in bf16, a 32nd of it
+    words = weight.shape[0]
+    # Matrix units are at their best with such sizes: GPT-2's 50,257 words take a third longer than 50,304.
+    missing = -words % ALIGNED
+    weights = weight.detach().to(_compute_type(hidden))
+    return F.pad(weights, (0, 0, 0, missing)) if missing else weights, words, _chunk(hidden.shape[0], words, elements)
 
 
 def _chunk(rows: int, words: int, elements: int) -> int:
@@ -150,6 +159,8 @@ def sampled_log_probabilities(head: Head, hidden: Tensor, labels: Tensor, temper
     >>> sampled_log_probabilities(nn.Linear(4, 10, bias=False), torch.zeros(1, 4), torch.tensor([3]), 1.0)
     (tensor([-2.3026]), tensor([2.3026]))
     """
+    if getattr(head, "takes_labels", False) and not head.weight.requires_grad:  # type: ignore[attr-defined]
+        return head(hidden, labels, temperature=temperature)  # type: ignore[call-arg, return-value]
     compiles = abilities(hidden.device).compiles
     chunk = _chunk(hidden.shape[0], int(getattr(head, "out_features", 2**17)), COMPILED_CHUNK if compiles else CHUNK)
     compute = _compiled_likelihood if compiles else _likelihood
@@ -161,6 +172,51 @@ def sampled_log_probabilities(head: Head, hidden: Tensor, labels: Tensor, temper
     chunks = [checkpoint(sampled, some, wanted, use_reentrant=False) for some, wanted in pieces]
     logprobs, entropies = zip(*chunks, strict=True)
     return torch.cat(logprobs), torch.cat(entropies)
+
+
+class _ChunkedLikelihood(torch.autograd.Function):
+    """The same for an output layer that is not trained. The gradient of a log-probability does not depend on what is
+    made of it, but for a factor: it is computed while the logits are there, and they are not made again going back.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        compute = likelihood_and_gradient
+        if hidden.is_cuda:
+            from npukit.llm.models.loss_kernel import likelihood_and_gradient as compute
+        weights, words, chunk = _head(hidden, weight)
+        logprobs, entropies = (hidden.new_empty(hidden.shape[0], dtype=torch.float32) for _ in range(2))
+        wants_gradient = ctx.needs_input_grad[0]
+        ctx.gradient = torch.empty_like(hidden) if wants_gradient else None
+        for start in range(0, hidden.shape[0], chunk):
+            rows = slice(start, start + chunk)
+            logits = hidden[rows].detach().to(weights.dtype) @ weights.T
+            found = compute(logits, labels[rows], words, temperature, wants_gradient)
+            logprobs[rows], entropies[rows], gradient = found
+            if gradient is not None:
+                ctx.gradient[rows] = gradient @ weights
+        ctx.mark_non_differentiable(entropies)
+        return logprobs, entropies
+
+    @staticmethod
+    def backward(ctx: Any, factors: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.gradient.mul_(factors[:, None]), None, None, None
+
+
+def likelihood_and_gradient(
+    logits: Tensor, labels: Tensor, words: int, temperature: float, wants_gradient: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The log-probability of each label, the entropy, and the gradient of the former with respect to the logits;
+    columns after `words` are not there.
+    """
+    logarithms = (logits[:, :words].float() / temperature).log_softmax(-1)
+    shares = logarithms.exp()
+    labels = labels.clamp(min=0).unsqueeze(1)
+    logprobs, entropies = logarithms.gather(1, labels).squeeze(1), -(shares * logarithms).sum(-1)
+    if not wants_gradient:
+        return logprobs, entropies, None
+    gradient = shares.neg_().scatter_add_(1, labels, torch.ones_like(logprobs)[:, None]).div_(temperature)
+    return logprobs, entropies, F.pad(gradient, (0, logits.shape[1] - words)).to(logits.dtype)
 
 
 def _likelihood(logits: Tensor, labels: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -206,15 +262,24 @@ def _compute_type(hidden: Tensor) -> torch.dtype:
 
 
 def give_loss(head: nn.Module) -> None:
-    """Let the output layer take labels, too: `head(hidden, labels, label_at)` is then the loss.
+    """Let the output layer take labels, too: `head(hidden, labels, label_at)` is then the loss, and with a temperature
+    the log-probabilities of labels and the entropies.
 
     It stays a call of that module, so that whatever gathers its weight for a call (FSDP, ZeRO-3) still does, and a
     copy of it that is trained instead computes with its own weight.
     """
 
-    def forward(self: Any, hidden: Tensor, labels: Tensor | None = None, label_at: Tensor | None = None) -> Tensor:
+    def forward(
+        self: Any,
+        hidden: Tensor,
+        labels: Tensor | None = None,
+        label_at: Tensor | None = None,
+        temperature: float | None = None,
+    ) -> Any:
         if labels is None:
-            return type(self).forward(self, hidden)  # type: ignore[no-any-return]
+            return type(self).forward(self, hidden)
+        if temperature is not None:
+            return _ChunkedLikelihood.apply(hidden, self.weight, labels, temperature)  # type: ignore[no-untyped-call]
         return cross_entropy_of(hidden.flatten(0, -2), self.weight, labels.flatten(), label_at)
 
     head.forward = MethodType(forward, head)
