@@ -32,6 +32,7 @@ ASKED = {"role": "user", "content": "<image>Who?"}
 ANSWERED = {"role": "assistant", "content": "A cat."}
 URL = {"type": "image_url", "image_url": {"url": "a.png"}}
 PARTS = [URL, {"type": "text", "text": "Who?"}]
+VALUES = [{"type": "image_url", "value": "a.png"}, {"type": "text", "value": "Who?"}]
 ANTHROPIC = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD"}}
 LAYOUTS: dict[str, tuple[str, dict[str, Any], Any]] = {
     "alpaca": ("alpaca", {"instruction": "<image>Who?", "output": "A cat.", "images": ["a.png"]}, "a.png"),
@@ -48,6 +49,16 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any], Any]] = {
     "query": ("messages", {"query": "<image>Who?", "response": "A cat.", "images": ["a.png"]}, "a.png"),
     "prompt": ("prompt", {"prompt": "<image>Who?", "completion": "A cat.", "images": ["a.png"]}, "a.png"),
     "OpenAI": ("messages", {"messages": [{"role": "user", "content": PARTS}, ANSWERED]}, "a.png"),
+    "LLaMA-Factory's later format": (
+        "messages",
+        {
+            "messages": [
+                {"role": "user", "content": VALUES},
+                {"role": "assistant", "content": [{"type": "text", "value": "A cat."}]},
+            ]
+        },
+        "a.png",
+    ),
     "transformers": (
         "messages",
         {

@@ -22,7 +22,7 @@ PARTS: dict[str, Kind] = {
     "audio_url": "audio",
     "input_audio": "audio",
 }
-SOURCES = (*PARTS, "url", "path", "source")  # what has the medium in such a part
+SOURCES = (*PARTS, "url", "path", "source", "value")  # what has the medium in such a part
 OTHER_ANSWERS = [f"{answer}_{column}" for answer in ("rejected", "positive", "negative") for column in COLUMNS]
 TAG = re.compile("|".join(TAGS.values()))
 KINDS = {tag: kind for kind, tag in TAGS.items()}
