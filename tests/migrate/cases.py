@@ -629,6 +629,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
         "self.assertEqual(x.device.type, 'npu' if hasattr(torch, 'npu') else 'cuda')\nself.assertEqual(kind, 'cuda')",
     ),
     ('import lightning as L\nt = L.Trainer(accelerator="gpu" if torch.cuda.is_available() else "cpu")', SAME, SAME),
+    ("import ray\nA.options(num_gpus=0.5 if torch.cuda.is_available() else 0)", SAME, SAME),
     ("import lightning as L\nt = L.Trainer(gpus=1 if torch.cuda.is_available() else 0)", SAME, SAME),
     (
         "if 'cuda:' + str(k) != self.last_device: f()",

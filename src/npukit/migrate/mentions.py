@@ -38,13 +38,16 @@ def of_node(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
         return None if is_passed_on else speaks(node.arg or "") or _of_setting(node, file)
     if isinstance(node, ast.ImportFrom):
         return speaks(node.module or "")
-    if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value[:_LONGEST]:
-        if node.value.startswith("NVTE_"):  # any test's environment
-            return None
-        choice = file.parent(node)
-        given = file.parent(choice) if isinstance(choice, ast.IfExp) else None
-        return speaks(node.value[:_LONGEST]) or (_of_setting(given, file) if isinstance(given, ast.keyword) else None)
-    return None
+    return _of_constant(node, file) if isinstance(node, ast.Constant) else None
+
+
+def _of_constant(node: ast.Constant, file: PythonFile) -> tuple[str, str] | None:
+    text = node.value[:_LONGEST] if isinstance(node.value, str) else ""
+    if " " in text or text.startswith("NVTE_"):  # any test's environment
+        return None
+    choice = file.parent(node)
+    given = file.parent(choice) if isinstance(choice, ast.IfExp) else None
+    return (speaks(text) if text else None) or (_of_setting(given, file) if isinstance(given, ast.keyword) else None)
 
 
 def _of_setting(given: ast.keyword, file: PythonFile) -> tuple[str, str] | None:
