@@ -90,10 +90,10 @@ def _in_groups(
 ) -> tuple[Tensor, None]:
     times = 2 if key.shape[1] % 2 and key.shape[1] < query.shape[1] else 1  # so that each half has its key heads
     halves = zip(*(part.chunk(2, 1) for part in (query, *_repeated(key, value, times))), groups, strict=True)
-    found = [
+    attended = [
         packed_attention(module, q, k, v, None, scaling, dropout, window, **borders)[0] for q, k, v, borders in halves
     ]
-    return torch.cat(found, 2), None
+    return torch.cat(attended, 2), None
 
 
 def _repeated(key: Tensor, value: Tensor, times: int) -> tuple[Tensor, Tensor]:

@@ -191,8 +191,8 @@ class _ChunkedLikelihood(torch.autograd.Function):
         for start in range(0, hidden.shape[0], chunk):
             rows = slice(start, start + chunk)
             logits = hidden[rows].detach().to(weights.dtype) @ weights.T
-            found = compute(logits, labels[rows], words, temperature, wants_gradient)
-            logprobs[rows], entropies[rows], gradient = found
+            computed = compute(logits, labels[rows], words, temperature, wants_gradient)
+            logprobs[rows], entropies[rows], gradient = computed
             if gradient is not None:
                 ctx.gradient[rows] = gradient @ weights
         ctx.mark_non_differentiable(entropies)
