@@ -206,3 +206,16 @@ def test_sums_of_a_backward_pass_are_paired_by_what_they_add() -> None:
         return [made, replace(added, inputs={"0": replace(added.inputs["0"], maker=made.name)})]
 
     assert compared(run("mm", 0.0), run("mul", 1.0)).first is None
+
+
+@pytest.mark.parametrize(("output", "is_later", "named"), [(X, False, True), (X, True, False), (off(0.1), True, True)])
+def test_weights_that_rounding_moved_apart_without_an_effect(output: Tensor, is_later: bool, named: bool) -> None:
+    """As Adam moves the bias of attention's keys, whose gradient is nothing but rounding, from the second step on."""
+
+    def attention(bias: Tensor, output: Tensor) -> Dump:
+        call = Call("Module.attention.forward.0", "module", "Attention", "attention", "forward", 0)
+        inputs = {"0": value(W), "parameters.bias": value(bias)}
+        return Dump(Path("dump"), (replace(call, inputs=inputs, outputs={"0": value(output)}),))
+
+    compared = compare_dumps(attention(BASE, X), attention(off(1e-3), output), is_later=is_later)
+    assert (compared.first is not None) == named

@@ -14,7 +14,15 @@ from npukit.precision.causes import causes_of
 from npukit.precision.dump import Call, Dump, Value
 from npukit.precision.environments import recorded_environment
 from npukit.precision.explaining import Reason, explain, inserted, place_of
-from npukit.precision.judge import Judged, draws, errors, has_same_result, judge, optimizer_settings
+from npukit.precision.judge import (
+    Judged,
+    draws,
+    errors,
+    has_same_result,
+    judge,
+    optimizer_settings,
+    without_idle_weights,
+)
 from npukit.precision.losses import losses_of
 from npukit.precision.one_sided import OneSidedGradients
 from npukit.precision.own_ways import OwnWays, Place
@@ -48,7 +56,8 @@ def compare(left: Path, right: Path, rename: Mapping[str, str] | None = None, ex
     first: Divergence | None = None
     for step, rank in both:
         dumps = read(ours[step, rank], step), read(theirs[step, rank], step)
-        compared = compare_dumps(*dumps, rename, step, rank, exact)
+        is_later = first is None and step > both[0][0]
+        compared = compare_dumps(*dumps, rename, step, rank, exact, is_later)
         rows += compared.rows
         renames.update(compared.renames)
         losses += compared.losses
@@ -74,8 +83,9 @@ def compare_dumps(
     step: int = 0,
     rank: int = 0,
     exact: bool = False,
+    is_later: bool = False,
 ) -> Comparison:
-    """Compare one step of one process with one of another.
+    """Compare one step of one process with one of another; in a later one, all steps before it agreed.
 
     >>> compare_dumps(read(a), read(b)).coverage
     1.0
@@ -93,7 +103,7 @@ def compare_dumps(
     partners = {one.name: other.name for one, other in aligned.pairs if one and other}
     has_operators = any(call.kind == "op" for call in left.calls)
     origins, uneven = Provenance(left.calls, right.calls, partners), uneven_modules(left, right)
-    walk = _Walk(origins, has_operators, uneven, step, rank, largest, exact)
+    walk = _Walk(origins, has_operators, uneven, step, rank, largest, exact, is_later)
     rows = walk.settled([walk.row(one, other) for one, other in aligned.pairs])
     counts = Counter(row.outcome.value for row in rows)
     first = walk.end()
@@ -123,9 +133,10 @@ class _Walk:
         rank: int,
         largest_gradient: float,
         exact: bool,
+        is_later: bool,
     ) -> None:
         self._step, self._rank, self._largest_gradient, self._exact = step, rank, largest_gradient, exact
-        self._origins = origins
+        self._origins, self._is_later = origins, is_later
         self._gradients = OneSidedGradients()
         self._gradients_differ = False  # at all, be it by rounding
         self._noise: set[tuple[str, str]] = set()  # hashes, and rows that made nothing else
@@ -209,6 +220,8 @@ class _Walk:
             left, right, self._largest_gradient, self._is_noise, self._exact, self._gradients_differ,
             self._origins.is_unused, self._origins.has_agreed,
         )  # fmt: skip
+        if self._is_later and not self._exact and left.kind == "module":
+            judged = without_idle_weights(judged)
         self._gradients_differ |= left.kind == "gradients" and bool(judged.error)
         self._remember_noise(left, right, judged)
         self._gradients.pair(left, right)

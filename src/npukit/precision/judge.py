@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from npukit.precision.dump import Call, Value
 from npukit.precision.result import Outcome
@@ -119,6 +119,19 @@ def judge(
         outcome, judged[worst], allowances[worst], settings, dtypes, worst, bad,
         _nonfinite(left.outputs[worst], right.outputs[worst]), tuple(noise_out), computed_in,
     )  # fmt: skip
+
+
+def without_idle_weights(judged: Judged) -> Judged:
+    """What is said of a module's call, without weights that differ and do not change what it returns.
+
+    Some gradients are nothing but rounding, such as those of the bias of attention's keys. Adam makes steps of full
+    size of them, in either direction.
+    """
+    are_weights = all(place.startswith("parameters.") for place in judged.bad_inputs)
+    is_idle = judged.error is not None and judged.allowed is not None and judged.error <= judged.allowed.own
+    if not (judged.bad_inputs and are_weights and is_idle) or judged.settings or len(set(judged.computed_in)) > 1:
+        return judged
+    return replace(judged, outcome=Outcome.same, bad_inputs=())
 
 
 def has_same_result(left: Call, right: Call) -> bool:
