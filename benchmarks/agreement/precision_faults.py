@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from benchmarks.agreement.planted_faults import cases, family_cases, fresh_cases, later_cases, more_cases
+from benchmarks.agreement.planted_faults import cases, family_cases, fresh_cases, later_cases, more_cases, right_pairs
 from benchmarks.agreement.planted_faults.faults import Clean, Fault, Patch, WrongKernel
 from benchmarks.agreement.planted_faults.models import make
 from torch import Tensor, nn
@@ -41,6 +41,7 @@ CASES: dict[str, tuple[list[Fault], list[Clean]]] = {
     "later_unread": (later_cases.UNREAD, later_cases.UNREAD_CLEAN),
     "later_last": (later_cases.LAST, later_cases.LAST_CLEAN),
     "fresh": (fresh_cases.FAULTS, fresh_cases.CLEAN),
+    "right_pairs": ([], right_pairs.CLEAN),
 }
 
 

@@ -219,3 +219,17 @@ def test_weights_that_rounding_moved_apart_without_an_effect(output: Tensor, is_
 
     compared = compare_dumps(attention(BASE, X), attention(off(1e-3), output), is_later=is_later)
     assert (compared.first is not None) == named
+
+
+def test_gradients_may_be_added_up_in_another_order() -> None:
+    def run(order: str, last: float) -> list[Call]:
+        made = op("mm", X, W, phase="backward")
+        before = replace(op("add", off(1.0), X, off(1.0, W), path="", phase="backward"), name="Aten.add.1.forward")
+        total = op("add", off(2.0) if order else X, off(1.0) if order else X, path="", phase="backward")
+        after = op("mul", off(last), X, path="other", phase="backward")
+        given = replace(total.inputs["0"], maker=before.name if order else made.name)
+        return [made, *([before] if order else []), replace(total, inputs={"0": given}), after]
+
+    assert compared(run("", 0.0), run("another", 0.0)).first is None
+    first = compared(run("", 0.0), run("another", 0.1)).first
+    assert first is not None and "mul in other" in first.what

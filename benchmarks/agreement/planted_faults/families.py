@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from benchmarks.agreement.planted_faults import fresh_families, later_families, more_families
+from benchmarks.agreement.planted_faults import fresh_families, later_families, more_families, right_pairs
 from benchmarks.agreement.planted_faults.faults import Run
 from torch import Tensor, nn
 from torch.nn import functional
@@ -153,7 +153,7 @@ _TRANSFORMERS: dict[str, Callable[[Any], Any]] = {
     "qwen3moe": _qwen3_moe, "deepseek": _deepseek_v3, "encodec": Codec, "mamba": _mamba, "mamba2": _mamba2,
     "convnext": _convnext, "bart": _bart, "whisper": _whisper, "gemma2": _gemma2, "swin": _swin,
     "wav2vec2": _wav2vec2, "deberta": _deberta, "bloom": _bloom, "clip": Clip, **more_families.TRANSFORMERS,
-    **later_families.TRANSFORMERS, **fresh_families.TRANSFORMERS,
+    **later_families.TRANSFORMERS, **fresh_families.TRANSFORMERS, **right_pairs.TRANSFORMERS,
 }  # fmt: skip
 _OTHERS: dict[str, Callable[[], Any]] = {
     "denoiser": Denoiser, "image codec": ImageCodec, **more_families.DIFFUSERS, **later_families.OWN,
@@ -187,6 +187,8 @@ def _batch(kind: str) -> dict[str, Tensor]:
         return later_families.batch(kind)
     if kind in {*fresh_families.TRANSFORMERS, *fresh_families.OWN}:
         return fresh_families.batch(kind)
+    if kind in right_pairs.TRANSFORMERS:
+        return right_pairs.batch(kind)
     tokens = torch.randint(3, 96, (2, 10))
     if kind in ("bart", "deberta"):
         mask = torch.ones_like(tokens)
