@@ -93,6 +93,11 @@ class Benchmark:
             print(f"{ast.get_docstring(ast.parse(self.script.read_text(encoding='utf-8')))}\n")
             print(f"It needs {self.needs}: there is no module {error.name} here.", file=sys.stderr)
             return 0 if wants_help else 2
+        except (AssertionError, RuntimeError):
+            if not self.needs.startswith("a GPU") or has_gpu():
+                raise
+            print(f"It needs {self.needs}: torch finds no CUDA device here.", file=sys.stderr)
+            return 2
 
     def _run_module(self, arguments: list[str], wants_help: bool) -> int:
         sys.argv = [str(self.script), *arguments]
@@ -107,6 +112,13 @@ class Benchmark:
             print(module.__doc__)
             return 0
         return int(call(function, module.__doc__ or "", arguments) or 0)
+
+
+def has_gpu() -> bool:
+    """Whether torch can compute on CUDA here."""
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def call(function: Callable[..., Any], description: str, arguments: list[str]) -> Any:

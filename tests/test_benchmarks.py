@@ -117,3 +117,14 @@ def test_a_missing_package_is_named(
     monkeypatch.delitem(sys.modules, f"benchmarks.{script}", raising=False)
     monkeypatch.setattr("sys.argv", ["benchmarks", *command.split()])
     assert main() == 2 and package in capsys.readouterr().err
+
+
+def test_without_a_gpu_its_need_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(*_: object) -> int:
+        raise AssertionError("Torch not compiled with CUDA enabled")
+
+    monkeypatch.setattr(Benchmark, "_run_module", fail)
+    monkeypatch.setattr("benchmarks.__main__.has_gpu", lambda: False)
+    assert ROWS["plan"].run([]) == 2 and ROWS["plan"].needs in capsys.readouterr().err
+    with pytest.raises(AssertionError):
+        ROWS["startup"].run([])

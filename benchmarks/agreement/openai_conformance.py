@@ -10,6 +10,7 @@ OPENAPI.json is that of github.com/openai/openai-openapi, CHECKOUT a checkout (o
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -237,9 +238,16 @@ def _source(checkout: Path, path: str) -> str:
     ).stdout
 
 
+def _must_be_there(package: str) -> None:
+    """What another process imports is missed before the server starts."""
+    if importlib.util.find_spec(package) is None:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+
+
 # Schemathesis --------------------------------------------------------------------------------------------------------
 def run_fuzz(cases: Annotated[int, "for each route"] = 40) -> None:
     """Requests made from our own description of the API, valid and not; an answer must never be a 5xx."""
+    _must_be_there("schemathesis")
     with tempfile.TemporaryDirectory() as folder:
         options = ["--served-model-name", "tiny", "--max-model-len", "256", "--timeout", "5", "--allow-adapter-changes"]
         with served(make_model(Path(folder) / "m"), options) as server:
@@ -279,6 +287,7 @@ metric_list: [{metric: exact_match}]
 
 def run_lm_eval() -> None:
     """The same tasks through the API and by transformers on the same weights: every score must be the same."""
+    _must_be_there("lm_eval")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model = make_model(folder / "model")

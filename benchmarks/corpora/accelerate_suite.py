@@ -89,6 +89,8 @@ def main(
         ours += [f"{name}: {last_error(failed[name])}" for name in only_here]
         totals += counts
         print(f"{tests}: {dict(counts)}", flush=True)
+    if not totals:
+        raise SystemExit(f"{checkout} has none of these tests of accelerate.")
     print(f"accelerate {version('accelerate')}, {devices} simulated NPUs: {dict(totals)}")
     print("\n".join(ours))
     sys.exit(len(ours) > 0)

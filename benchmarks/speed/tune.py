@@ -46,6 +46,7 @@ def main(llama_factory: Path, layers: int = 36, steps: int = 8, folder: Path = P
     files = ["--trials", str(folder / "trials"), "--output", str(folder / "tuned.yaml")]
     command = [sys.executable, "-m", "npukit", "tune", str(llama_factory / EXAMPLE), *changes, *files]
     start = time.monotonic()
-    subprocess.run([*command, "--max-steps", str(steps)], check=True)
+    if code := subprocess.run([*command, "--max-steps", str(steps)]).returncode:
+        raise SystemExit(code)
     print(f"{time.monotonic() - start:.0f} s; the configuration that it wrote:")
     print((folder / "tuned.yaml").read_text(encoding="utf-8"))
