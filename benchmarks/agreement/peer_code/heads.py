@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -39,7 +40,11 @@ def same_tokens() -> tuple[int, int]:
                 task_type=task, config=SimpleNamespace(problem_type=None), max_model_len=None
             )
             own.model_meta = SimpleNamespace(is_multimodal=False, is_reward=False)
-            template = meta.template_cls(own, meta)
+            try:
+                template = meta.template_cls(own, meta)
+            except Exception as error:  # of a processor that the installed transformers has otherwise
+                print(f"{name}: ms-swift cannot make this template here: {error}", file=sys.stderr)
+                break
             template.set_mode("train")
             for turns in _conversations(task):
                 theirs = _theirs(template, turns)

@@ -60,7 +60,7 @@ def test_fused_layers_have_the_result_and_gradients_of_peft(
     hidden = torch.randn(2, 7, 24)
     expected, ours = (result_and_gradients(made, hidden) for made in (model, fused))
     assert len(expected) == 2 + 12
-    torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-3)
 
 
 def test_a_disabled_adapter_changes_nothing() -> None:
