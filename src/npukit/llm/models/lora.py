@@ -52,7 +52,7 @@ def gated_backward(
     of_up: Tensor,
     down: Tensor,
 ) -> list[Tensor]:
-    """The gradients of gate, up, narrow, of_gate, of_up and down, by those of the two results.."""
+    """The gradients of gate, up, narrow, of_gate, of_up and down, by those of the two results."""
     if gate.is_cuda:
         from npukit.llm.models import lora_kernel
 
