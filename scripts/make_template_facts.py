@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import date
 from typing import Any
 
 KINDS = {
@@ -180,9 +181,11 @@ def _without_defaults(row: dict[str, Any], defaults: dict[str, Any]) -> dict[str
 if __name__ == "__main__":
     tool = sys.argv[1]
     stdout, sys.stdout = sys.stdout, sys.stderr  # the tools print when they are imported
+    today = date.today().strftime("%d %b %Y")  # as templates of Llama 3.2 have it
     made = {"llama_factory": llama_factory, "ms_swift": ms_swift}[tool]()
     print(f"# Written by scripts/make_template_facts.py {tool}.", file=stdout)
     for section, rows in made.items():
         print(f"{section}:", file=stdout)
         for name, row in rows.items():
-            print(f"  {name}: {json.dumps(row, ensure_ascii=False)}", file=stdout)
+            text = json.dumps(row, ensure_ascii=False).replace(today, "{{TODAY}}")
+            print(f"  {name}: {text}", file=stdout)

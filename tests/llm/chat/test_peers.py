@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -101,3 +102,10 @@ def test_a_long_row_loses_a_share_of_each_turn() -> None:
     assert llama_factory.shares(300, 100, 100) == (75, 25)
     assert llama_factory.shares(300, 20, 100) == (80, 20)
     assert llama_factory.shares(20, 300, 100) == (20, 80)
+
+
+def test_a_template_says_todays_date() -> None:
+    meta = ms_swift.meta_named("llama3_2")
+    assert meta is not None and meta.system_prefix is not None
+    for text in (meta.prefix[0], meta.system_prefix[0]):
+        assert f"Today Date: {date.today():%d %b %Y}\n" in text

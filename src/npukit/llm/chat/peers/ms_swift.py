@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any, Literal
 
 from npukit.errors import NpukitError
@@ -44,7 +46,14 @@ class Meta:
 def meta_named(name: str) -> Meta | None:
     """The template that ms-swift has under this name, unless it has a class of its own there."""
     row = table("ms_swift")["templates"].get(name)
-    return Meta(**row) if row else None
+    return Meta(**_dated(row)) if row else None
+
+
+def _dated(row: dict[str, Any]) -> dict[str, Any]:
+    """A template with the date of today, where ms-swift writes it."""
+    today = date.today().strftime("%d %b %Y")
+    dated: dict[str, Any] = json.loads(json.dumps(row).replace("{{TODAY}}", today))
+    return dated
 
 
 def with_agent(meta: Meta, name: str | None) -> Meta:
