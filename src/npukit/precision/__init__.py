@@ -1,6 +1,6 @@
-"""Why the numbers of two runs differ, and which operator is to blame.
+"""Find out why two runs compute different numbers, and which operator is responsible.
 
-`capture` records what a run computes, `compare` aligns two records and names the first operator that differs.
+`capture` records what a run computes; `compare` aligns two recordings and names the first operator that differs.
 
 >>> with npukit.precision.capture("dump", level="ops"):
 ...     train()
@@ -25,11 +25,12 @@ def capture(
     only: str = "",
     fresh: bool = False,
 ) -> Recorder:
-    """Record what the code in a `with` block computes, in the layout of msprobe's dumps.
+    """Record everything that the code in a `with` block computes, in the layout of msprobe's dumps.
 
-    A step ends with `optimizer.step()`, or with `step()` of the object that this returns.
-    `only` restricts operators and tensors to the modules below a path. With `fresh`, every tensor is looked at each
-    time it is read: that finds writes behind torch's back, and takes longer.
+    A step ends with `optimizer.step()`, or when `step()` of the returned object is called. `only` restricts operators
+    and tensors to the modules below a path. By default a tensor's statistics are computed once and reused until
+    somebody is known to write to it; with `fresh` they are computed at every read, which also catches writes that torch
+    does not know of, and is slower.
 
     >>> with capture("dump", level="ops", steps=range(3)):
     ...     train()

@@ -1,4 +1,4 @@
-"""Which call of one run is which call of the other: by module first, then by the order of calls inside it."""
+"""Pair the calls of two runs: first by module, then by the order of calls inside each module."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from dataclasses import dataclass, replace
 from npukit.precision.dump import Call, Value
 
 Pair = tuple[Call | None, Call | None]
-# What DDP, FSDP, torch.compile, activation checkpointing, DeepSpeed and PEFT put around modules.
+# What DDP, FSDP, torch.compile, activation checkpointing, DeepSpeed and PEFT add to module paths.
 _WRAPPERS = re.compile(
     r"(?:^|\.)(?:_fsdp_wrapped_module|_orig_mod|_checkpoint_wrapped_module|_forward_module|base_layer)(?=\.|$)"
 )
 _OUTER = re.compile(r"^(?:(?:module|base_model\.model|base_model)(?:\.|$))+")
-# Kernels of the same operation that devices choose between, and the in-place form of an operator.
+# Kernels that devices use for the same operation, and the in-place form of an operator.
 _FAMILIES = dict.fromkeys(("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "npu_linear"), "matmul")
 _FAMILIES |= dict.fromkeys(("native_layer_norm", "layer_norm", "npu_layer_norm_eval"), "layer_norm")
 _FAMILIES |= dict.fromkeys(("convolution", "_convolution", "npu_convolution", "npu_conv2d", "conv2d"), "convolution")
 _FAMILIES |= dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit"), "batch_norm")
-_LONGEST = 4000  # sequences that are aligned whole; quadratic in the worst case
+_LONGEST = 4000  # longer sequences use difflib's heuristics, because exact alignment is quadratic
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """Pairs in the order of the left run; what only one run called has None on the other side."""
+    """The pairs, in the order of the left run. A call that only one run made is paired with None."""
 
     pairs: tuple[Pair, ...]
-    renames: Mapping[str, str]  # modules that were taken for each other, left to right
+    renames: Mapping[str, str]  # from left module paths to right ones, as guessed
 
 
 def align(left: Sequence[Call], right: Sequence[Call], rename: Mapping[str, str] | None = None) -> Alignment:
-    """Pair the calls of two runs. `rename` maps module paths, or their beginnings, of the left run to the right.
+    """Pair the calls of two runs. `rename` maps module paths (or prefixes) of the left run to those of the right.
 
     >>> align(read(a).calls, read(b).calls).pairs[0]
     """
@@ -55,7 +55,7 @@ def align(left: Sequence[Call], right: Sequence[Call], rename: Mapping[str, str]
 
 
 def plain_path(path: str) -> str:
-    """A module's path without what wrappers add to it.
+    """Strip from a module's path what wrappers such as DDP added.
 
     >>> plain_path("module._orig_mod.layers.0._fsdp_wrapped_module.mlp")
     'layers.0.mlp'
@@ -64,7 +64,7 @@ def plain_path(path: str) -> str:
 
 
 def guess_renames(left: Sequence[Call], right: Sequence[Call]) -> dict[str, str]:
-    """Modules that have another name on the other side, by their class, the shapes they return and their order."""
+    """Guess which modules were renamed, from their class, the shapes of their outputs and their order."""
     ours, theirs = (
         {call.path: call for call in calls if call.kind == "module" and call.phase == "forward"}
         for calls in (left, right)
@@ -86,16 +86,16 @@ def _renamed(path: str, rename: Mapping[str, str]) -> str:
 
 
 def parameters_of(calls: Sequence[Call]) -> dict[str, str]:
-    """The parameter that an operator of an optimizer's step updates, by the operator's row; where it is only one.
+    """Map each operator of an optimizer's step to the parameter it updates, if there is exactly one.
 
-    Operators that work on results of each other belong together; the gradient among what they read tells to whom.
+    Operators that use each other's results form a group; the gradient that the group reads identifies the parameter.
     """
-    names: dict[str, str] = {}  # by the hash of the gradient; empty where several have it
+    names: dict[str, str] = {}  # by the gradient's hash; "" if several parameters have that gradient
     for call in calls:
         for place, value in call.outputs.items() if call.kind == "gradients" else ():
             names[value.hash] = "" if value.hash in names else f"{call.path}.{place}"
-    rows: dict[str, list[str]] = {}  # that belong together, by each of them
-    read: dict[str, set[str]] = defaultdict(set)  # names of gradients, by row
+    rows: dict[str, list[str]] = {}  # from each row to all rows of its group
+    read: dict[str, set[str]] = defaultdict(set)  # the parameters whose gradients a row reads
     for call in calls:
         if call.kind != "op" or call.phase != "optimizer":
             continue
@@ -115,10 +115,10 @@ def parameters_of(calls: Sequence[Call]) -> dict[str, str]:
 def _match(
     left: Sequence[Call], right: Sequence[Call], mine: Sequence[int], other: Sequence[int], level: int = 0
 ) -> Iterator[tuple[int, int]]:
-    """Pair the calls of one module: those that are alike in all, and between them those that are alike in less."""
+    """Pair the calls of one module: exact matches first, then looser matches between them."""
     if not mine or not other:
         return
-    if level == len(_LEVELS):  # the same operators one after the other, on other shapes
+    if level == len(_LEVELS):  # the same operators in the same order, on different shapes
         names = [[_name(calls[place]) for place in places] for calls, places in ((left, mine), (right, other))]
         yield from zip(mine, other, strict=True) if names[0] == names[1] else ()
         return
@@ -132,10 +132,10 @@ def _match(
 
 
 def called_like(left: Call, right: Call) -> Call:
-    """The right call with its tensors at the places, and in the shapes, that the left call has for them.
+    """The right call, with its tensors in the places and shapes that the left call has for them.
 
-    Only where their operators differ: one device adds a bias in the same operator, which comes first, and one flattens
-    the rows of a matrix product that another leaves in several dimensions.
+    This matters only if the operators differ: one device fuses the bias into the matrix product, where it becomes the
+    first argument, and one flattens the rows of a product that another leaves in several dimensions.
 
     >>> list(called_like(addmm, mm).inputs)
     ['1', '2']
@@ -157,7 +157,7 @@ def _in_shape_of(left: Value | None, right: Value) -> Value:
 
 
 def _as_rows(value: Value) -> tuple[int, int]:
-    """The shape as a matrix of rows, all dimensions but the last flattened."""
+    """The shape as a matrix: all dimensions but the last flattened."""
     width = value.shape[-1] if value.shape else 1
     return (value.count // width if width else 0, width)
 
@@ -171,7 +171,7 @@ def _exact(call: Call) -> tuple[Hashable, ...]:
 
 
 def _given(call: Call) -> Hashable:
-    """The same operator on the same shapes: an argument, such as the k of `topk`, may give its result another one."""
+    """The same operator on the same input shapes. Arguments such as topk's `k` may give another output shape."""
     return _exact(call)[::2]
 
 
@@ -179,7 +179,7 @@ def _alike(call: Call) -> Hashable:
     name = _name(call)
     if name == "matmul":
         return name, tuple(_as_rows(output) for output in list(call.outputs.values())[:1])
-    # Sorted, because the other run may have the dimensions in another order.
+    # Sorted, because the other run may have the dimensions in a different order.
     return name, tuple(tuple(sorted(shape)) for shape in _shapes(call)[:1])
 
 
@@ -196,7 +196,7 @@ def _shapes(call: Call) -> tuple[tuple[int, ...], ...]:
 
 
 def _equal(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """The places of equal items in the best alignment of two sequences."""
+    """The positions of equal items in the best alignment of two sequences."""
     start, end = 0, min(len(left), len(right))
     while start < end and left[start] == right[start]:
         start += 1
@@ -213,9 +213,9 @@ def _equal(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[tuple[in
 
 
 def _in_order(left: Sequence[Call], right: Sequence[Call], partner: Mapping[int, int]) -> Iterator[Pair]:
-    """All calls once, in the order of the left run; those of the right run alone follow what they followed there."""
+    """Every call once, in the order of the left run. Calls of the right run alone keep their predecessors."""
     taken = set(partner.values())
-    after: dict[int, list[Call]] = defaultdict(list)  # by the last paired call of the right run before them
+    after: dict[int, list[Call]] = defaultdict(list)  # by the last paired call of the right run that precedes them
     last = -1
     for place, call in enumerate(right):
         if place in taken:

@@ -1,7 +1,8 @@
-"""From "it differs" to the operator, by running a script on two devices again and again, each time looking closer.
+"""Narrow a difference down to one operator, by running a script on two devices repeatedly.
 
-First every module of both runs is recorded, then the operators of the first module that differs, then the tensors of
-the module that the first operator belongs to. So little is written, also for a large model.
+The first round records the modules of both runs, the second the operators of the first module that differs, and the
+third the tensors of the module that contains the first differing operator. This keeps recordings small even for large
+models.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Bisection:
-    """The last comparison, which is the closest look, and what was looked at before."""
+    """The last and closest comparison, and the rounds that led to it."""
 
     comparison: Comparison
-    looks: tuple[str, ...]  # what was recorded in each round, in words
+    looks: tuple[str, ...]  # a description of what each round recorded
 
     @property
     def exit_code(self) -> int:
@@ -43,7 +44,7 @@ def bisect(
     auto: bool = False,
     log: Log = lambda _: None,
 ) -> Bisection:
-    """Run `command` with both environments until the first operator that differs has been recorded with its tensors.
+    """Run `command` in both environments until the first differing operator has been recorded with its tensors.
 
     >>> bisect(["train.py"], (cpu.environment(), npu.environment()), Path("hunt")).comparison.first.what
     """
@@ -70,13 +71,13 @@ def bisect(
 
 
 def _names_the_same(last: Comparison, closer: Comparison) -> bool:
-    """Whether the closest look, which has fewer rows, still shows the difference that was found before it."""
+    """Whether the last round, which recorded fewer rows, still shows the difference found before it."""
     first, before = last.first, closer.first
     return first is not None and before is not None and (first.kind, first.what) == (before.kind, before.what)
 
 
 def record(command: Sequence[str], environment: Mapping[str, str], options: RecordOptions, auto: bool) -> None:
-    """Run a script to its end, recorded; its output goes to stderr, because stdout is for results."""
+    """Run a script to its end while recording it. Its output goes to stderr, because stdout is for results."""
     argv = [sys.executable, *script_arguments(command, auto)]
     code = subprocess.run(argv, env=tied(recording(options, environment)), stdout=sys.stderr).returncode
     if code:
@@ -84,6 +85,6 @@ def record(command: Sequence[str], environment: Mapping[str, str], options: Reco
 
 
 def _suspect(first: Divergence) -> str:
-    """The module to look into: the one that differs, or the one around it where code between modules is to blame."""
+    """The module to examine next: the one that differs, or its parent if code between modules is responsible."""
     path = first.row.path
     return path.rpartition(".")[0] if first.kind in ("outside", "missing", "source") else path

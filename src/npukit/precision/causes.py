@@ -1,4 +1,4 @@
-"""Known reasons for a difference: data in causes.yaml, each with the evidence that a record must hold for it."""
+"""Known reasons for a difference, as data in causes.yaml, with the evidence that the recordings must contain."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def known_causes() -> tuple[dict[str, Any], ...]:
     return tuple(yaml.safe_load(Path(__file__).with_name("causes.yaml").read_text(encoding="utf-8")))
 
 
-Environment = Mapping[str, Any]  # switches of a run, and its accelerator
+Environment = Mapping[str, Any]  # the switches and the accelerator of a run
 
 
 def causes_of(divergence: Divergence, environments: tuple[Environment, Environment]) -> tuple[Cause, ...]:
-    """The known causes of which the records show all that a row of causes.yaml asks for.
+    """The known causes for which the recordings contain all the evidence that causes.yaml requires.
 
     >>> causes_of(comparison.first, (recorded_environment(left), recorded_environment(right)))[0].code
     'hf32-convolution'
@@ -54,7 +54,7 @@ def _fits(row: Mapping[str, Any], divergence: Divergence) -> bool:
 
 
 def _is_set(wanted: Sequence[Environment] | None, environments: tuple[Environment, Environment]) -> bool:
-    """Whether one of the runs has all settings of one of the wanted combinations."""
+    """Whether one of the runs has every setting of one of the given combinations."""
     return wanted is None or any(
         all(environment.get(name) in (values if isinstance(values, list) else [values]) for name, values in row.items())
         for row in wanted
@@ -63,7 +63,7 @@ def _is_set(wanted: Sequence[Environment] | None, environments: tuple[Environmen
 
 
 def _saturates(call: Call, other: Call) -> bool:
-    """Whether a call returns the largest number of its type where the other returns Inf."""
+    """Whether one call returns the largest finite number of its dtype where the other returns Inf."""
     return any(
         bool(theirs.inf) and not value.inf and value.maximum is not None and value.dtype in LARGEST
         and max(value.maximum, -(value.minimum or 0.0)) == LARGEST[value.dtype]

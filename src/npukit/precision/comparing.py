@@ -1,4 +1,4 @@
-"""Compare two dumps: align their rows, judge each, and find the first place where the runs part."""
+"""Compare two dumps: align their rows, judge each pair, and find the first place where the runs diverge."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from npukit.precision.replay import replay
 from npukit.precision.result import Comparison, Divergence, Loss, Outcome, Row
 from npukit.precision.tolerance import ROUNDINGS, unit
 
-_MAX_COMPARED = 64  # differences of which the first counts that nothing settles
+_MAX_COMPARED = 64  # divergences to keep; the first one that is not settled is reported
 _OPERATORS = ("Aten.", "NPU.", "Torch.")
 
 
 def compare(left: Path, right: Path, rename: Mapping[str, str] | None = None, exact: bool = False) -> Comparison:
-    """Compare all steps and ranks that two dumps have in common; with `exact`, every bit counts.
+    """Compare all steps and ranks that two dumps have in common. With `exact`, results must agree bit for bit.
 
     >>> compare(Path("gpu"), Path("npu")).first.what
     """
@@ -85,7 +85,7 @@ def compare_dumps(
     exact: bool = False,
     is_later: bool = False,
 ) -> Comparison:
-    """Compare one step of one process with one of another; in a later one, all steps before it agreed.
+    """Compare one step of one process with one step of another. `is_later` says that all steps before it agreed.
 
     >>> compare_dumps(read(a), read(b)).coverage
     1.0
@@ -122,7 +122,7 @@ def _list(dumps: Mapping[tuple[int, int], Path]) -> str:
 
 
 class _Walk:
-    """Judges pairs in their order, and remembers what became of each."""
+    """Judges pairs in order and remembers the outcome of each."""
 
     def __init__(
         self,
@@ -138,24 +138,24 @@ class _Walk:
         self._step, self._rank, self._largest_gradient, self._exact = step, rank, largest_gradient, exact
         self._origins, self._is_later = origins, is_later
         self._gradients = OneSidedGradients()
-        self._gradients_differ = False  # at all, be it by rounding
-        self._noise: set[tuple[str, str]] = set()  # hashes, and rows that made nothing else
-        self._divergences: dict[tuple[Place, int], Divergence] = {}  # the first of each pass of a module
+        self._gradients_differ = False  # even if only by rounding
+        self._noise: set[tuple[str, str]] = set()  # pairs of hashes, and pairs of rows all of whose outputs are noise
+        self._divergences: dict[tuple[Place, int], Divergence] = {}  # the first one of each pass of a module
         self._own_ways = OwnWays(has_operators)
-        self._numbers: dict[str, int] = {}  # of rows of the left run
-        self._other_inputs: set[str] = set()  # rows of the left run that are given something else than in the right
-        self._belongs: dict[str, Place] = {}  # rows of autograd that add up what a module made
-        self._uneven = uneven  # modules that one run calls more often
-        self._unlike: set[str] = set()  # rows of the left run whose partner does not belong to them
-        self._late: set[str] = set()  # rows after the first of a backward pass
-        self._small: Divergence | None = None  # what one run computes more, with an effect of the size of rounding
+        self._numbers: dict[str, int] = {}  # positions of rows of the left run
+        self._other_inputs: set[str] = set()  # rows of the left run whose inputs differ from the right run's
+        self._belongs: dict[str, Place] = {}  # the module to which autograd's own additions of gradients belong
+        self._uneven = uneven  # modules that one run calls more often than the other
+        self._unlike: set[str] = set()  # rows of the left run that were paired with an unrelated row
+        self._late: set[str] = set()  # rows after the start of a backward pass
+        self._small: Divergence | None = None  # an extra computation of one run whose effect is no larger than rounding
         self._draws: tuple[str, Call] | None = None  # random numbers that only one run draws
-        self._types: Counter[tuple[str, ...]] = Counter()  # of forward results, where they are not the same
-        self._results = 0  # of forward calls, in floating point
-        self._optimizers: list[str] = []  # settings that are not the same, in words
+        self._types: Counter[tuple[str, ...]] = Counter()  # dtypes of forward results that differ
+        self._results = 0  # floating-point results of forward calls
+        self._optimizers: list[str] = []  # optimizer settings that differ, as sentences
 
     def row(self, left: Call | None, right: Call | None) -> Row:
-        """Judge a pair."""
+        """Judge a pair and return its row."""
         call = left or right
         assert call is not None
         names = (left.name if left else "", right.name if right else "")
@@ -184,7 +184,7 @@ class _Walk:
         return first
 
     def settled(self, rows: list[Row]) -> tuple[Row, ...]:
-        """Rows, of which those count as not compared that only show another way to the same result."""
+        """The rows, with those marked as not compared that merely compute the same result in a different way."""
         return tuple(
             dataclasses.replace(row, outcome=Outcome.unknown)
             if row.outcome is Outcome.differs and self._is_settled(row)
@@ -193,7 +193,7 @@ class _Walk:
         )
 
     def _is_settled(self, row: Row) -> bool:
-        """Whether a row shows but another way to the same result."""
+        """Whether a row merely computes the same result in a different way."""
         is_operator = row.left.startswith(_OPERATORS)
         if row.left not in self._numbers or not (is_operator or row.left.startswith("Module.")) or self._exact:
             return False
@@ -203,7 +203,7 @@ class _Walk:
         return self._own_ways.cover(self._numbers[row.left], place, is_operator, row.left in self._other_inputs)
 
     def notes(self, first: Divergence | None) -> list[str]:
-        """What is no difference, and yet not the same."""
+        """Observations that are not differences but worth reporting."""
         small = self._small if self._small and self._small is not first else None
         return [f"the effect is no larger than rounding: {small.what.rstrip('.')}"] if small else []
 
@@ -257,10 +257,10 @@ class _Walk:
         return row
 
     def _made_alike(self, left: Call, right: Call) -> Call:
-        """The left call, without gradients that a module passes on but other calls have made in the right run.
+        """The left call without gradients that were computed by unrelated calls in the right run.
 
-        A tensor that two modules read gets the sum of their gradients; where one of them reads a copy, as of another
-        layout, its own alone.
+        A tensor that two modules read receives the sum of their gradients. If one of them reads a copy, such as one in
+        another layout, each copy receives only its own gradient.
         """
         if left.kind != "module" or left.phase != "backward" or self._exact:
             return left
@@ -272,18 +272,18 @@ class _Walk:
         return dataclasses.replace(left, outputs=outputs)
 
     def _is_unlike(self, left: Call, right: Call, judged: Judged) -> bool:
-        """Whether operators of a backward pass were paired that do not belong together, for want of better partners."""
+        """Whether two backward operators were paired only because neither had a better partner."""
         if left.kind != "op" or left.phase != "backward":
             return False
         inputs = [(left.inputs[place], right.inputs[place]) for place in judged.bad_inputs]
-        if left.path:  # of a module that one run calls in more parts
+        if left.path:  # in a module that one run calls in more parts
             return left.path in self._uneven and any(one.shape != other.shape for one, other in inputs)
-        if left.op == "add":  # autograd's sum of several gradients, which a run may add up in another order
+        if left.op == "add":  # autograd's sum of several gradients; the runs may add them in different orders
             return any(self._origins.alone(*values) for values in inputs)
         return any(self._origins.are_both_alone(*values) for values in inputs)
 
     def _place(self, left: Call, right: Call, judged: Judged) -> Place:
-        """The module, and its forward or backward, that a difference belongs to."""
+        """The module and phase that a difference belongs to."""
         if left.kind == "op" and not left.path and left.phase == "backward" and judged.bad_inputs:
             worst = judged.bad_inputs[0]
             maker = next(filter(None, self._origins.makers(left.inputs[worst], right.inputs[worst])), None)
@@ -298,7 +298,7 @@ class _Walk:
             return more
         reason = explain(left, right, judged, self._origins)
         if self._small and reason.kind in ("operator", "drift") and judged.allowed and judged.allowed.inherited:
-            return self._small  # the only thing known to be not the same before
+            return self._small  # the only known difference so far
         if reason.kind == "random" and self._draws:
             side, call = self._draws
             where = f" ({place})" if (place := place_of(call.stack)) else ""
@@ -307,7 +307,7 @@ class _Walk:
         return _diverge(row, left, right, reason)
 
     def _more(self, row: Row, left: Call, right: Call) -> Divergence | None:
-        """What one run computes more before this call, where its effect is larger than rounding."""
+        """What only one run computes before this call, if its effect exceeds rounding."""
         if has_same_result(left, right):
             return None
         for place, difference in errors(left.inputs, right.inputs):

@@ -1,4 +1,4 @@
-"""Run a script twice and say whether it computes the same bits, and from which operator on it does not."""
+"""Run a script twice and report whether it computes the same bits, and the first operator that does not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from npukit.report.terminal import say
 
 @dataclass(frozen=True)
 class DeterminismCheck:
-    """Whether a run repeats itself."""
+    """Whether a run is repeatable."""
 
     deterministic: bool
     comparison: Comparison
@@ -29,7 +29,7 @@ class DeterminismCheck:
 def check(
     command: Sequence[str], environment: Mapping[str, str], options: RecordOptions, folder: Path, auto: bool = False
 ) -> DeterminismCheck:
-    """Run `command` twice, record both runs below `folder`, and compare them bit by bit.
+    """Run `command` twice, record both runs below `folder`, and compare them bit for bit.
 
     >>> check(["train.py"], os.environ, RecordOptions("", level="ops"), Path("checked")).deterministic
     True

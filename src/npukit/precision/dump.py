@@ -1,4 +1,4 @@
-"""What a run computed, as the readers give it and `compare` takes it."""
+"""The contents of a dump: the common form that readers produce and `compare` consumes."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ BUCKETS = 16  # numbers in a sketch
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor or a scalar that went into a call or came out of it."""
+    """A tensor or scalar that a call received or returned."""
 
-    dtype: str = ""  # without "torch."; empty for what is no tensor
+    dtype: str = ""  # without "torch."; empty if it is not a tensor
     shape: tuple[int, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
     mean: float | None = None
     norm: float | None = None
-    nan: int | None = None  # how many; None where the dump does not say
+    nan: int | None = None  # how many elements; None if the dump does not say
     inf: int | None = None
     hash: str = ""
     sketch: tuple[float, ...] = ()
-    maker: str = ""  # the row that made it, where that is known
-    requires_grad: bool | None = None  # None where the dump does not say
-    file: Path | None = None  # the tensor itself
+    maker: str = ""  # the row that produced it, if known
+    requires_grad: bool | None = None  # None if the dump does not say
+    file: Path | None = None  # the file with the tensor itself
     scalar: bool | int | float | str | None = None
 
     @property
@@ -49,20 +49,20 @@ class Value:
 class Call:
     """One row of a dump: a module, an operator, the gradients of a module's parameters, or an optimizer's step."""
 
-    name: str  # as the dump has it
-    kind: str  # module, op, gradients, optimizer
+    name: str  # as it is in the dump
+    kind: str  # module, op, gradients or optimizer
     op: str  # the operator, or the class of the module
-    path: str  # of the module that it is, or belongs to
-    phase: str  # forward, backward, optimizer
-    number: int  # among the calls of the same name
+    path: str  # the path of the module, or of the module that contains it
+    phase: str  # forward, backward or optimizer
+    number: int  # its index among calls of the same name
     inputs: Mapping[str, Value] = field(default_factory=dict)
     outputs: Mapping[str, Value] = field(default_factory=dict)
     stack: tuple[str, ...] = ()
-    given: tuple[Any, Any] = ([], {})  # arguments and keywords as the dump has them, of operators
+    given: tuple[Any, Any] = ([], {})  # an operator's arguments and keywords as recorded
 
     @property
     def title(self) -> str:
-        """The call in a person's words.
+        """A readable name for the call.
 
         >>> Call("Aten.addmm.3.forward", "op", "addmm", "h.0.mlp", "backward", 3).title
         'addmm in h.0.mlp (backward)'

@@ -1,4 +1,4 @@
-"""Compare what else decides about numbers: the versions, variables and switches of two runs."""
+"""Compare what else affects numbers: the versions, environment variables and switches of two runs."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from npukit.precision.recording.environment import FILE
 
 @dataclass(frozen=True)
 class Difference:
-    """A setting that two runs do not share."""
+    """A setting in which two runs differ."""
 
-    section: str  # machine, packages, variables, switches
+    section: str  # machine, packages, variables or switches
     name: str
-    left: Any  # None: it has none
+    left: Any  # None if the run does not have it
     right: Any
-    why: str = ""  # how it changes numbers; empty: it does not, as far as is known
+    why: str = ""  # how it affects numbers; empty if it is not known to
 
 
 @dataclass(frozen=True)
 class EnvironmentComparison:
-    """Two environments."""
+    """The settings in which two environments differ."""
 
     left: str
     right: str
-    differences: tuple[Difference, ...]  # those that change numbers first
+    differences: tuple[Difference, ...]  # those that affect numbers first
 
     @property
     def matter(self) -> tuple[Difference, ...]:
@@ -44,7 +44,7 @@ class EnvironmentComparison:
 
 
 def compare_environments(left: Path, right: Path) -> EnvironmentComparison:
-    """Compare environment.json of two dumps.
+    """Compare the environment.json files of two dumps.
 
     >>> compare_environments(Path("gpu"), Path("npu")).matter[0].name
     'torch'
@@ -63,7 +63,7 @@ def compare_environments(left: Path, right: Path) -> EnvironmentComparison:
 
 
 def recorded_environment(dump: Path) -> dict[str, Any]:
-    """Torch's switches and the accelerator of the run that wrote a dump, or a part of it; empty where nobody knows.
+    """One section of the environment of the run that wrote a dump, such as its switches; empty if it was not recorded.
 
     >>> recorded_environment(Path("npu/step0"))["npu.conv.allow_hf32"]
     True
@@ -82,7 +82,7 @@ def _rows() -> tuple[dict[str, str], ...]:
 
 
 def why(section: str, name: str) -> str:
-    """How a setting changes numbers; empty where it is not known to.
+    """How a setting affects numbers; empty if it is not known to.
 
     >>> why("variables", "HCCL_DETERMINISTIC")
     'whether collectives add in a fixed order'

@@ -1,4 +1,4 @@
-"""In which sentence two calls differ: what the records of both runs show, and no more."""
+"""Describe a difference in one sentence, claiming only what the recordings of both runs show."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FRAME = re.compile(r"File (?P<file>.+), line (?P<line>\d+), in (?P<name>[^,]+)"
 
 @dataclass(frozen=True)
 class Reason:
-    """What a difference is, in a sentence, and the module that holds all calls that it names."""
+    """A sentence about a difference, and the innermost module that contains every call it mentions."""
 
     kind: Kind
     what: str
@@ -26,7 +26,7 @@ class Reason:
 
 
 def explain(left: Call, right: Call, judged: Judged, origins: Provenance) -> Reason:
-    """What the records show of a pair of calls that differ.
+    """Explain why two paired calls differ.
 
     >>> explain(left, right, judge(left, right), Provenance([left], [right])).kind
     'operator'
@@ -41,7 +41,7 @@ def explain(left: Call, right: Call, judged: Judged, origins: Provenance) -> Rea
 
 
 def made_alone(whose: str, reader: Call, side: int, maker: Call) -> Reason:
-    """That a tensor was made by a call of one run alone."""
+    """The reason for a tensor that was produced by a call of only one run."""
     place = place_of(maker.stack)
     where = f" ({place})" if place else ""
     what = f"{whose} differs: it comes from {maker.title}, which ran on the {SIDES[side]} only{where}."
@@ -49,13 +49,13 @@ def made_alone(whose: str, reader: Call, side: int, maker: Call) -> Reason:
 
 
 def inserted(left: Call, right: Call, place: str, origins: Provenance) -> Reason | None:
-    """That one run computes something more between two calls that both have."""
+    """The reason for an extra computation of one run between two calls that both runs make."""
     more = origins.inserted(left.inputs[place], right.inputs[place])
     return made_alone(f"{_place('input', place)} of {left.title}", left, *more) if more else None
 
 
 def _results(left: Call, right: Call, judged: Judged, origins: Provenance) -> tuple[Kind, str]:
-    """Inputs agree, results do not."""
+    """The reason for results that differ although the inputs agree."""
     output, title = _place("output", judged.worst), left.title
     size = f"by {judged.error:.2g} relative" if judged.error not in (None, math.inf) else "in kind"
     if judged.nonfinite:
@@ -93,14 +93,14 @@ def _results(left: Call, right: Call, judged: Judged, origins: Provenance) -> tu
 
 
 def _is_reordered(left: Value, right: Value, origins: Provenance) -> bool:
-    """Whether data that no call made has the same values in another order, which a sketch may fail to tell."""
+    """Whether input data has the same values in a different order, which a sketch cannot always tell."""
     if not (left.is_float and left.hash and right.hash) or left.hash == right.hash or any(origins.makers(left, right)):
         return False
     return (left.minimum, left.maximum) == (right.minimum, right.maximum) and same_values(left, right)
 
 
 def _last_writers(left: Call, right: Call, place: str, origins: Provenance) -> str:
-    """Who wrote to an output last, where that is not the same on both sides."""
+    """Which calls last wrote to an output, if they are not the same in both runs."""
     rows = [call.outputs[place].maker for call in (left, right)]
     if rows[0].rsplit(".", 2)[0] == rows[1].rsplit(".", 2)[0] or not all(rows):
         return ""
@@ -170,13 +170,13 @@ def _place(word: str, place: str) -> str:
 
 
 def _around(*paths: str) -> str:
-    """The innermost module that holds all of these."""
+    """The innermost module that contains all of these modules."""
     names = zip(*(path.split(".") for path in paths), strict=False)
     return ".".join(level[0] for level in itertools.takewhile(lambda level: len(set(level)) == 1, names))
 
 
 def place_of(stack: Sequence[str]) -> str:
-    """The innermost line of a stack that is not in an installed package, else the innermost.
+    """The innermost line of a stack outside installed packages, or the innermost line if there is none.
 
     >>> place_of(["File /a/site-packages/x.py, line 1, in f, \\n y", "File train.py, line 7, in main, \\n z"])
     'train.py:7'

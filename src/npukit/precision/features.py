@@ -1,11 +1,12 @@
-"""Feature-value detection: find the jumps in gradients that faulty hardware makes.
+"""Feature-value detection: find the spikes in gradients that faulty hardware causes.
 
-Two figures of every gradient of two or more dimensions are followed, from the first step, on one card or many:
-- its largest magnitude, against the mean of its last steps; what all gradients do together (an odd batch) is
-  taken out, and has to be a jump by itself to count;
-- how far its largest element stands out, from the rest of its row and from all other rows: one that a flipped bit
-  made large stands alone in both, in any step, while those of real gradients have neighbours of their size.
-Figures stay on the device; `read` fetches them, on logging steps.
+For each gradient with two or more dimensions, two figures are tracked from the first step, on one card or many:
+- its largest magnitude relative to the mean of recent steps. What all gradients have in common, such as an unusual
+  batch, is divided out, and must be a jump in its own right to count;
+- how far its largest element stands out from the rest of its row and from all other rows. An element that a flipped bit
+  made large stands out in both directions at any step, while large elements of real gradients have neighbours of
+  similar size.
+The figures stay on the device until `read` fetches them on logging steps.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from torch import Tensor, nn
 from npukit.errors import NpukitError
 from npukit.precision.recording.tensors import local
 
-_STEPS = 8  # how far back "usual" reaches
-_ALONE = 4.0  # how many times as far as usual an element may stand out from the next; real gradients reach 2
-# What is remembered of a jump, as a logarithm: the next one is still found, and what stays is usual after some steps.
+_STEPS = 8  # steps in the moving average
+_ALONE = 4.0  # how many times further than usual an element may stand out; real gradients reach 2
+# Jumps are remembered as at most this much (a logarithm): the next is still found, and a lasting one becomes usual.
 _LEARNED_MAGNITUDE, _LEARNED_ALONE = 4.0, 0.5
 _NEVER = -math.inf
 
@@ -29,9 +30,9 @@ _NEVER = -math.inf
 class FeatureDetector:
     """Watches the gradients of a model as each rank computes them, before they are summed over ranks.
 
-    `dtype` is what the forward is computed in: with float16, Inf is what the gradient scaler is for, and no anomaly.
-    `jump` is how far above the mean of recent steps a gradient's maximum may be; with `stop`, `read` raises what it
-    found; one that is not enabled costs nothing.
+    `dtype` is what the forward pass is computed in: with float16, Inf is normal because the gradient scaler handles it.
+    `jump` is how far a gradient's maximum may exceed the mean of recent steps. With `stop`, `read` raises what it
+    found. A disabled detector costs nothing.
 
     >>> detector = FeatureDetector(model, torch.bfloat16)
     >>> loss.backward()
@@ -60,9 +61,9 @@ class FeatureDetector:
                 weight.register_hook(partial(self._saw, len(self._names)))  # type: ignore[no-untyped-call]
                 self._names.append(name)
                 self._weights.append(weight)
-        self._seen: list[tuple[int, Tensor, Tensor]] = []  # weight, largest of each row, the row of the largest
+        self._seen: list[tuple[int, Tensor, Tensor]] = []  # weight, maximum of each row, row of the largest
         self._order: tuple[tuple[tuple[int, int, int], ...], Tensor] | None = None
-        self._past = torch.empty(0)  # _STEPS x 2 x weights, logarithms
+        self._past = torch.empty(0)  # logarithms, _STEPS x 2 x weights
         self._count = 0
         self._found: list[tuple[int, Tensor]] = []
 
@@ -76,7 +77,7 @@ class FeatureDetector:
 
     @torch.no_grad()
     def check(self, step: int, scale: Tensor | float = 1.0) -> None:
-        """Judge the gradients of a step; `scale` is what the gradient scaler multiplied them with."""
+        """Judge the gradients of a step. `scale` is the factor that the gradient scaler applied to them."""
         if not self._names:
             return
         self._take_sharded()
@@ -86,16 +87,16 @@ class FeatureDetector:
         self._seen.clear()
         if not self._count:
             self._past = torch.full((_STEPS, *now.shape), _NEVER, device=now.device)
-        elif self._count == 1:  # the first step has no past: it is judged by the second
+        elif self._count == 1:  # the first step has no history: it is judged together with the second
             self._past[0] = self._judge(step - 1, self._past[0], now)
         usual = torch.stack([_mean(self._past[:, 0]), self._past[:, 1].amax(0)])
         self._past[self._count % _STEPS] = self._judge(step, now, usual)
         self._count += 1
 
     def read(self) -> list[str]:
-        """What was found since the last read, one sentence for each step; the only wait for the device.
+        """Return what was found since the last read, one sentence per step. Only this waits for the device.
 
-        With `stop`, what was found is raised instead.
+        With `stop`, it raises the finding instead.
         """
         if not self._found:
             return []
@@ -108,14 +109,14 @@ class FeatureDetector:
         return sentences
 
     def _take_sharded(self) -> None:
-        """Gradients that no hook sees, because what is computed with is a gathered copy: their own shard."""
+        """Process gradients that hooks do not see because computation uses a gathered copy: take their own shard."""
         seen = {number for number, _, _ in self._seen}
         for number, weight in enumerate(self._weights):
             if number not in seen and weight.grad is not None:
                 self._saw(number, local(weight.grad))
 
     def _figures(self, scale: Tensor | float) -> Tensor:
-        """Logarithms of the largest magnitude and of how far it stands alone, 2 x weights; never where none came."""
+        """Logarithms of the largest magnitude and of how far it stands out, 2 x weights; -inf without a gradient."""
         groups: dict[int, list[tuple[int, Tensor]]] = {}
         for position, (_, rows, strongest) in enumerate(self._seen):
             for side, vector in enumerate((rows, strongest)):
@@ -125,15 +126,15 @@ class FeatureDetector:
         nothing = torch.zeros(1, 2, device=largest_two[0].device)
         places = [place for group in groups.values() for place, _ in group]
         table = torch.cat([*largest_two, nothing])[self._positions(places, table_end=len(places), like=nothing)]
-        largest, next_largest = table.unbind(-1)  # each: backward passes x weights x (rows, row)
-        # Nothing but 0 beside it says nothing: then the other direction counts, and of a single element neither.
+        largest, next_largest = table.unbind(-1)  # per backward pass: weights x (rows, row)
+        # A neighbourhood of zeros says nothing, so the other direction counts; a single element has neither.
         alone = torch.where(next_largest > 0, largest / next_largest, math.inf).amin(-1)
         alone = torch.where(torch.isposinf(alone), 1.0, alone)
         magnitude = largest.amax(-1) / scale
         return torch.stack([magnitude.amax(0), alone.amax(0)]).log2()
 
     def _positions(self, places: list[int], table_end: int, like: Tensor) -> Tensor:
-        """Where in the table both vectors of each backward pass and weight are; the end where there is none."""
+        """Where the vectors of each backward pass and weight are in the table; its end if there is none."""
         key = tuple((number, len(rows), len(strongest)) for number, rows, strongest in self._seen)
         if self._order and self._order[0] == key:
             return self._order[1]
@@ -151,7 +152,7 @@ class FeatureDetector:
         return self._order[1]
 
     def _judge(self, step: int, now: Tensor, usual: Tensor) -> Tensor:
-        """Note what is worst in a step; returns what is to be remembered of it, jumps cut down."""
+        """Record the worst finding of a step and return its figures for the history, with jumps capped."""
         jump, alone = self._jump, math.log2(_ALONE)
         known = torch.isfinite(now) & torch.isfinite(usual)
         rise = torch.where(known, now - usual, _NEVER)
@@ -186,14 +187,14 @@ class FeatureDetector:
 
 
 def _mean(past: Tensor) -> Tensor:
-    """The mean of what there is of each column; never where there is nothing."""
+    """The mean of the known values of each column; -inf if there are none."""
     there = torch.isfinite(past)
     count = there.sum(0)
     return torch.where(count > 0, torch.where(there, past, 0.0).sum(0) / count, _NEVER)
 
 
 def _middle(values: Tensor, known: Tensor) -> Tensor:
-    """The median of the known values, without waiting for the device; 0 where there are none."""
+    """The median of the known values without waiting for the device; 0 if there are none."""
     count = known.sum()
     ordered = torch.where(known, values, _NEVER).sort().values
     middle = ordered.gather(0, (len(values) - 1 - count // 2).clamp(max=len(values) - 1)[None])[0]

@@ -1,4 +1,4 @@
-"""One pair of calls: whether the outputs agree as well as the inputs let expect."""
+"""Judge one pair of calls: do the outputs agree as closely as the inputs allow?"""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _DRAWS = ("rand", "normal", "bernoulli", "dropout", "multinomial", "exponential"
 _PLACES = ("device", "pin_memory", "layout", "generator", "memory_format", "non_blocking", "dtype")
 _IMPLEMENTATION = ("foreach", "fused", "capturable", "differentiable", "initial_lr")  # of optimizers
 _DEFAULT = Value()
-_SAME_SETTING = 1e-4  # settings that were computed, such as a clipping factor, carry rounding too
+_SAME_SETTING = 1e-4  # computed settings, such as a clipping factor, carry rounding too
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What is to be said of a pair of calls."""
+    """The verdict on a pair of calls."""
 
     outcome: Outcome
     error: float | None = None
     allowed: Allowance | None = None
-    settings: tuple[str, ...] = ()  # arguments that differ, in words
-    dtypes: tuple[str, ...] = ()  # results whose type differs, in words
+    settings: tuple[str, ...] = ()  # arguments that differ, as text
+    dtypes: tuple[str, ...] = ()  # results whose dtype differs, as text
     worst: str = ""  # the output with the largest error
     bad_inputs: tuple[str, ...] = ()  # inputs that already differ
     nonfinite: str = ""
-    noise: tuple[str, ...] = ()  # outputs that differ, but are nothing but rounding
-    computed_in: tuple[str, ...] = ()  # the types of the first result on both sides, but of backward calls
+    noise: tuple[str, ...] = ()  # outputs that differ, but only by rounding noise
+    computed_in: tuple[str, ...] = ()  # the dtypes of the first result on both sides, except in backward passes
 
 
 Accepted = Callable[[Value, Value], bool]
@@ -49,12 +49,13 @@ def judge(
     is_unused: Unused = lambda left, place, right: False,
     has_agreed: Accepted = lambda left, right: False,
 ) -> Judged:
-    """Compare two calls that belong together.
+    """Compare two paired calls.
 
-    `is_noise` tells of two tensors whether they were found to be nothing but rounding, of whatever size. With `exact`
-    every bit counts. An optimizer's step is judged less strictly where `gradients_differ` at all. `is_unused` tells of
-    an output whether nothing reads it in either run: then it is no result. `has_agreed` tells of two results of a
-    module whether the calls inside that made them agree: then it is no stricter.
+    With `exact`, results must agree bit for bit. `is_noise` says whether two tensors are known to consist of rounding
+    noise, of whatever size. `is_unused` says whether no call in either run reads an output, which then does not count
+    as a result. `has_agreed` says whether two results of a module were produced by inner calls that agreed; the module
+    is then judged no more strictly than they were. An optimizer's step is judged less strictly if `gradients_differ` at
+    all.
 
     >>> judge(call, call).outcome
     <Outcome.same: 'same'>
@@ -77,14 +78,14 @@ def judge(
     judged = {
         place: difference
         for place, difference in outputs.items()
-        # An index that changes because a value was rounded is no error of its own.
+        # An index that changes because a value was rounded is not an error of its own.
         if (left.outputs[place].is_float or not any(inputs.values())) and (exact or not is_unused(left, place, right))
     }
     dtypes = tuple(_dtypes(left.outputs, right.outputs))
     if shapes_differ:
         return Judged(Outcome.differs, math.inf, allowed, settings, dtypes, shapes_differ[0], bad)
     if left.kind == "module" and left.phase == "backward" and not left.inputs and not exact:
-        # No gradient comes in, as for tables of angles, so what goes out was made elsewhere, and is judged there.
+        # No gradient comes in, as for tables of angles, so its outputs were computed elsewhere and are judged there.
         judged = {}
     if not judged:
         outcome = Outcome.differs if bad else Outcome.same if inputs and not left.outputs else Outcome.unknown
@@ -110,7 +111,7 @@ def judge(
     agree = excess[worst] <= 1
     if agree and bad and not exact and has_same_result(left, right):
         bad = ()
-    if agree and left.kind == "module":  # a mask of another kind or shape, from which the same was computed
+    if agree and left.kind == "module":  # a mask of a different dtype or shape that led to the same result
         bad = tuple(place for place in bad if math.isfinite(inputs[place]))
     computed_in = _computed_in(left, right)
     stated = settings if left.kind == "optimizer" else len(set(computed_in)) > 1
@@ -122,10 +123,10 @@ def judge(
 
 
 def without_idle_weights(judged: Judged) -> Judged:
-    """What is said of a module's call, without weights that differ and do not change what it returns.
+    """The verdict on a module's call, disregarding weights that differ but do not change what the module returns.
 
-    Some gradients are nothing but rounding, such as those of the bias of attention's keys. Adam makes steps of full
-    size of them, in either direction.
+    Some gradients are pure rounding noise, such as those of the bias of attention keys. Adam scales them to full steps
+    in either direction.
     """
     are_weights = all(place.startswith("parameters.") for place in judged.bad_inputs)
     is_idle = judged.error is not None and judged.allowed is not None and judged.error <= judged.allowed.own
@@ -135,7 +136,7 @@ def without_idle_weights(judged: Judged) -> Judged:
 
 
 def has_same_result(left: Call, right: Call) -> bool:
-    """Whether an operator returned the same in both runs whatever it was given, as a sum does in another order."""
+    """Whether an operator returned the same in both runs despite different inputs, like a reordered sum."""
     outputs = list(errors(left.outputs, right.outputs))
     return (
         left.kind == "op"
@@ -148,7 +149,7 @@ def has_same_result(left: Call, right: Call) -> bool:
 
 
 def errors(left: Mapping[str, Value], right: Mapping[str, Value]) -> Iterator[tuple[str, float]]:
-    """The error of every tensor that both sides have, where it can be told."""
+    """The error of every tensor that both sides have, if it can be determined."""
     for place, value in left.items():
         other = right.get(place)
         if value.is_tensor and other is not None and other.is_tensor:
@@ -171,7 +172,7 @@ def _dtypes(left: Mapping[str, Value], right: Mapping[str, Value]) -> Iterator[s
 
 
 def _computed_in(left: Call, right: Call) -> tuple[str, ...]:
-    """The types of the first result of both calls, of the same operator or module, but not in a backward pass."""
+    """The dtypes of the first result of two calls of the same operator or module, except in backward passes."""
     types = [call.outputs[place].dtype for call in (left, right) for place in list(call.outputs)[:1]]
     are_floats = all(value.is_float for call in (left, right) for value in list(call.outputs.values())[:1])
     alike = left.op == right.op and left.kind in ("op", "module") and left.phase in ("forward", "optimizer")
@@ -189,18 +190,18 @@ def _is_bad(left: Value, right: Value, difference: float) -> bool:
 def _excess(
     left: Value, right: Value, difference: float, allowed: Allowance, settings: bool, largest_gradient: float, kind: str
 ) -> float:
-    """How many times more than allowed an output differs by."""
+    """By what factor an output exceeds its allowed difference."""
     if not math.isfinite(difference):
         return math.inf
     if not difference:
         return 0.0
-    if kind in ("gradients", "optimizer"):  # nothing is known of what they were computed from
+    if kind in ("gradients", "optimizer"):  # what they were computed from is not recorded
         scale = max(left.norm or 0.0, right.norm or 0.0)
         noise = max(1.0, 1e-3 * largest_gradient / scale) if scale else math.inf
         return difference / (ceiling([left, right]) * noise)
     total = min(allowed.total, 2 * unit([left])) if settings else allowed.total
     together = coherent(left, right)
-    # Noise of this size moves a norm by its square, and by what the elements have in common by chance.
+    # Noise of this size changes a norm by its square, and by the part that elements share by chance.
     by_chance = difference * (difference + 8 / math.sqrt(left.count)) + 2 * unit([left, right]) + allowed.own
     explained = by_chance + 16 * allowed.inherited * min(1.0, allowed.inherited * 16 + 8 / math.sqrt(left.count))
     systematic = together / explained if left.count >= 256 and unit([left, right]) > 2**-20 else 0.0
@@ -208,7 +209,7 @@ def _excess(
 
 
 def optimizer_settings(left: Call, right: Call) -> Iterator[str]:
-    """Settings of an optimizer that differ, in words, with the parameters for which they do."""
+    """Optimizer settings that differ, as text, with the parameters that they apply to."""
     names = [name for name in left.outputs if name in right.outputs]
     apart: dict[tuple[str, object, object], list[str]] = defaultdict(list)
     for setting in dict.fromkeys(place.partition(" of ")[0] for place in left.inputs):
@@ -224,7 +225,7 @@ def optimizer_settings(left: Call, right: Call) -> Iterator[str]:
 
 
 def _settings(left_call: Call, right_call: Call) -> Iterator[str]:
-    """Arguments that differ, in words; one that has its default value is not in a dump."""
+    """Arguments that differ, as text. An argument with its default value is not in a dump."""
     if left_call.op != right_call.op:
         return
     left, right = left_call.inputs, right_call.inputs

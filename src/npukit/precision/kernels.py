@@ -1,7 +1,7 @@
-"""Every operator that a run used, rebuilt and run alone: which kernels of a device are out of line?
+"""Rebuild every operator that a run used and run it alone, to find kernels of a device that are out of tolerance.
 
-Arguments come from the tensors of a dump or, without them, are drawn so that they have the recorded range, mean and
-norm. Each result is held against the CPU in float64; what the CPU's own rounding in the run's type makes is the scale.
+Arguments come from the tensors of a dump. Without tensors they are drawn at random with the recorded range, mean and
+norm. Results are compared with the CPU in float64, on the scale of the CPU's own rounding error in the run's dtype.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from npukit.report.unfinished import temporary_folder
 if TYPE_CHECKING:
     from torch import Tensor
 
-_TIMES = 8.0  # how many times the CPU's own rounding a kernel may be off
+_TIMES = 8.0  # how many times the CPU's own rounding error a kernel may have
 
 
 @dataclass(frozen=True)
 class OperatorCase:
-    """One operator with one set of shapes, types and settings."""
+    """One operator with one combination of shapes, dtypes and settings."""
 
     op: str
-    row: str  # the first of the dump
+    row: str  # the first such call in the dump
     dtype: str
     shapes: str
     calls: int
     outcome: Literal["in line", "out of line", "not checked"]
-    error: float | None = None  # relative, against float64
-    rounding: float | None = None  # of the CPU in the run's type
-    why: str = ""  # it was not checked
+    error: float | None = None  # relative error against float64
+    rounding: float | None = None  # the CPU's error in the run's dtype
+    why: str = ""  # why it was not checked
 
 
 @dataclass(frozen=True)
 class KernelsCheck:
-    """The operators of a dump on a device."""
+    """The results of checking the operators of a dump on a device."""
 
     dump: str
     device: str
@@ -62,7 +62,7 @@ class KernelsCheck:
 
 
 def check_kernels(dump: Path, environment: Mapping[str, str]) -> KernelsCheck:
-    """Run every operator of a dump on the device of `environment`, in a process of its own.
+    """Run every operator of a dump on the device of `environment`, in a separate process.
 
     >>> check_kernels(Path("dump"), choose(Wanted.sim).environment()).out_of_line
     ()
@@ -118,7 +118,7 @@ def _check(call: Call, calls: int, device: Any) -> OperatorCase:
 
 
 def _run(call: Call, device: Any, wide: bool) -> list[Tensor]:
-    """The results of an operator on the CPU, wherever it ran; of one that only writes to its arguments, those."""
+    """The results of an operator, moved to the CPU; for one that only writes to its arguments, those arguments."""
     import torch
 
     made: list[Tensor] = []
@@ -139,7 +139,7 @@ def _run(call: Call, device: Any, wide: bool) -> list[Tensor]:
 
 
 def drawn(value: Value, name: str) -> Tensor:
-    """A tensor with the range, mean and norm that a dump tells of one; the same for the same name."""
+    """A random tensor with the recorded range, mean and norm. The same name gives the same tensor."""
     import torch
 
     if None in (value.minimum, value.maximum) or not math.isfinite((value.minimum or 0) + (value.maximum or 0)):

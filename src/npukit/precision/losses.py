@@ -1,4 +1,4 @@
-"""The losses of two runs, as far as their dumps show them."""
+"""Find the losses of two runs in their dumps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npukit.precision.result import Loss
 
 
 def losses_of(left: Dump, right: Dump, step: int, rank: int) -> tuple[Loss, ...]:
-    """The losses of one step; where one run has more, which are then of parts of the batch, their sums.
+    """The losses of one step. If one run has more, they belong to parts of the batch and are summed.
 
     >>> losses_of(read(a), read(b), 0, 0)[0].left
     4.57
@@ -22,7 +22,7 @@ def losses_of(left: Dump, right: Dump, step: int, rank: int) -> tuple[Loss, ...]
 
 
 def _losses(dump: Dump) -> Iterator[float]:
-    """What a backward pass begins from: a number of which torch makes the first gradient, 1, by `ones_like`."""
+    """The values that backward passes start from: autograd creates their gradient, 1, with `ones_like`."""
     values = [call.inputs.get("0") for call in dump.calls if call.kind == "op" and call.op == "ones_like"]
     if not values:
         values = [_returned(call) for call in dump.calls if call.kind == "module" and not call.path]

@@ -1,4 +1,4 @@
-"""What is in a batch, whatever it is made of."""
+"""Find the tensors in a batch of any structure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def named_tensors(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    """The tensors in a tensor, or in mappings, lists and tuples of them; each with its place."""
+    """The tensors in a tensor, or in nested mappings, lists and tuples, each with its path."""
     if isinstance(value, Tensor):
         yield name, value
     elif isinstance(value, Mapping):
@@ -21,5 +21,5 @@ def named_tensors(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
 
 
 def row_count(batch: Any) -> int | None:
-    """The length of its first tensor that has one."""
+    """The length of the first tensor that has a dimension."""
     return next((len(value) for _, value in named_tensors(batch) if value.dim()), None)

@@ -1,4 +1,4 @@
-"""The operator in which NaN or Inf began, from a dump."""
+"""Find the operator in a dump in which NaN or Inf first appeared."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from npukit.precision.dump import Call, Value
 from npukit.precision.explaining import place_of
 from npukit.precision.reading.find import find_dumps, read
 
-# They write Inf because they are told to, as masks of attention are made.
+# They write Inf on purpose, for example to build attention masks.
 _FILLS = ("fill", "full", "where", "scalar_tensor", "copy", "empty", "triu", "tril", "mask")
 
 
 def first_nonfinite(dump: Path) -> Call | None:
-    """The first operator that returns NaN without having been given one; without NaN, the first that makes Inf.
+    """The first operator that returns NaN although its inputs have none; without any NaN, the first that creates Inf.
 
     >>> first_nonfinite(Path("dump")).title
     'log in layers.1.act'
@@ -25,7 +25,7 @@ def first_nonfinite(dump: Path) -> Call | None:
 
 
 def origin_sentence(dump: Path) -> str:
-    """The same in a sentence, with the line of code; empty where no operator is to blame."""
+    """The same as a sentence with the line of code; empty if no operator is responsible."""
     call = first_nonfinite(dump)
     if call is None:
         return ""

@@ -1,4 +1,4 @@
-"""Gradients that only one of two runs computes, and where that begins: at a frozen weight, or a tensor cut off."""
+"""Find gradients that only one of two runs computes, and where this begins: a frozen weight or a detached tensor."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from npukit.precision.result import Divergence, Outcome, Row
 
 
 class OneSidedGradients:
-    """Looks at pairs and at calls of one run alone, in their order."""
+    """Collects paired and unpaired calls, in order."""
 
     def __init__(self) -> None:
-        self._in_both: set[str] = set()  # modules that both runs have called
+        self._in_both: set[str] = set()  # modules that both runs called
         self._paired = 0
         self._alone: list[tuple[Row, Call]] = []
-        self._begin: list[tuple[int, str, Call]] = []  # the side that requires a gradient, of what, in which call
+        self._begin: list[tuple[int, str, Call]] = []  # the side that requires a gradient, the tensor, and the call
 
     def alone(self, row: Row, call: Call) -> None:
-        """A call of one run."""
+        """Add a call that only one run made."""
         if call.kind == "gradients":
             self._alone.append((row, call))
 
     def pair(self, left: Call, right: Call) -> None:
-        """A call of both runs."""
+        """Add a call that both runs made."""
         self._paired += left.kind == "gradients"
         if left.kind != "module" or left.phase != "forward":
             return
@@ -36,7 +36,7 @@ class OneSidedGradients:
                     self._begin.append((requires.index(True), title, left))
 
     def divergence(self) -> Divergence | None:
-        """Where the gradients of one run end that the other has; None where both have the same."""
+        """Where gradients end in one run but not in the other; None if both have the same gradients."""
         alone = [(row, call) for row, call in self._alone if call.path in self._in_both]
         if not alone or not self._paired:
             return None

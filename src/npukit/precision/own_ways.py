@@ -1,4 +1,4 @@
-"""Modules that each run computes in its own way, to the same result: what differs inside them is no difference."""
+"""Find modules that each run computes in its own way with the same result: differences inside them do not count."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from dataclasses import dataclass
 from npukit.precision.align import plain_path
 from npukit.precision.dump import Call
 
-Place = tuple[str, str]  # a module, and forward, backward or optimizer
+Place = tuple[str, str]  # a module path, and forward, backward or optimizer
 
 
 @dataclass(frozen=True)
 class _Pass:
-    """A module from where it begins to where it returns, by the numbers of rows."""
+    """One pass through a module, from its first to its last row number."""
 
     first: int
     last: int
-    has_own_ways: bool  # both runs have operators that the other has not
+    has_own_ways: bool  # each run has operators that the other does not have
     agrees: bool
 
 
 class OwnWays:
-    """Looks at rows in their order; afterwards it knows of each whether it shows but another way to the same result.
+    """Reads rows in order, and can then say of each row whether it merely computes the same result in a different way.
 
-    Without operators in the records, a module's own code may have another way wherever it gives modules other inputs.
+    If operators were not recorded, a module whose submodules receive different inputs may be computing in its own way.
     """
 
     def __init__(self, has_operators: bool) -> None:
         self._has_operators, self._number = has_operators, 0
         self._passes: dict[Place, list[_Pass]] = defaultdict(list)
-        self._alone: dict[Place, set[str]] = defaultdict(set)  # sides, in forward since the module returned last
+        self._alone: dict[Place, set[str]] = defaultdict(set)  # sides with extra operators (forward: in this pass)
 
     def alone(self, side: str, call: Call) -> None:
-        """An operator that the other run does not have."""
+        """Add an operator that the other run does not have."""
         self._number += 1
         if call.kind == "op":
             self._alone[plain_path(call.path), call.phase].add(side)
 
     def both(self, call: Call, agrees: bool) -> int:
-        """A call of both runs; returns its number."""
+        """Add a call of both runs and return its number."""
         self._number += 1
         place = plain_path(call.path), call.phase
         if call.kind == "module":
@@ -52,17 +52,17 @@ class OwnWays:
         return self._number
 
     def pass_of(self, place: Place) -> int:
-        """How many times the module has returned so far: what comes later belongs to another pass."""
+        """How many times the module has returned so far, which identifies the current pass."""
         return len(self._passes[plain_path(place[0]), place[1]])
 
     def cover(self, number: int, place: Place, is_operator: bool, has_other_inputs: bool) -> bool:
-        """Whether a row lies in a module that each run computes in its own way, to the same result."""
+        """Whether a row lies in a module that each run computes in its own way with the same result."""
         path, phase = plain_path(place[0]), place[1]
         for around in _around(path) if is_operator else _around(path.rpartition(".")[0]):
             if phase == "forward":
                 passes = [one for one in self._passes[around, phase] if one.first <= number <= one.last]
                 has_own_ways = any(one.has_own_ways for one in passes)
-            else:  # operators of a backward pass may come after the gradients of its inputs
+            else:  # backward operators may run after the gradients of the module's inputs are known
                 passes, has_own_ways = self._passes[around, phase], len(self._alone[around, phase]) == 2
             if has_own_ways or (passes and has_other_inputs and not self._has_operators):
                 return any(one.agrees for one in passes) and (around != "" or path == "")
@@ -70,7 +70,7 @@ class OwnWays:
 
 
 def _around(path: str) -> Iterator[str]:
-    """A module and those that hold it, from the inside.
+    """A module and its ancestors, innermost first.
 
     >>> list(_around("layers.0"))
     ['layers.0', 'layers', '']

@@ -1,4 +1,4 @@
-"""A comparison as one HTML file that needs nothing else: error over depth, the tree of modules, every row."""
+"""Write a comparison as one self-contained HTML file: error over depth, the module tree, and every row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def write_page(comparison: Comparison, path: Path) -> None:
 
 
 def render(comparison: Comparison) -> str:
-    """The page; the rows lie in it as data, and it draws those that are looked at."""
+    """The HTML. The rows are embedded as data, and the page draws those that are looked at."""
     rows = [{**plain(row), "title": printable_line(row.title), "growth": row.growth} for row in comparison.rows]
     counts, coverage = dict(comparison.counts), comparison.coverage
     data = {"rows": rows, "first": plain(comparison.first), "counts": counts, "coverage": coverage}
@@ -30,7 +30,7 @@ def render(comparison: Comparison) -> str:
         "TITLE": html.escape(printable_line(f"{comparison.left} and {comparison.right}")),
         "VERDICT": f"{comparison.verdict.capitalize()}: {compared}",
         "FIRST": html.escape(printable_line(comparison.first.what)) if comparison.first else "",
-        # "</script>" inside the data must not end the element that holds it.
+        # Otherwise "</script>" in the data would end the element that contains it.
         "DATA": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
     }
     page = Path(__file__).with_name("page.html").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Runs of which one computes a batch in more parts than the other: gradients are accumulated over them."""
+"""Compare runs of which one splits a batch into more parts and accumulates gradients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from npukit.precision.dump import Call, Dump
 
 
 def parts_of(left: Dump, right: Dump) -> tuple[int, int] | None:
-    """In how many parts each run computes its batch, where that is not the same and the parts add up to the same.
+    """Into how many parts each run splits its batch, if the numbers differ and the parts add up to the same batch.
 
     >>> parts_of(whole, halves)
     (1, 2)
@@ -20,12 +20,12 @@ def parts_of(left: Dump, right: Dump) -> tuple[int, int] | None:
 
 
 def is_of_all_parts(call: Call) -> bool:
-    """Whether a row is about the whole batch, in however many parts it was computed."""
+    """Whether a row concerns the whole batch, regardless of how it was split."""
     return call.kind in ("gradients", "optimizer") or call.phase == "optimizer"
 
 
 def uneven_modules(left: Dump, right: Dump) -> frozenset[str]:
-    """The paths of modules that one run calls more often than the other, as for logits of a few tokens at a time.
+    """The modules that one run calls more often than the other, for example to compute logits in chunks.
 
     >>> uneven_modules(whole, logits_in_chunks)
     frozenset({'lm_head'})
@@ -38,7 +38,7 @@ def uneven_modules(left: Dump, right: Dump) -> frozenset[str]:
 
 
 def _batch_sizes(dump: Dump) -> Iterator[int]:
-    """The rows of the batch in each call of the root module."""
+    """The number of batch rows in each call of the root module."""
     for call in dump.calls:
         if call.kind == "module" and not call.path and call.phase == "forward":
             yield next((value.shape[0] for value in call.inputs.values() if value.is_tensor and value.shape), 0)

@@ -1,4 +1,4 @@
-"""Compare the ranks of one run: what data-parallel ranks must share, and from which operator on they no longer do."""
+"""Compare the ranks of one run: do they agree on what data-parallel ranks must share, and where do they stop?"""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from npukit.precision.result import Divergence
 
 @dataclass(frozen=True)
 class RanksComparison:
-    """The ranks of a run beside the first of them."""
+    """The ranks of a run compared with the first of them."""
 
     dump: str
     ranks: int
     steps: int
-    rows: int  # compared
-    first: Divergence | None  # its row tells step and rank
+    rows: int  # how many rows were compared
+    first: Divergence | None  # its row contains the step and rank
 
     @property
     def exit_code(self) -> int:
@@ -30,7 +30,7 @@ class RanksComparison:
 
 
 def compare_ranks(dump: Path) -> RanksComparison:
-    """Compare weights, reduced gradients, optimizer steps and results of collectives between ranks, bit by bit.
+    """Compare weights, reduced gradients, optimizer steps and results of collectives between ranks, bit for bit.
 
     >>> compare_ranks(Path("dump")).first.row.rank
     1
@@ -57,7 +57,7 @@ def _shared(dump: Dump) -> Dump:
 
 
 def _shared_calls(dump: Dump) -> Iterator[Call]:
-    """What data-parallel ranks have in common: weights, what collectives return, reduced gradients, the optimizer."""
+    """The calls in which data-parallel ranks must agree: weights, collectives, reduced gradients, the optimizer."""
     for call in dump.calls:
         if call.name.startswith("Distributed.") and "reduce" in call.op and "scatter" not in call.op:
             yield dataclasses.replace(call, inputs={}, given=([], {}))

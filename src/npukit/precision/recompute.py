@@ -1,4 +1,4 @@
-"""Where NaN or Inf began: the batch is computed once more, with an eye on every module."""
+"""Find where NaN or Inf began, by computing the batch once more while watching every module."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from npukit.report.unfinished import temporary_folder
 
 
 def first_nonfinite(model: nn.Module, loss: Callable[[nn.Module, Any], Tensor], batch: Any) -> str | None:
-    """What first gave NaN or Inf, as a sentence: the batch, the weights, a module's forward, the loss, or the backward.
+    """What first became NaN or Inf, as a sentence: the batch, the weights, a module's forward, the loss, or the
+    backward.
 
-    None if everything is finite this time.
-    `loss` is computed as in training, so it is given with autocast around it. Gradients are gone afterwards.
+    Returns None if everything is finite this time. `loss` is computed as in training, so it must apply autocast itself.
+    Gradients are discarded afterwards.
 
     >>> first_nonfinite(model, loss, batch)
     "layers.1.act (Square) returned 4 Inf …; its input was finite … The first operator with Inf is mul"
@@ -37,7 +38,7 @@ def _first_nonfinite(
 ) -> str | None:
     model.zero_grad(set_to_none=True)
     watcher = _Watcher(model, row_count(batch))
-    # Whatever the cause: ranks that share weights compute together.
+    # Always: ranks that share weights must compute together.
     with capture(folder, level="ops"), watcher:
         value = loss(model, batch)
         if not watcher.forward and not _is_bad(value):
@@ -67,7 +68,7 @@ def _first_nonfinite(
 
 
 class _Watcher:
-    """Hooks on every module; keeps the first sentence of the forward and the first of the backward."""
+    """Hooks on every module that keep the first sentence of the forward and the first of the backward."""
 
     def __init__(self, model: nn.Module, rows: int | None) -> None:
         self.forward = self.backward = ""
@@ -129,7 +130,7 @@ def _count(value: Tensor) -> str:
 
 
 def _rows(value: Tensor, rows: int | None) -> str:
-    """Which rows of the batch, where the first dimension is theirs."""
+    """The affected rows of the batch, if the first dimension is the batch's."""
     value = local(value.detach())
     if rows is None or rows == 1 or not value.dim() or len(value) != rows:
         return ""

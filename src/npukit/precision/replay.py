@@ -1,4 +1,4 @@
-"""Compute a suspect once more, alone and on the CPU, from the tensors in a dump: which side is wrong?"""
+"""Recompute a suspect call alone on the CPU, from the tensors in a dump, to find out which side is wrong."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from npukit.report.writing import whole_folder
 if TYPE_CHECKING:
     from torch import Tensor
 
-_TIMES = 8.0  # how many times the CPU's own rounding a result may be off
+_TIMES = 8.0  # how many times the CPU's own rounding error a result may be off
 
 
 class Unknown(Exception):
-    """An argument that a dump does not hold."""
+    """An argument that is not in the dump."""
 
 
 def replay(left: Call, right: Call) -> Replay | None:
-    """Compute an operator again in its own type and in float64; None where the dumps lack what that needs.
+    """Recompute an operator in its own dtype and in float64; None if the dumps lack the necessary tensors.
 
-    Each side is held against its own arguments: where these differ, neither is wrong for it.
+    Each side is compared using its own arguments: if these differ, neither side is wrong because of it.
 
     >>> replay(left, right).wrong
     'right'
@@ -45,13 +45,13 @@ def replay(left: Call, right: Call) -> Replay | None:
 
 
 def _errors(call: Call, place: str) -> tuple[float, float]:
-    """How far a call's output is from the exact one, and how far the CPU's is."""
+    """The error of a call's output, and that of the CPU in the same dtype, against float64."""
     exact = outputs_of(call, wide=True)[place]
     return error_of(load(call.outputs[place]), exact), error_of(outputs_of(call, wide=False)[place], exact)
 
 
 def outputs_of(call: Call, wide: bool) -> dict[str, Tensor]:
-    """What an operator returns on the CPU, by place; in float64 if `wide`."""
+    """The results of an operator on the CPU, by place; in float64 if `wide`."""
     import torch
 
     namespace, function = ("npu", call.op) if call.name.startswith("NPU.") else ("aten", call.op)
@@ -68,7 +68,7 @@ def outputs_of(call: Call, wide: bool) -> dict[str, Tensor]:
 
 
 def write_script(call: Call, folder: Path) -> None:
-    """Write a folder with a script that runs one call alone, on any device, and the tensors that it needs.
+    """Write a folder with the tensors of one call and a script that runs the call alone on any device.
 
     >>> write_script(call, Path("reproduce"))
     """
@@ -85,7 +85,7 @@ def write_script(call: Call, folder: Path) -> None:
 
 
 def rebuild(nest: Any, tensor_at: Callable[[str], Tensor], place: str, wide: bool, device: Any = "cpu") -> Any:
-    """Arguments from what a dump says of them; `tensor_at` gives the tensors by their place."""
+    """Rebuild arguments from their description in a dump. `tensor_at` returns the tensor at a place."""
     import torch
 
     if isinstance(nest, list):
@@ -114,7 +114,7 @@ def rebuild(nest: Any, tensor_at: Callable[[str], Tensor], place: str, wide: boo
 
 
 def load(value: Value) -> Tensor:
-    """The tensor that a dump holds; never a pickle's code."""
+    """Load a tensor of a dump, without executing code from a pickle."""
     import torch
 
     try:
@@ -124,7 +124,7 @@ def load(value: Value) -> Tensor:
         raise Unknown("a tensor whose name no file can have") from None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of odd pickles
+            warnings.simplefilter("ignore")  # raised by malformed pickles
             loaded = torch.load(value.file, map_location="cpu", weights_only=True)
     except Exception:
         raise NpukitError(f"{value.file} is not a saved tensor: it is damaged, or contains something else.") from None
@@ -134,7 +134,7 @@ def load(value: Value) -> Tensor:
 
 
 def error_of(computed: Tensor, exact: Tensor) -> float:
-    """The L2 norm of the difference, relative to what is exact."""
+    """The L2 norm of the difference, relative to the exact result."""
     difference = (computed.double() - exact.double()).norm()
     scale = exact.double().norm()
     return float(difference / scale) if scale else float(difference)

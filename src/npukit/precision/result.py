@@ -1,4 +1,4 @@
-"""What a comparison found."""
+"""The result of a comparison."""
 
 from __future__ import annotations
 
@@ -12,67 +12,67 @@ from npukit.precision.dump import Call
 
 
 class Outcome(str, Enum):
-    """What became of a row; nothing else counts as compared but the first two."""
+    """The outcome of a row. Only the first two count as compared."""
 
     same = "same"
     differs = "differs"
     only_left = "only left"
     only_right = "only right"
-    unknown = "not compared"  # on both sides, with nothing in it that can be compared
+    unknown = "not compared"  # in both runs, but with nothing that can be compared
 
 
 MIN_COVERAGE = 0.2
 """The share of rows below which nothing is concluded."""
 
 Kind = Literal[
-    "operator",  # inputs agree, outputs do not
-    "argument",  # the same, and a setting such as epsilon differs
-    "dtype",  # computed in another type
+    "operator",  # the inputs agree, the outputs do not
+    "argument",  # a setting such as epsilon differs
+    "dtype",  # computed in a different dtype
     "nonfinite",  # NaN or Inf on one side
     "shape",
-    "layout",  # the same values, with their dimensions in another order, or another part of them
+    "layout",  # the same values in a different order of dimensions, or a different part of them
     "random",  # random numbers
-    "source",  # weights or data that nobody computed differ
+    "source",  # weights or data that no recorded call computed
     "outside",  # code between modules, at level modules
-    "between",  # what came out of the producer agreed, what went into the consumer does not
-    "reads",  # each run reads the result of another call
-    "missing",  # the producer ran on one side only
-    "gradient",  # only one run computes the gradient of something that both have
-    "drift",  # no single call: the error grew step by step
+    "between",  # the producer's output agreed, the consumer's input does not
+    "reads",  # the runs read the results of different calls
+    "missing",  # only one run made the call that produced the tensor
+    "gradient",  # only one run computes a gradient for something that both have
+    "drift",  # no single call: the error grew gradually
 ]
 
 
 @dataclass(frozen=True)
 class Row:
-    """A call of one run beside the same call of the other."""
+    """A call of one run next to the same call of the other."""
 
     outcome: Outcome
     title: str
-    left: str  # its name in that dump; empty where the run did not call it
+    left: str  # its name in that dump; empty if the run did not make the call
     right: str
     phase: str
     path: str
     step: int = 0
     rank: int = 0
-    error: float | None = None  # of its outputs, relative
-    inherited: float | None = None  # of its inputs
+    error: float | None = None  # relative error of the outputs
+    inherited: float | None = None  # relative error of the inputs
     allowed: float | None = None
     details: tuple[str, ...] = ()
 
     @property
     def growth(self) -> float | None:
-        """How many times larger the error comes out than it went in."""
+        """How many times larger the error of the outputs is than that of the inputs."""
         return self.error / self.inherited if self.error is not None and self.inherited else None
 
     @property
     def sqnr(self) -> float | None:
-        """Signal to noise in decibels."""
+        """The signal-to-noise ratio in decibels."""
         return -20 * math.log10(self.error) if self.error and math.isfinite(self.error) else None
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What a step of both runs began its backward pass from."""
+    """The losses from which a step of both runs started its backward pass."""
 
     step: int
     rank: int
@@ -82,7 +82,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Cause:
-    """What the records show to be the reason for a difference."""
+    """A reason for the difference, as shown by the recordings."""
 
     code: str
     text: str
@@ -91,38 +91,38 @@ class Cause:
 
 @dataclass(frozen=True)
 class Replay:
-    """The suspect computed once more, on the CPU, from the inputs of the left run: errors against float64."""
+    """The suspect recomputed on the CPU from the inputs of each run, with errors against float64."""
 
     left: float
     right: float
-    rounding: float  # of the CPU in the type of the run
+    rounding: float  # the CPU's error in the run's dtype
     wrong: Literal["left", "right", "both", "neither"]
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """Where two runs part."""
+    """The place where two runs diverge."""
 
     kind: Kind
     row: Row
-    what: str  # in a sentence
-    path: str = ""  # the module that holds all calls that the sentence names
-    place: str = ""  # the line of code in the left run, where it is known
+    what: str  # the difference as a sentence
+    path: str = ""  # the innermost module that contains every call named in the sentence
+    place: str = ""  # the line of code in the left run, if known
     right_place: str = ""
     stack: tuple[str, ...] = ()
     causes: tuple[Cause, ...] = ()
-    replay: Replay | None = None  # where the dumps have tensors
-    calls: tuple[Call, Call] | None = field(default=None, repr=False)  # of the row
+    replay: Replay | None = None  # if the dumps contain tensors
+    calls: tuple[Call, Call] | None = field(default=None, repr=False)  # the calls of the row
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs, row by row, and the first place where they part."""
+    """Two runs, row by row, and the first place where they diverge."""
 
     left: str
     right: str
     first: Divergence | None
-    counts: Mapping[str, int]  # by outcome
+    counts: Mapping[str, int]  # number of rows by outcome
     renames: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     rows: tuple[Row, ...] = ()
@@ -130,7 +130,7 @@ class Comparison:
 
     @property
     def verdict(self) -> Literal["same", "different", "too little in common"]:
-        """What was hardly compared is not called the same."""
+        """The verdict. Runs of which hardly anything was compared are not called the same."""
         if self.first:
             return "different"
         return "same" if self.coverage >= MIN_COVERAGE else "too little in common"
@@ -153,13 +153,13 @@ class Comparison:
         return 0 if self.same else 1
 
     def as_data(self) -> dict[str, Any]:
-        """The comparison as plain data, with what follows from it; figures that are not finite become text."""
+        """The comparison as plain data, including derived values. Numbers that are not finite become text."""
         derived = {"verdict": self.verdict, "compared": self.compared, "coverage": self.coverage}
         return {**derived, **plain(self)}
 
 
 def plain(value: Any) -> Any:
-    """A result as lists, maps, numbers and text that any JSON parser takes."""
+    """A result as lists, dictionaries, numbers and text that any JSON parser accepts."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.repr}
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Results for the terminal: the verdict, how much it covers, and the first place where two runs part."""
+"""Format results for the terminal: the verdict, what it covers, and the first place where two runs diverge."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _table(rows: list[Row]) -> Iterator[str]:
 
 
 def _head(word: str, width: int) -> str:
-    """The head of a column so many wide; of figures, which stand to the right, where the width is negative."""
+    """A column header of the given width, right-aligned if the width is negative."""
     shown = translated(word)
     return padded(shown, width) if width > 0 else " " * (-width - columns(shown)) + shown
 

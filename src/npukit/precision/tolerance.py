@@ -1,11 +1,11 @@
-"""How far apart two tensors are, and how far they may be.
+"""How far apart two tensors are, and how far apart they may be.
 
-The error of a tensor is the L2 norm of the difference, relative to the larger of both norms. Without the tensors it is
-estimated from their sketches; without sketches it is bounded from below: neither norms, nor means times the root of the
-count, nor extremes can be further apart than the tensors are.
+The error between two tensors is the L2 norm of their difference, relative to the larger of both norms. Without the
+tensors it is estimated from their sketches. Without sketches it is bounded from below, because the tensors are at least
+as far apart as their norms, their means times the root of the element count, and their extremes.
 
-What an operator may add: a few roundings of its type, and those of a sum, which grow with the root of its length. What
-it may pass on: the error of its inputs, grown by a factor, but never more than rounding can explain at all.
+An operator may add a few roundings of its dtype and those of a sum, which grow with the root of its length. It may pass
+on the error of its inputs, enlarged by a factor, up to the most that rounding can explain at all.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _CEILING = {
 }
 LARGEST = {"float64": sys.float_info.max, "float32": (2 - 2**-23) * 2.0**127, "float16": 65504.0}
 LARGEST |= {"bfloat16": (2 - 2**-7) * 2.0**127}
-_SMALLEST = 1e-12  # of tensors that differ in a bit, where a sketch is too coarse to tell
-ROUNDINGS = 4.0  # how many units an operator's own rounding may make
-OPTIMIZER_GROWTH = 100.0  # Adam divides a gradient by its own size: of one that is only rounding it makes a full step
-_GROWTH = 16.0  # how much an operator may enlarge the error of its inputs
+_SMALLEST = 1e-12  # for tensors with different bits that a sketch cannot distinguish
+ROUNDINGS = 4.0  # how many units of roundoff an operator may add
+OPTIMIZER_GROWTH = 100.0  # Adam scales gradients to full steps, even those of pure rounding noise
+_GROWTH = 16.0  # how much an operator may amplify the error of its inputs
 # fmt: off
 _ADDS = {
     "add", "sub", "rsub", "sum", "cumsum", "index_add", "scatter_add", "index_put", "_foreach_add", "_foreach_sub",
@@ -48,13 +48,13 @@ _UPDATES = {"lerp", "addcmul", "addcdiv"}
 # fmt: on
 _MULTIPLIES = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "convolution", "convolution_backward")
 _NORMALIZES = ("norm", "var", "std")
-# Results that are means, which normalisations keep for the backward pass or for evaluation.
+# Results that are means, which normalisation layers keep for the backward pass or for evaluation.
 _MEANS = {"native_layer_norm": "1", "native_group_norm": "1", "native_batch_norm": "13", "var_mean": "1"}
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """What the outputs of a pair of calls may differ by."""
+    """How much the outputs of a pair of calls may differ."""
 
     own: float  # by the operator's own rounding
     inherited: float  # the largest error of its inputs
@@ -62,17 +62,17 @@ class Allowance:
 
     @property
     def is_grown(self) -> bool:
-        """Whether the error of the inputs could explain more than the ceiling lets pass."""
+        """Whether the error of the inputs could explain more than the ceiling allows."""
         return _GROWTH * self.inherited + self.own > self.total
 
 
 def unit(values: Iterable[Value]) -> float:
-    """The unit roundoff of the coarsest type among values."""
+    """The unit roundoff of the coarsest dtype among values."""
     return max((_UNIT.get(_real(value.dtype), 2**-24) for value in values if value.is_float), default=2**-24)
 
 
 def ceiling(values: Iterable[Value]) -> float:
-    """The largest error that rounding can explain in a whole network, for the coarsest type among values."""
+    """The largest error that rounding can explain in a whole network, for the coarsest dtype among values."""
     return max((_CEILING.get(_real(value.dtype), 1e-4) for value in values if value.is_float), default=1e-4)
 
 
@@ -81,7 +81,7 @@ def _real(dtype: str) -> str:
 
 
 def error(left: Value, right: Value) -> float | None:
-    """The relative error between two tensors; infinite where no number describes it; None where nobody can tell.
+    """The relative error between two tensors; infinite if they are incomparable, None if it is unknown.
 
     >>> error(Value("float32", (4,), norm=2.0, mean=1.0), Value("float32", (4,), norm=2.2, mean=1.1))
     0.09090909090909098
@@ -104,12 +104,12 @@ def error(left: Value, right: Value) -> float | None:
 
 
 def _sizes(value: Value) -> list[int]:
-    """The shape without dimensions of one."""
+    """The shape without dimensions of size one."""
     return [size for size in value.shape if size > 1]
 
 
 def coherent(left: Value, right: Value) -> float:
-    """How far apart the norms are, relative: rounding moves single elements a lot, but all of them together hardly."""
+    """The relative difference of the norms, which rounding hardly changes although it changes single elements a lot."""
     if left.norm is None or right.norm is None or not math.isfinite(left.norm + right.norm):
         return 0.0
     larger = max(left.norm, right.norm)
@@ -131,7 +131,7 @@ def _same_nonfinite(left: Value, right: Value) -> bool:
 
 
 def _at_least(left: Value, right: Value) -> float | None:
-    """The least error that two tensors with these figures can have."""
+    """The smallest error that two tensors with these figures can have."""
     bounds = left.minimum, left.maximum, right.minimum, right.maximum
     scale = _largest(left.norm, right.norm) or _largest(*bounds) * math.sqrt(left.count)
     weights = {"norm": 1.0, "mean": math.sqrt(left.count), "minimum": 1.0, "maximum": 1.0}
@@ -151,22 +151,22 @@ def _largest(*figures: float | None) -> float:
 
 
 def allowance(left: Call, right: Call, inherited: float, place: str = "") -> Allowance:
-    """What a pair of calls may differ by in one output, where their inputs differ by `inherited`."""
+    """How much a pair of calls may differ in one output if their inputs differ by `inherited`."""
     values = [*left.inputs.values(), *left.outputs.values(), *right.outputs.values()]
     coarse = unit(values)
-    # Of what cancels out to nothing but rounding, one run may have an exact zero.
+    # If a result cancels out to rounding noise, one run may have an exact zero.
     call = max(left, right, key=lambda call: call.outputs[place].norm or 0.0 if place in call.outputs else 0.0)
     cancelled = cancellation(call, place)
     own = ROUNDINGS * (coarse + math.sqrt(reduction(left)) * min(coarse, 2**-24)) * cancelled
     grown = min(_GROWTH * inherited, ceiling(values)) if math.isfinite(inherited) else ceiling(values)
-    grown += min(inherited, ceiling(values)) * (cancelled - 1)  # what cancels out leaves the errors of what it was
+    grown += min(inherited, ceiling(values)) * (cancelled - 1)  # cancellation leaves the errors of what was added
     if left.phase == "optimizer" and inherited:
         grown = OPTIMIZER_GROWTH * ceiling(values)
     return Allowance(own, inherited, own + grown)
 
 
 def reduction(call: Call) -> int:
-    """The longest sum that an operator may form, judged by shapes alone."""
+    """The length of the longest sum that an operator may compute, judging by shapes alone."""
     tensors = [value for value in call.inputs.values() if value.is_tensor]
     outputs = [value.count for value in call.outputs.values() if value.is_tensor and value.count]
     longest = max((max(value.shape, default=1) for value in tensors), default=1)
@@ -176,7 +176,7 @@ def reduction(call: Call) -> int:
 
 
 def cancellation(call: Call, place: str) -> float:
-    """How much smaller a result is than what was added up for it: its rounding is that of the larger numbers."""
+    """How much smaller a result is than its summands, whose rounding errors it carries."""
     output = call.outputs.get(place)
     if output is None or not output.norm:
         return 1.0
@@ -185,13 +185,13 @@ def cancellation(call: Call, place: str) -> float:
     norms = [value.norm or 0.0 for value in inputs]
     if not norms:
         return 1.0
-    if op in _UPDATES:  # what they add is scaled: only what they add it to has the size of the result
+    if op in _UPDATES:  # the addends are scaled, so only the tensor that is updated has the size of the result
         expected = call.inputs["0"].norm or 0.0 if "0" in call.inputs else 0.0
     elif op in _ADDS:
         expected = max(norms)
     elif op in _MULTIPLIES and len(norms) >= 2:
         expected = math.prod(sorted(norms)[-2:]) / math.sqrt(max(inputs[-1].shape, default=1))
-    elif op.endswith("norm_backward") and output.count < inputs[0].count:  # sums of the gradient that comes in
+    elif op.endswith("norm_backward") and output.count < inputs[0].count:  # sums of the incoming gradient
         expected = norms[0]
     elif any(word in op.lower() for word in _NORMALIZES):
         first = inputs[0]

@@ -14,17 +14,17 @@ from npukit.precision.reading.checkpoints import weights_in
 
 @dataclass(frozen=True)
 class Weight:
-    """A tensor that both checkpoints have."""
+    """A tensor that both checkpoints contain."""
 
     name: str
-    error: float  # relative L2; infinite where shapes differ
-    largest: float  # absolute difference
+    error: float  # relative L2 error; infinite if the shapes differ
+    largest: float  # largest absolute difference
     details: str = ""
 
 
 @dataclass(frozen=True)
 class WeightsComparison:
-    """Two checkpoints."""
+    """The comparison of two checkpoints."""
 
     left: str
     right: str
@@ -43,7 +43,7 @@ class WeightsComparison:
 
 
 def compare_weights(left: Path, right: Path) -> WeightsComparison:
-    """Compare all tensors of two checkpoints; a name that one side lacks is a difference.
+    """Compare all tensors of two checkpoints. A name that one of them lacks is a difference.
 
     >>> compare_weights(Path("step-100"), Path("step-200")).layers
     """
@@ -77,7 +77,7 @@ def compare_weights(left: Path, right: Path) -> WeightsComparison:
 
 
 def layer_of(name: str) -> str:
-    """The layer that a weight belongs to: its path up to the first number.
+    """The layer of a weight: its path up to the first number.
 
     >>> layer_of("model.layers.3.mlp.up_proj.weight")
     'model.layers.3'

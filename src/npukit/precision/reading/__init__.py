@@ -1,1 +1,1 @@
-"""Read dumps: ours, msprobe's, ptdbg's and the training monitor's. Nothing in a dump is ever executed."""
+"""Read dumps written by npukit, msprobe, ptdbg and msprobe's training monitor. Nothing in a dump is ever executed."""

@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint: safetensors, torch files, folders of either, torch's distributed ones, DeepSpeed's."""
+"""The tensors of a checkpoint: safetensors, torch files, folders of either, torch's distributed format, DeepSpeed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Load = Callable[[], "Tensor"]
 
 
 def weights_in(path: Path) -> Iterator[tuple[str, Load]]:
-    """The tensors of a checkpoint, by name; each is loaded when it is asked for, where the format allows it."""
+    """The tensors of a checkpoint by name. Each is loaded on access, if the format allows it."""
     if not path.exists():
         raise NpukitError(f"There is no checkpoint {path}.")
     path = _weights_below(path)
@@ -41,7 +41,7 @@ def weights_in(path: Path) -> Iterator[tuple[str, Load]]:
 
 
 def _weights_below(path: Path) -> Path:
-    """Where in a checkpoint the weights are: DeepSpeed names a folder in `latest`, accelerate has one for FSDP."""
+    """The folder that holds the weights: DeepSpeed names it in `latest`, accelerate has one for FSDP."""
     latest = path / "latest"
     if latest.is_file():
         name = latest.read_bytes()[:200].decode(errors="replace").strip()
@@ -52,7 +52,7 @@ def _weights_below(path: Path) -> Path:
 
 
 def _torch_files(folder: Path) -> list[Path]:
-    """The files of a folder that hold weights; of DeepSpeed's, those of the model."""
+    """The files of a folder that hold weights; for DeepSpeed, those of the model."""
     states = sorted(folder.glob("*mp_rank_*_model_states.pt"))
     if len(states) > 1:
         raise NpukitError(

@@ -1,6 +1,6 @@
-"""Torch's distributed checkpoints, as FSDP writes them: a description, which is a pickle, and files of pieces.
+"""Torch's distributed checkpoints, as FSDP writes them: a pickled index and files with pieces of tensors.
 
-Of the description only the classes of a description are read; any other name in it ends the reading.
+Only the classes that an index needs are unpickled. Any other name in it is refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CLASSES = {
 
 
 class _Description(pickle.Unpickler):
-    """Reads a description, and nothing else."""
+    """Unpickles an index and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
         import torch
@@ -50,12 +50,12 @@ class _Description(pickle.Unpickler):
 
 
 def _text_of(*parts: object) -> str:
-    """A path of the machine that wrote the checkpoint is not needed."""
+    """Paths of the machine that wrote the checkpoint are not needed."""
     return "/".join(map(str, parts))
 
 
 def distributed_weights(folder: Path) -> Iterator[tuple[str, Callable[[], Tensor]]]:
-    """The tensors of a distributed checkpoint by name; each is put together when it is asked for.
+    """The tensors of a distributed checkpoint by name. Each is assembled on access.
 
     >>> dict(distributed_weights(Path("step-100"))).keys()
     """

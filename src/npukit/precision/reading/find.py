@@ -1,4 +1,4 @@
-"""Find the dumps below a path, whatever wrote them."""
+"""Find the dumps below a path, whichever tool wrote them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _PROCESS = re.compile(r"(?:rank|proc)(\d{1,9})")
 
 
 def find_dumps(path: Path) -> dict[tuple[int, int], Path]:
-    """The dump files below a path, by step and rank; processes without a rank are numbered in their order. Where
-    msprobe's monitor has written, it is the folder of a rank.
+    """The dump files below a path, by step and rank. Processes without a rank are numbered in order. For dumps of
+    msprobe's monitor, the value is the folder of a rank.
 
     >>> find_dumps(Path("dump"))
     {(0, 0): PosixPath('dump/step0/rank0/dump.json')}
@@ -44,7 +44,7 @@ def find_dumps(path: Path) -> dict[tuple[int, int], Path]:
 
 
 def read(file: Path, step: int = 0) -> Dump:
-    """The rows of one dump file, or of a step of a folder that msprobe's monitor wrote."""
+    """The rows of one dump file, or of one step of a folder that msprobe's monitor wrote."""
     if file.is_dir():
         return read_monitored(file, step)
     if file.suffix == ".pkl":
@@ -55,7 +55,7 @@ def read(file: Path, step: int = 0) -> Dump:
 
 
 def find_call(path: Path, row: Row) -> Call:
-    """The call of a dump that a row of a comparison, with that dump on the left, is about."""
+    """The call that a comparison's row refers to, in the dump that was on the left."""
     calls = read(find_dumps(path)[row.step, row.rank], row.step).calls
     return next(call for call in calls if call.name == row.left)
 

@@ -1,4 +1,4 @@
-"""The CSV files of msprobe's training monitor: figures of activations, gradients, optimizer states and weights."""
+"""The CSV files of msprobe's training monitor: statistics of activations, gradients, optimizer states and weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from npukit.errors import NpukitError
 from npukit.precision.dump import Call, Dump, Value
 
-# In the order of a step: kind and phase of their rows.
+# In the order of a step: the kind and phase of their rows.
 _METRICS = {
     "actv": ("module", "forward"),
     "actv_grad": ("module", "backward"),
@@ -27,7 +27,7 @@ _FILE = re.compile(rf"({'|'.join(_METRICS)})_\d+-\d+\.csv")
 _RANK = re.compile(r"rank(\d{1,9})")
 _SIDE = re.compile(r"(?P<path>.+)\.(?P<side>input|output)(?P<place>\..+)?")
 _FIGURES = ("min", "max", "mean", "norm")
-_DIGITS = 4  # of a figure that must be left after its rounding to a number of decimals
+_DIGITS = 4  # share of a figure that must survive rounding to a number of decimals
 
 
 def find_monitored(path: Path) -> dict[tuple[int, int], Path]:
@@ -51,7 +51,7 @@ def read_monitored(folder: Path, step: int) -> Dump:
 
 @functools.lru_cache(8)
 def _rows(folder: Path) -> Mapping[int, dict[str, Call]]:
-    """By step, and by name in the order of a step."""
+    """The rows by step, and by name in the order of a step."""
     files = [(m[1], path) for path in sorted(folder.iterdir()) if (m := _FILE.fullmatch(path.name))]
     lines = [(metric, row) for metric, file in files for row in _lines(file)]
     digits = max((_decimals(row.get(name)) for _, row in lines for name in _FIGURES), default=0)
@@ -95,7 +95,7 @@ def _value(row: Mapping[str, str], digits: int) -> Value:
 
 
 def _figure(text: str | None, digits: int) -> float | None:
-    """A figure, unless so little is left of it after rounding that it tells nothing."""
+    """A figure, or None if rounding left too little of it to compare."""
     try:
         number = float(text or "")
     except ValueError:

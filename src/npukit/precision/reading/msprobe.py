@@ -45,7 +45,7 @@ def read_msprobe(file: Path) -> Dump:
 
 
 def load(file: Path) -> dict[str, Any]:
-    """A JSON file with a map in it. Of one that we wrote and that was cut off, what is whole."""
+    """A JSON file that contains a mapping. From a truncated file of ours, everything that is complete."""
     try:
         if file.stat().st_size > _LARGEST:
             raise NpukitError(f"{file} is larger than 2 GiB: capture fewer steps, or with --only.")
@@ -71,7 +71,7 @@ def load(file: Path) -> dict[str, Any]:
 
 
 def _whole_rows(text: str) -> Any:
-    """Our rows have a line each: without the one that was cut, the file is whole again."""
+    """Our files have one row per line, so that removing the incomplete last line makes them valid again."""
     if '"npukit"' not in text[:2000] or '"data": {' not in text[:4000]:
         return None
     rows = text.rsplit("\n", 1)[0].rstrip().removesuffix(",")
@@ -92,13 +92,13 @@ def _number(folder: Path, prefix: str) -> int | None:
 
 
 def _tensor_folder(file: Path, given: Any) -> Path | None:
-    """Where tensors are: beside the file, for a dump may have been moved; nothing else in the file is believed."""
+    """The folder with tensors, next to the file: dumps may be moved, and paths inside the file are not trusted."""
     beside = file.with_name("dump_tensor_data")
     return beside if isinstance(given, str) and given and beside.is_dir() else None
 
 
 def _stacks(content: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """By row: the new form groups rows by their stack, the old one names each."""
+    """Stacks by row. The new format groups rows by their stack, the old one lists each."""
     for key, entry in content.items():
         if not isinstance(entry, list):
             continue
@@ -154,7 +154,7 @@ def _module(name: str, match: re.Match[str], row: Any, stack: tuple[str, ...], t
 
 
 def _path(written: str | None) -> str:
-    """Below the root; the place of a model in a list of models is no part of it."""
+    """The path below the root. The index of a model in a list of models is not part of it."""
     return "" if written in (None, ROOT) else str(written)
 
 
@@ -173,7 +173,7 @@ def _named(names: Any, values: Any) -> Any:
 
 
 def _group_settings(groups: Any) -> dict[str, Value]:
-    """Settings that not all parameters of an optimizer share, as `weight_decay of layers.0.norm.weight`."""
+    """Settings that not all parameters of an optimizer share, such as `weight_decay of layers.0.norm.weight`."""
     if not isinstance(groups, list) or not all(isinstance(group, dict) for group in groups):
         return {}
     settings: dict[str, Value] = {}
@@ -185,7 +185,7 @@ def _group_settings(groups: Any) -> dict[str, Value]:
 
 
 def _values(nest: Any, tensors: Path | None) -> dict[str, Value]:
-    """Tensors and scalars in a nest of lists and maps, by their place in it."""
+    """Tensors and scalars in nested lists and mappings, by their path."""
     return dict(_flatten(nest, "", tensors, 0))
 
 
@@ -228,7 +228,7 @@ def _value(entry: Mapping[str, Any], tensors: Path | None) -> Value | None:
 
 
 def _sketch(packed: Any) -> tuple[float, ...]:
-    """The numbers of a sketch, in single or double precision."""
+    """The numbers of a sketch, stored in single or double precision."""
     try:
         data = base64.b64decode(packed.removeprefix(":"), validate=True) if isinstance(packed, str) else b""
     except ValueError:

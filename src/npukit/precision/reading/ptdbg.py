@@ -1,4 +1,4 @@
-"""The .pkl of ptdbg_ascend, msprobe's predecessor: despite its name one JSON list a line, and read as nothing else."""
+"""The .pkl of ptdbg_ascend, msprobe's predecessor: despite its name, one JSON list per line, and read only as such."""
 
 from __future__ import annotations
 

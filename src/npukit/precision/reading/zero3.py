@@ -1,7 +1,7 @@
-"""DeepSpeed's ZeRO-3 checkpoints: each rank's file has its piece of every weight, as one flat tensor in fp32.
+"""DeepSpeed's ZeRO-3 checkpoints: each rank's file holds its part of every weight, as one flat fp32 tensor.
 
-The files are pickles with objects of DeepSpeed in them. Only tensors and plain containers are made; whatever else a
-pickle names becomes an empty object, and no code of it runs.
+The files are pickles that contain objects of DeepSpeed. Only tensors and plain containers are created; anything else
+that a pickle names becomes an empty object, and none of its code runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SAFE = {
 
 
 class _Nothing:
-    """Stands for an object, class or function that is not needed, whatever a pickle does with it."""
+    """Stands for any object, class or function that is not needed, whatever the pickle does with it."""
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
@@ -39,7 +39,7 @@ class _Nothing:
 
 
 def _plain_tensor(rebuild: Callable[..., Any], kind: Any, arguments: Any, state: Any) -> Any:
-    """A tensor without the attributes that somebody gave it: DeepSpeed gives its flat groups some."""
+    """A tensor without extra attributes, which DeepSpeed gives its flat groups."""
     return rebuild(*arguments)
 
 
@@ -52,13 +52,13 @@ class _Unpickler(pickle.Unpickler):
         if name in _SAFE.get(module, ()):
             return super().find_class(module, name)
         is_type = name.endswith("Storage") or isinstance(getattr(torch, name, None), torch.dtype)
-        if module == "torch" and name.isidentifier() and is_type:  # a pickle may also name what lies inside of it
+        if module == "torch" and name.isidentifier() and is_type:  # a pickle may also refer to names nested in a module
             return super().find_class(module, name)
         return _Nothing
 
 
 def zero3_files(folder: Path) -> list[tuple[Path, Path]]:
-    """The files of each rank's weights, and the one that describes them; none where it is no such checkpoint."""
+    """The files with each rank's weights, and the one that describes them; none if it is not a ZeRO-3 checkpoint."""
     files = sorted((int(m[1]), m[2], path) for path in folder.iterdir() if (m := _OPTIMIZER.fullmatch(path.name)))
     described = [(file, folder / f"zero_pp_rank_{rank}_mp_rank_{mp}_model_states.pt") for rank, mp, file in files]
     if not described or not described[0][1].is_file():
@@ -69,7 +69,7 @@ def zero3_files(folder: Path) -> list[tuple[Path, Path]]:
 
 
 def zero3_weights(files: Sequence[tuple[Path, Path]]) -> Iterator[tuple[str, Callable[[], Tensor]]]:
-    """The weights of a checkpoint by name; each is put together when it is asked for."""
+    """The weights of a checkpoint by name. Each is assembled on access."""
     import torch
 
     ranks = len(files)
@@ -109,7 +109,7 @@ def _whole(flats: Sequence[Tensor], offset: int, shape: Any) -> Tensor:
 def _load(file: Path) -> dict[str, Any]:
     import torch
 
-    # Whichever way torch goes, it never meets pickle's own reader.
+    # Whichever path torch takes, it never uses pickle's own loader.
     reader = SimpleNamespace(Unpickler=_Unpickler, load=lambda given, **_: _Unpickler(given).load(), __name__="pickle")
     try:
         content = torch.load(file, map_location="cpu", weights_only=False, pickle_module=reader, mmap=True)

@@ -1,1 +1,1 @@
-"""Record what a run computes: modules, operators, and statistics of every tensor between them."""
+"""Record what a run computes: modules, operators, and statistics of all their tensors."""

@@ -1,4 +1,4 @@
-"""Tensors whose statistics are on their way: started at once, fetched together."""
+"""Compute the statistics of tensors asynchronously: they are started at once and fetched together."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     from npukit.precision.recording.fused import PendingStatistics
 
 _FUSED = (torch.float32, torch.float16, torch.bfloat16)
-MANY = 12  # tensors for which the table that a common launch needs is worth its while
+MANY = 12  # from this many tensors on, the table that a combined launch needs pays off
 _SINGLES, _DOUBLES = struct.Struct(f"<{BUCKETS}f").pack, struct.Struct(f"<{BUCKETS}d").pack
-# msprobe refuses a dump with a text that begins like a formula of a spreadsheet, as a sketch may: hence the colon.
+# msprobe rejects dumps with text that looks like a spreadsheet formula, which a sketch could: hence the colon.
 _FIGURES = '"Max": %s, "Min": %s, "Mean": %s, "Norm": %s, "Nan": %d, "Inf": %d, "Hash": "%08x", "Sketch": ":%s"'
-# Of finite singles, with as many digits as they have.
+# For finite single-precision numbers, with all their digits.
 _SINGLE_FIGURES = _FIGURES.replace("%s, ", "%.9g, ").replace("%d", "0").replace(":%s", ":%s==")
 _LARGEST_SINGLE = torch.finfo(torch.float32).max
 
 
 class Cell:
-    """The place of a tensor's figures in a text, once they have been fetched."""
+    """The place in a row's text for a tensor's figures, once they have been fetched."""
 
     __slots__ = ("count", "dtype", "text")
 
     def __init__(self, tensor: Tensor, dtype: torch.dtype) -> None:
         self.dtype, self.count = dtype, tensor.numel() * (2 if dtype.is_complex else 1)
-        self.text = ""  # as a dump has it: msprobe's keys, and after them our own
+        self.text = ""  # the JSON text: msprobe's keys followed by ours
 
 
 class Arriving:
-    """A tensor on its way from its device to the host."""
+    """A tensor that is being copied from its device to the host."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._there = tensor.to("cpu", non_blocking=True)
@@ -53,18 +53,18 @@ class Arriving:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether it comes from a device."""
+        """Whether the copy comes from a device."""
         return self._event is not None
 
     def wait(self) -> Tensor:
-        """The tensor, once it is there."""
+        """Wait for the copy and return the tensor."""
         if self._event is not None:
             self._event.synchronize()
         return self._there
 
 
 class StatisticsBatch:
-    """Computes statistics on the device, without a wait until what `take` returns is called.
+    """Computes statistics on the device. Nothing waits until the function that `take` returns is called.
 
     >>> batch = StatisticsBatch()
     >>> cell = batch.add(torch.ones(2, 3))
@@ -77,10 +77,10 @@ class StatisticsBatch:
     def __init__(self) -> None:
         self.waiting = 0  # tensors since the last `take`
         self._plain: list[tuple[Cell, Tensor, Tensor]] = []  # with figures and hash
-        self._fused: dict[int, tuple[PendingStatistics, list[Cell]]] = {}  # by the number of a GPU
+        self._fused: dict[int, tuple[PendingStatistics, list[Cell]]] = {}  # by GPU number
 
     def add(self, tensor: Tensor) -> Cell:
-        """Start on a tensor, as it is now."""
+        """Start computing the statistics of a tensor as it is now."""
         dtype = tensor.dtype
         cell = Cell(tensor, dtype)
         self.waiting += 1
@@ -98,7 +98,7 @@ class StatisticsBatch:
         return cell
 
     def add_all(self, tensors: Sequence[Tensor]) -> list[Cell]:
-        """Start on many tensors of one type, with one launch where they are on one device."""
+        """Start on many tensors of one dtype, with a single launch if they are on one device."""
         first, dtype = tensors[0], tensors[0].dtype
         device = first.get_device()
         alike = len(tensors) >= MANY and dtype in _FUSED and all(tensor.get_device() == device for tensor in tensors)
@@ -113,8 +113,8 @@ class StatisticsBatch:
         return made
 
     def take(self) -> tuple[Callable[[], None], bool]:
-        """Begin to fetch the figures of all tensors since the last call. What is returned waits for them and fills
-        their cells, and says whether any of them are on a device.
+        """Start fetching the figures of all tensors since the last call. The returned function waits for them, fills
+        their cells, and returns whether any of them came from a device.
         """
         fetched: list[tuple[list[Cell], Arriving, Arriving | None]] = []  # with figures and hashes, or both in one
         with undisturbed():
@@ -125,7 +125,7 @@ class StatisticsBatch:
             alike: dict[tuple[torch.device, torch.dtype], list[tuple[Cell, Tensor, Tensor]]] = {}
             for cell, figures, hashes in self._plain:
                 alike.setdefault((figures.device, figures.dtype), []).append((cell, figures, hashes))
-            for group in alike.values():  # one transfer for each device and type
+            for group in alike.values():  # one transfer per device and dtype
                 all_figures, all_hashes = torch.stack([row[1] for row in group]), torch.stack([row[2] for row in group])
                 fetched.append(([cell for cell, _, _ in group], Arriving(all_figures), Arriving(all_hashes)))
         self._plain, self.waiting = [], 0
@@ -149,13 +149,13 @@ class StatisticsBatch:
 
 
 def _is_fused(tensor: Tensor) -> bool:
-    # Triton starts its kernels on the current device.
+    # Triton launches kernels on the current device.
     return tensor.is_cuda and has_triton() and tensor.get_device() == torch._C._cuda_getDevice()
 
 
 @functools.cache
 def has_triton() -> bool:
-    """Whether one pass over a tensor can give all of its figures."""
+    """Whether a single pass over a tensor can compute all of its figures."""
     return importlib.util.find_spec("triton") is not None
 
 
@@ -172,13 +172,13 @@ def statistics_of(tensor: Tensor) -> Statistics:
 
 
 def flattened(tensor: Tensor) -> Tensor:
-    """The numbers of a tensor as they are read, even of a lazy conjugate; a complex one counts as two."""
+    """The numbers of a tensor as they are read, also for a lazy conjugate. A complex number counts as two."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
     return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).reshape(-1)
 
 
 def _fill(cells: Sequence[Cell], figures: Tensor, hashes: list[int]) -> None:
-    """Give each cell the text of its line of figures."""
+    """Set the text of each cell from its line of figures."""
     if not figures.is_floating_point():
         for cell, (low, high, *_), number in zip(cells, figures.tolist(), hashes, strict=True):
             plain = [str(bool(bound) if cell.dtype is torch.bool else bound).lower() for bound in (high, low)]
@@ -200,10 +200,10 @@ def _fill(cells: Sequence[Cell], figures: Tensor, hashes: list[int]) -> None:
 
 
 def _halves(lines: Tensor) -> tuple[Tensor, list[int]]:
-    """Figures and hashes from what the fused kernels leave."""
+    """Separate the figures and hashes that the fused kernels return together."""
     figures = lines[:, :-1].view(torch.float64)
     figures[:, 3].sqrt_()
-    figures[figures[:, 4] > 0, :2] = torch.nan  # as everywhere else in torch
+    figures[figures[:, 4] > 0, :2] = torch.nan  # as elsewhere in torch
     return figures, lines[:, -1].tolist()
 
 
@@ -214,14 +214,14 @@ def _unusual_text(cell: Cell, line: list[float], number: int) -> str:
 
 
 def _packed_singles(sketches: Tensor) -> str:
-    """Base64 of many sketches: 88 characters each, as two zero bytes more make the 64 of one a number of triples."""
+    """Base64 of many sketches, 88 characters each: two padding bytes make a sketch's 64 bytes divisible by three."""
     padded = torch.zeros(len(sketches), 66, dtype=torch.uint8)
     padded[:, :64] = sketches.view(torch.uint8)
     return b2a_base64(padded.numpy().tobytes(), newline=False).decode()
 
 
 def _packed(sketch: list[float], dtype: torch.dtype) -> str:
-    """A sketch as the bytes of its numbers: it is for machines, and text of them would be most of a dump."""
+    """A sketch as binary numbers: only machines read it, and as text it would be most of a dump."""
     try:
         packed = (_DOUBLES if dtype is torch.float64 else _SINGLES)(*sketch)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""msprobe's config.json, so that people can keep theirs."""
+"""Read msprobe's config.json, so that people can keep theirs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TASKS = ("statistics", "tensor", "nan_check", "structure")
 
 
 def read_config(path: Path, output: str = "") -> RecordOptions:
-    """The options that a config.json of msprobe asks for; `output` goes before its dump_path.
+    """The options that an msprobe config.json asks for. `output` takes precedence over its dump_path.
 
     >>> read_config(Path("config.json")).level
     'ops'
@@ -46,7 +46,7 @@ def read_config(path: Path, output: str = "") -> RecordOptions:
 
 
 def _numbers(value: Any, name: str, path: Path) -> tuple[int, ...] | None:
-    """Numbers and ranges such as [0, "4-6"]; an empty list is all of them."""
+    """Numbers and ranges such as [0, "4-6"]. An empty list means all."""
     entries = value if isinstance(value, list) else [] if value is None else [value]
     if not all(isinstance(entry, int | str) and not isinstance(entry, bool) for entry in entries):
         raise NpukitError(f'{path}: {name} takes a list of numbers and ranges such as [0, "4-6"].')
@@ -54,5 +54,5 @@ def _numbers(value: Any, name: str, path: Path) -> tuple[int, ...] | None:
 
 
 def overridden(options: RecordOptions, **given: Any) -> RecordOptions:
-    """Options with those that were given on the command line in their place."""
+    """The options with those replaced that were given on the command line."""
     return dataclasses.replace(options, **{name: value for name, value in given.items() if value})

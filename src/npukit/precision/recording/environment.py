@@ -1,4 +1,4 @@
-"""What else decides about numbers: versions, variables and switches, written beside a dump."""
+"""Record what else affects numbers next to a dump: versions, environment variables and switches."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ FILE = "environment.json"
 
 
 def write_environment(folder: str) -> None:
-    """Write environment.json into a dump's folder; of several ranks the first one does."""
+    """Write environment.json into a dump's folder. Of several ranks, only the first does."""
     if os.environ.get("RANK", "0") == "0":
         Path(folder).mkdir(parents=True, exist_ok=True)
         write_json(Path(folder) / FILE, environment())
 
 
 def environment() -> dict[str, Any]:
-    """The state of this process that can change numbers.
+    """The state of this process that can affect numbers.
 
     >>> environment()["switches"]["deterministic_algorithms"]
     False
@@ -40,7 +40,7 @@ def environment() -> dict[str, Any]:
 
 
 def accelerator() -> str:
-    """The kind of device beside the CPU that torch can use now: npu, cuda; cpu where there is none."""
+    """The kind of accelerator that torch can use now, npu or cuda; "cpu" if there is none."""
     import torch
 
     for kind in ("npu", "cuda"):
@@ -50,7 +50,7 @@ def accelerator() -> str:
 
 
 def packages() -> dict[str, str]:
-    """What is installed, by the names of its folders: reading the metadata of hundreds of packages takes a second."""
+    """Installed packages, from the names of their folders: reading hundreds of metadata files would take a second."""
     versions: dict[str, str] = {}
     for folder in reversed(sys.path):
         for path in Path(folder).glob("*-*.dist-info"):
@@ -60,7 +60,7 @@ def packages() -> dict[str, str]:
 
 
 def switches() -> dict[str, Any]:
-    """Torch's settings that change results without changing code."""
+    """Torch settings that change results without a change of code."""
     import torch
 
     settings: dict[str, Any] = {

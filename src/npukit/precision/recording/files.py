@@ -1,4 +1,4 @@
-"""The files of a dump, in msprobe's layout; each flush leaves them complete."""
+"""The files of a dump, in msprobe's layout. They are complete after every flush."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from npukit.precision.recording.tensors import Text, joined, quoted
 from npukit.report.writing import disk_errors_named
 
 Frame = tuple[str, int, str]  # file, line, function
-Noted = tuple[Text, tuple[Frame, ...], str | None]  # a row, its stack, and the row that it belongs to
+Noted = tuple[Text, tuple[Frame, ...], str | None]  # a row, its stack, and its parent row
 _END = b"\n}}\n"
 
 
 class StepFiles:
-    """What one process writes of one step; its rank is asked for when it is first needed.
+    """The files that one process writes for one step. The rank is looked up when it is first needed.
 
     >>> files = StepFiles(options, step=0)
     >>> files.begin(rank=0)
@@ -52,7 +52,7 @@ class StepFiles:
             self._parents[name] = parent
 
     def save(self, name: str, tensor: Any, rank: int) -> str:
-        """Write a tensor; returns the name of its file."""
+        """Write a tensor and return the name of its file."""
         import torch
 
         self.begin(rank)
@@ -61,7 +61,7 @@ class StepFiles:
         return file
 
     def close(self) -> None:
-        """Write what explains the rows: where each was called from, and by which module."""
+        """Write the files that describe the rows: where each was called from, and by which module."""
         if self._file is None:
             return
         self._file.close()
@@ -72,7 +72,7 @@ class StepFiles:
                 file.write_bytes(json.dumps(content).encode())
 
     def begin(self, rank: int) -> None:
-        """Make the folder and an empty dump.json, unless that has happened."""
+        """Create the folder and an empty dump.json, if that has not happened yet."""
         if self._file is not None:
             return
         self._folder = self._step / f"rank{rank}"
@@ -93,7 +93,7 @@ class StepFiles:
 
 
 def frames_text(stack: Sequence[Frame]) -> list[str]:
-    """Frames in msprobe's words."""
+    """Stack frames in msprobe's format."""
     return [_frame_text(*frame) for frame in stack]
 
 

@@ -1,8 +1,8 @@
-"""The statistics of tensors in one pass over them, as Triton kernels for GPUs; the figures are those of statistics.py.
+"""Triton kernels that compute all statistics of a tensor in one pass, with the same results as statistics.py.
 
 A program reads 16 rows of a tensor and writes one line of partial figures into an arena on the device. When statistics
-are wanted, a second kernel adds up the lines of each tensor, for one copy to the host.
-A launch takes plain numbers only, because handing tensors to Triton costs more than starting the kernel.
+are requested, a second kernel sums the lines of each tensor, for a single copy to the host. Launches take only plain
+numbers, because passing tensors to Triton costs more than launching the kernel.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ TYPES = {
     torch.bfloat16: (tl.bfloat16, tl.int16),
 }
 FIGURES = PLAIN + BUCKETS
-_ROWS = 16  # that a program reads
-_WIDTH = FIGURES + 2  # of a line, in floats: the last two are the hash
-_CHUNK = 1 << 17  # lines of an arena: 12 MB
-_TABLE = 1 << 15  # numbers that are pinned on their way to the device
+_ROWS = 16  # read by each program
+_WIDTH = FIGURES + 2  # floats per line, of which the last two are the hash
+_CHUNK = 1 << 17  # lines per arena: 12 MB
+_TABLE = 1 << 15  # numbers in pinned memory on their way to the device
 _SCALARS = ["address", "count", "length", "line", "tables", "arena", "jobs", "starts", "sums"]
 
 
@@ -49,7 +49,7 @@ def _measure(  # type: ignore[no-untyped-def]
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """One line: `part` counts the programs of a tensor. Few instructions an element, or this is slower than memory."""
+    """Compute one line; `part` numbers the programs of a tensor. More instructions per element would limit speed."""
     values = address.to(tl.pointer_type(VALUE))
     if ALIGNED:
         values = tl.multiple_of(values, 16)
@@ -68,7 +68,7 @@ def _measure(  # type: ignore[no-untyped-def]
     first = part.to(tl.int64) * ROWS
     if (length == BLOCK) & ((first + ROWS) * BLOCK <= count):  # nothing to mask
         for four in range(0, ROWS, 4):
-            for number in tl.static_range(4):  # so that their loads are under way together
+            for number in tl.static_range(4):  # issue the loads together
                 row = first + four + number
                 raw = tl.load(values + row * BLOCK + column)
                 value = raw.to(tl.float32)
@@ -97,7 +97,7 @@ def _measure(  # type: ignore[no-untyped-def]
     tl.store(figures + 4, 0.0)
     tl.store(figures + 5, 0.0)
     all_squares = tl.sum(squares, 0)
-    if (all_squares != all_squares) | (all_squares == infinity):  # seldom: count them in a second pass
+    if (all_squares != all_squares) | (all_squares == infinity):  # rare: count them in a second pass
         nans = tl.zeros((BLOCK,), tl.float32)
         infs = tl.zeros((BLOCK,), tl.float32)
         for number in range(ROWS):
@@ -154,11 +154,11 @@ def _measure_all(  # type: ignore[no-untyped-def]
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """As `_measure_one` for many tensors; `jobs` has address, count, length and first line of each."""
+    """Like `_measure_one` for many tensors. `jobs` has the address, size, row length and first line of each."""
     part = tl.program_id(0)
     job = jobs.to(tl.pointer_type(tl.int64)) + tl.program_id(1) * 4
     count, length = tl.load(job + 1), tl.load(job + 2)
-    if part.to(tl.int64) * ROWS * length < count:  # the largest of them decides how many programs there are
+    if part.to(tl.int64) * ROWS * length < count:  # the largest one determines the number of programs
         _measure(
             tl.load(job), count, length, part, tl.load(job + 3) + part, tables, arena,
             VALUE, BITS, ALIGNED, PLAIN_FIGURES, BUCKET_COUNT, BLOCK, ROWS,
@@ -169,7 +169,7 @@ def _measure_all(  # type: ignore[no-untyped-def]
 def _add_up(  # type: ignore[no-untyped-def]
     starts: tl.int64, arena: tl.int64, sums: tl.int64, FIGURE_COUNT: tl.constexpr, LINES: tl.constexpr
 ):
-    """The lines of one tensor, in double precision."""
+    """Sum the lines of one tensor in double precision."""
     number = tl.program_id(0)
     start = starts.to(tl.pointer_type(tl.int64)) + number
     first, last = tl.load(start), tl.load(start + 1)
@@ -197,14 +197,14 @@ def _add_up(  # type: ignore[no-untyped-def]
 
 
 class _Launcher:
-    """Starts one kernel again and again: the first time through Triton's front end, later past it, which is faster."""
+    """Launches one kernel repeatedly: the first time through Triton's front end, then directly, which is faster."""
 
     def __init__(self, kernel: Any, warps: int) -> None:
         self._kernel, self._warps = kernel, warps
         self._compiled: dict[Any, tuple[Any, Any, Any, tuple[Any, ...]]] = {}
 
     def __call__(self, key: Any, grid: tuple[int, int], scalars: tuple[int, ...], constants: tuple[Any, ...]) -> None:
-        """`key` stands for the device and the constants."""
+        """`key` identifies the device and the constants."""
         compiled = self._compiled.get(key)
         if compiled is None:
             made = self._kernel[grid](*scalars, *constants, num_warps=self._warps)
@@ -219,7 +219,7 @@ _one, _all, _sums = _Launcher(_measure_one, 16), _Launcher(_measure_all, 16), _L
 
 
 class PendingStatistics:
-    """Tensors of one device whose statistics are on their way."""
+    """Tensors of one device whose statistics are being computed."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._number = device, device.index
@@ -229,12 +229,12 @@ class PendingStatistics:
         self._table_address = self._tables.data_ptr()
         self._arenas = [self._new_arena(_CHUNK)]
         self._arena_address = self._arenas[0].data_ptr()
-        self._starts: list[list[int]] = [[0]]  # of each arena: where the lines of its tensors begin, and where all end
+        self._starts: list[list[int]] = [[0]]  # per arena: the first line of each tensor, and the end
         self._streams: set[int] = set()
         self._pinned, self._used = _new_table(_TABLE), 0
 
     def add(self, flat: Tensor) -> None:
-        """Start on a contiguous tensor of half or single precision."""
+        """Start on a contiguous tensor in half or single precision."""
         count, address, dtype = flat.numel(), flat.data_ptr(), flat.dtype
         length, programs = _layout(count)
         line = self._reserve((programs,))
@@ -243,7 +243,7 @@ class PendingStatistics:
         _one((self._number, dtype, aligned), (programs, 1), scalars, _constants(dtype, aligned))
 
     def add_all(self, tensors: Sequence[Tensor]) -> None:
-        """Start on many tensors of one type with one launch."""
+        """Start on many tensors of one dtype with one launch."""
         counts, addresses = [tensor.numel() for tensor in tensors], [tensor.data_ptr() for tensor in tensors]
         layouts = [_layout(count) for count in counts]
         programs = [needed for _, needed in layouts]
@@ -258,7 +258,7 @@ class PendingStatistics:
         _all((self._number, dtype, aligned), (max(programs), len(tensors)), scalars, _constants(dtype, aligned))
 
     def _sent(self, numbers: list[int]) -> Tensor:
-        """Numbers on the device, without a wait."""
+        """Numbers copied to the device without waiting."""
         if self._used + len(numbers) > len(self._pinned):
             self._pinned, self._used = _new_table(max(_TABLE, len(numbers))), 0
         own = self._pinned[self._used : self._used + len(numbers)]
@@ -267,14 +267,14 @@ class PendingStatistics:
         return own.to(self._device, non_blocking=True)
 
     def take(self) -> Tensor:
-        """A line for each tensor since the last call, in order: figures as doubles, with the sum of the squares in
-        place of the norm, and the hash. There must have been some.
+        """One line per tensor since the last call, in order: the figures as doubles, with the sum of squares in place
+        of the norm, and the hash. There must be at least one tensor.
         """
         with torch.cuda.device(self._device):
             return self._take()
 
     def _take(self) -> Tensor:
-        if len(self._streams) > 1:  # each has written lines, and this one reads them
+        if len(self._streams) > 1:  # each has written lines that this kernel reads
             torch.cuda.synchronize(self._device)
         all_sums = []
         for arena, starts in zip(self._arenas, self._starts, strict=True):
@@ -286,12 +286,12 @@ class PendingStatistics:
                 all_sums.append(sums)
         self._arenas, self._starts = self._arenas[:1], [[0]]
         self._arena_address = self._arenas[0].data_ptr()
-        self._streams = {torch._C._cuda_getCurrentRawStream(self._number)}  # which still reads the arena
-        self._pinned, self._used = _new_table(_TABLE), 0  # the old one may not have left yet
+        self._streams = {torch._C._cuda_getCurrentRawStream(self._number)}  # the kernel still reads the arena
+        self._pinned, self._used = _new_table(_TABLE), 0  # the previous copy may not have finished
         return torch.cat(all_sums)
 
     def _reserve(self, lines: Sequence[int]) -> int:
-        """Room in the arena for the lines of tensors: the number of the first."""
+        """Reserve lines in the arena for tensors and return the number of the first."""
         stream = torch._C._cuda_getCurrentRawStream(self._number)
         if stream not in self._streams:
             if self._streams:
@@ -314,13 +314,13 @@ class PendingStatistics:
 
 
 def _new_table(size: int) -> Tensor:
-    """Memory that is copied to the device without a wait."""
+    """Pinned memory for copies to the device that do not wait."""
     return torch.empty(size, dtype=torch.int64, device="cpu", pin_memory=True)
 
 
 @functools.lru_cache(4096)
 def _layout(count: int) -> tuple[int, int]:
-    """The length of a tensor's rows, and how many programs read them."""
+    """The row length of a tensor, and the number of programs that read its rows."""
     length = row_length(count)
     return length, -(-count // (length * _ROWS))
 

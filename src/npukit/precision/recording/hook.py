@@ -1,4 +1,4 @@
-"""Begin to record in a process that npukit starts: called by npukit.launch.script before the user's script runs."""
+"""Start recording in a process that npukit starts. npukit.launch.script calls this before it runs the user's script."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VARIABLE = "NPUKIT_CAPTURE"
 
 
 def recording(options: RecordOptions, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process that npukit.launch starts, with which it records itself.
+    """The environment variables with which a process started by npukit.launch records itself.
 
     >>> run(["train.py"], recording(RecordOptions("dump"), os.environ))
     """
@@ -28,7 +28,7 @@ def recording(options: RecordOptions, environment: Mapping[str, str]) -> dict[st
 
 
 def begin() -> None:
-    """Record from the moment at which the script has imported torch; until then it can set variables as ever."""
+    """Record from the moment the script has imported torch. Until then it can still set environment variables."""
     if "torch" in sys.modules:
         _record()
     else:
@@ -45,7 +45,7 @@ def _record() -> None:
 
 
 class _AfterTorch(importlib.abc.MetaPathFinder):
-    """Finds torch as Python would, and begins to record once it has been imported."""
+    """An import hook that finds torch as Python would, and starts recording once it has been imported."""
 
     def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
         if name != "torch":

@@ -1,4 +1,4 @@
-"""Rows of modules: what goes in and comes out, their parameters, and the gradients of all of these."""
+"""Rows of modules: their inputs, outputs and parameters, and the gradients of all of these."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from npukit.precision.recording.tensors import Late, Text, can_describe, local
 
 
 class ModuleRows:
-    """Observes modules. At level ops operators tell who made a tensor, else modules do (`names_makers`)."""
+    """Observes modules. `names_makers`: record modules, and not operators, as the makers of tensors."""
 
     def __init__(self, rows: StepRows, names_makers: bool) -> None:
         self.tracker = ModuleTracker(self._began, self._ended)
         self._rows, self._names_makers = rows, names_makers
-        self._backward: dict[ModuleCall, None] = {}  # those whose gradients have not all come, in order
+        self._backward: dict[ModuleCall, None] = {}  # modules still waiting for gradients, in order
 
     def _began(self, call: ModuleCall, module: nn.Module, inputs: Any) -> None:
         rows = self._rows
@@ -56,9 +56,9 @@ class ModuleRows:
         rows.add(name, row, call.called_from[1], stack[-1].forward if stack else None)
 
     def _follow_gradients(self, call: ModuleCall, side: str, tensors: list[Tensor]) -> None:
-        """Note the gradients of what a module was given or returned, by hooks on the tensors themselves.
+        """Record the gradients of a module's inputs or outputs, with hooks on the tensors themselves.
 
-        Hooks on a module would put a node of their own into the graph, and so change the order of additions.
+        Hooks on the module would add a node to the graph and so change the order in which gradients are added.
         """
         if not torch.is_grad_enabled():
             return
@@ -87,7 +87,7 @@ class ModuleRows:
                 self._backward[call] = None
 
     def end_backwards(self) -> None:
-        """Note what has come of gradients that will not come whole, such as those of unused outputs."""
+        """Write the gradients collected so far if the rest will never come, as for unused outputs."""
         for call in self._backward:
             self._end_backward(call)
         self._backward.clear()
@@ -102,7 +102,7 @@ class ModuleRows:
 
 
 class _Watch:
-    """The hook on a tensor for all modules that return it or are given it: a hook each would take its time."""
+    """A single hook on a tensor for all modules that receive or return it, because one hook each would be slow."""
 
     __slots__ = ("_came", "places", "step", "version")
 
@@ -115,9 +115,9 @@ class _Watch:
 
 
 def _watch(tensor: Tensor, step: int, came: Callable[[_Watch, Tensor], None]) -> _Watch:
-    """The last hook of a tensor, if it is ours and nothing has happened to the tensor since, else a new one."""
+    """The tensor's last hook, if it is ours and the tensor has not changed since; otherwise a new one."""
     hooks, version = tensor._backward_hooks, tensor._version
-    if hooks is None:  # as `register_hook` does; but that takes four times as long, to make a handle
+    if hooks is None:  # does what `register_hook` does, which takes four times as long because it creates a handle
         hooks = tensor._backward_hooks = OrderedDict()
         if tensor.grad_fn is not None:
             tensor.grad_fn._register_hook_dict(tensor)
@@ -129,5 +129,5 @@ def _watch(tensor: Tensor, step: int, came: Callable[[_Watch, Tensor], None]) ->
 
 
 def _plain_keywords(keywords: dict[str, Any]) -> dict[str, Any]:
-    """Keyword arguments without objects such as caches, of which only the class could be told."""
+    """Keyword arguments without objects such as caches, of which only the class could be recorded."""
     return {name: value for name, value in keywords.items() if isinstance(value, Tensor | bool | int | float | str)}

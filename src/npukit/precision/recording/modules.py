@@ -1,4 +1,4 @@
-"""Which module is running: hooks on every module of the process, without touching the model."""
+"""Track which module is running, with hooks on every module of the process and without changing the model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NESTS = (list, tuple, dict)
 
 
 class ModuleCall:
-    """A module that runs, and the rows that tell of it."""
+    """A running module, and the row that describes it."""
 
     __slots__ = ("backward", "called_from", "forward", "gradients", "inputs", "is_recompute", "path", "wanted")
 
@@ -29,18 +29,18 @@ class ModuleCall:
         self.path = path
         self.forward = f"Module.{path}.{kind}.forward.{number}"
         self.backward = f"Module.{path}.{kind}.backward.{number}"
-        self.called_from = called_from  # torch's frame that runs it, while it does, and the stack
+        self.called_from = called_from  # torch's frame that runs it, and the stack at that point
         self.is_recompute = torch._C._current_graph_task_id() != -1
         self.inputs: Text | None = None
-        self.wanted = 0  # gradients of inputs that have not come yet
+        self.wanted = 0  # gradients of inputs that have not arrived yet
         self.gradients: dict[str, list[Late]] = {"input": [], "output": []}
 
 
 class ModuleTracker:
-    """Keeps the stack of running modules, and calls back when one begins and ends.
+    """Keeps the stack of running modules, and calls back when a module begins or ends.
 
-    The first module that is called on its own is the root, and paths begin below it; those of further roots begin with
-    their class.
+    The first module that is called on its own is the root, and paths are relative to it. Paths below other roots start
+    with the root's class.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ModuleTracker:
         self._handles: list[Any] = []
 
     def start(self) -> None:
-        """Follow every module from now on."""
+        """Track every module from now on."""
         leave: dict[str, Any] = {"hook": self._leave, "with_kwargs": True}
         if not hasattr(torch_module, "_global_forward_hooks_with_kwargs"):
             leave = {"hook": self._leave_without_keywords}
@@ -68,20 +68,20 @@ class ModuleTracker:
     def stop(self) -> None:
         for handle in self._handles:
             handle.remove()
-            # torch forgets this one, and compiles no module any more while it is there.
+            # torch does not detect this hook, and stops compiling modules while it is registered.
             getattr(torch_module, "_global_forward_hooks_with_kwargs", {}).pop(handle.id, None)
 
     def begin_step(self) -> None:
-        """Count the calls of each module from 0 again."""
+        """Restart the count of each module's calls at 0."""
         self._numbers.clear()
 
     def parameters(self) -> Iterator[tuple[str, nn.Module, str, nn.Parameter]]:
-        """Every parameter of the modules seen so far: path and module, its name there, and itself."""
+        """All parameters of the modules seen so far, as module path, module, name and parameter."""
         for path, module in self.modules.items():
             for name, parameter in parameters_of(module).items():
                 yield path, module, name, parameter
 
-    @_disable_dynamo  # a compiled model runs in pieces, between which its modules are seen
+    @_disable_dynamo  # a compiled model runs in pieces, and its modules are seen between them
     def _enter(self, module: nn.Module, inputs: Any) -> None:
         path = self._paths.get(id(module))
         if _is_of_compile(module, path, self.stack):
@@ -101,25 +101,25 @@ class ModuleTracker:
         path = self._paths.get(id(module))
         if _is_of_compile(module, path, self.stack):
             return
-        if len(rest) != 2:  # torch leaves the keywords out where forward raised
+        if len(rest) != 2:  # torch omits the keywords if forward raised
             while self.stack and self.stack.pop().path != path:
                 pass
             return
         keywords, output = rest
-        while self.stack:  # one whose forward raised may never have left
+        while self.stack:  # a module whose forward raised may never have left
             call = self.stack.pop()
             if call.path == path:
                 self._ended(call, module, keywords, output)
-                call.called_from = None, ()  # a frame keeps all that its function holds
+                call.called_from = None, ()  # a frame keeps all local variables of its function alive
                 break
 
     @_disable_dynamo
     def _leave_without_keywords(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        """As torch before 2.6 has it; there is no output where forward raised."""
+        """The signature before torch 2.6. There is no output if forward raised."""
         self._leave(module, inputs, *(() if output is None else ({}, output)))
 
     def _name(self, module: nn.Module) -> str:
-        """Name a module that nobody has seen, and all below it."""
+        """Name a new module and all modules below it."""
         if not self.stack:
             first = not any(module == ROOT for module in self.modules)
             prefix = "" if first else type(module).__name__
@@ -127,7 +127,7 @@ class ModuleTracker:
             while prefix in self.modules and self.modules[prefix] is not module:
                 number += 1
                 prefix = f"{type(module).__name__}#{number}"
-        else:  # made while its parent runs, or hidden from it in a plain list
+        else:  # created while its parent runs, or hidden from it in a plain list
             parent = self.stack[-1].path
             prefix = f"{'' if parent == ROOT else parent + '.'}{type(module).__name__}"
         for name, inner in module.named_modules():
@@ -138,7 +138,7 @@ class ModuleTracker:
 
 
 def _frame_of_torch() -> Any:
-    """The frame that calls a module and so lasts as long; between it and ours are those that turn dynamo off."""
+    """The frame that calls a module and exists while it runs. Frames that disable dynamo come between it and ours."""
     frame: Any = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename != torch_module.__file__:
         frame = frame.f_back
@@ -146,18 +146,18 @@ def _frame_of_torch() -> Any:
 
 
 def _is_of_compile(module: nn.Module, path: str | None, running: list[ModuleCall]) -> bool:
-    """Whether torch.compile made a module: around a model, or of a piece of one that it compiled."""
+    """Whether torch.compile created a module, as a wrapper around a model or for a compiled piece of it."""
     kind = type(module).__name__
     return kind == "OptimizedModule" or (kind == "GraphModule" and path is None and bool(running))
 
 
 def parameters_of(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters of a module itself; `named_parameters` gives the same, but takes a module's time."""
+    """A module's own parameters. `named_parameters` returns the same, but takes as long as running the module."""
     return {name: parameter for name, parameter in module._parameters.items() if parameter is not None}
 
 
 def tensors_in(value: Any) -> list[Tensor]:
-    """All tensors in a nest of lists, dictionaries and plain objects such as transformers' outputs."""
+    """All tensors in nested lists, dictionaries and plain objects such as transformers' outputs."""
     if isinstance(value, Tensor):
         return [value]
     if not isinstance(value, _NESTS):

@@ -1,4 +1,4 @@
-"""Rows of operators: what each was given and returned, in which module and phase, and from which line."""
+"""Rows of operators: their inputs and outputs, their module, phase and line of code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OperatorRows:
         self.optimizing = False
         self._rows, self._tracker = rows, tracker
         self._of_node: dict[int, tuple[ModuleCall | None, tuple[Frame, ...]]] = {}  # by autograd's sequence number
-        self._arriving: dict[int, list[tuple[Late, Tensor, str]]] = {}  # by storage: results of collectives
+        self._arriving: dict[int, list[tuple[Late, Tensor, str]]] = {}  # results of collectives, by storage
 
     def begin_step(self) -> None:
         self._of_node.clear()
@@ -60,7 +60,7 @@ class OperatorRows:
         for tensor in (*results, *written):
             tensors.made(tensor, call.row)
         row = [*call.given, ', "output": ']
-        if call.operator.is_collective:  # its results are there when somebody uses them
+        if call.operator.is_collective:  # its results exist once somebody uses them
             for place, tensor in enumerate(results):
                 late = Late()
                 row += (", " if place else "[", late)
@@ -82,7 +82,7 @@ class OperatorRows:
         self._rows.tensors.made(result, self._rows.tensors.maker(source))
 
     def _place(self) -> tuple[ModuleCall | None, tuple[Frame, ...], str]:
-        """The module that an operator belongs to, where it was called from, and in which phase of a step."""
+        """The module that an operator belongs to, where it was called from, and its phase of the step."""
         node = torch._C._current_autograd_node()
         if node is not None:
             return *self._of_node.get(node._sequence_nr(), (None, ())), "backward"
@@ -92,12 +92,12 @@ class OperatorRows:
         module = modules[-1] if modules else None
         stack = user_stack(module.called_from) if module else user_stack()
         if torch.is_grad_enabled():
-            # Operators that make no node of their own see the number of the one before them, which is not theirs.
+            # Operators without a node of their own see the number of the previous node, which does not belong to them.
             self._of_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, (module, stack))
         return module, stack, "forward"
 
     def _observe_arrived(self, call: OperatorCall) -> None:
-        """Look at the results of collectives that this operator uses: by now somebody has waited for them."""
+        """Record the results of collectives that this operator uses: they have been waited for by now."""
         for tensor in tensors_in([call.arguments, call.keywords]):
             for late, result, name in self._arriving.pop(storage_of(tensor) or 0, ()):
                 late.pieces = []

@@ -1,4 +1,4 @@
-"""Every operator that torch's dispatcher calls: forward, backward, optimizer, collectives, torch_npu's own."""
+"""Observe every operator that torch's dispatcher calls, including collectives and torch_npu's own operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from npukit.precision.recording.modules import ModuleCall, tensors_in
 from npukit.precision.recording.tensors import Hollow, Text
 
 PREFIXES = {"aten": "Aten", "npu": "NPU", "c10d": "Distributed", "_c10d_functional": "Distributed"}
-# They compute nothing, and each device uses them as it likes.
+# They compute nothing, and each device uses them differently.
 # fmt: off
 _SKIPPED = {
     "alias", "clone", "detach", "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty",
@@ -26,8 +26,8 @@ _SKIPPED = {
 }
 # fmt: on
 _ALLOCATES = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
-# Memory that an operator keeps for its own backward pass, in a form of its own and partly never written: as arguments
-# they have these names, as results these places.
+# Memory that an operator keeps for its own backward pass, in a private format and partly uninitialised. These are
+# the names of such arguments and the positions of such results.
 _PRIVATE_ARGUMENTS = {"workspace", "reserve", "reserve_space", "reserveSpace", "weight_buf"}
 _PRIVATE_RESULTS = {"mkldnn_rnn_layer": (3,), "_cudnn_rnn": (3, 4), "miopen_rnn": (3, 4)}
 # Arguments that they write to although their schemas do not say so: the running mean and variance.
@@ -35,7 +35,7 @@ _SILENT_WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "miopen
 _COPIES = {torch.ops.aten.clone.default, torch.ops.aten._pin_memory.default}
 _NO_OPERATORS = {"prim", "prims", "profiler", "debugprims", "inductor"}
 
-# What they write to held nothing that they read.
+# They overwrite their output without reading it.
 _OVERWRITES = re.compile(
     r"(copy|fill|zero|normal|uniform|bernoulli|random|exponential|geometric|cauchy|log_normal|_foreach_copy|_foreach_zero)_"
     r"|.*(gather|recv|reduce_scatter|scatter|alltoall).*_"
@@ -46,36 +46,36 @@ Record = Callable[["OperatorCall"], None]
 
 @dataclass(frozen=True)
 class Operator:
-    """What its schema says of an operator."""
+    """What an operator's schema says about it."""
 
-    name: str  # in a dump
-    computes: bool  # rather than looking at the same memory in another way
+    name: str  # its name in a dump
+    computes: bool  # False if it only creates views of the same memory
     is_collective: bool
-    overwrites: bool  # writes to its first argument, or to `out`, without reading it
-    writes: tuple[int, ...] | None  # the arguments that it writes to; None: all of them, without saying so
-    silent_writes: tuple[int, ...]  # those of which its schema does not tell
+    overwrites: bool  # writes to its first argument or to `out` without reading it
+    writes: tuple[int, ...] | None  # the arguments it writes to; None: all of them, although its schema does not say so
+    silent_writes: tuple[int, ...]  # arguments that its schema does not describe
     keyword_writes: tuple[str, ...]
-    allocates: bool  # returns memory in which nothing has been written
+    allocates: bool  # returns uninitialised memory
     private_arguments: tuple[int, ...]
     private_results: tuple[int, ...]
 
 
 class OperatorCall:
-    """One call of an operator: `before` it runs, and `after`."""
+    """One call of an operator, which callbacks see before and after it runs."""
 
     __slots__ = ("arguments", "given", "keywords", "module", "operator", "phase", "result", "row", "stack")
 
     def __init__(self, operator: Operator, arguments: Any, keywords: Any) -> None:
         self.operator, self.arguments, self.keywords = operator, arguments, keywords
         self.result: Any = None
-        self.row = ""  # its name in the dump; empty: not wanted
+        self.row = ""  # its name in the dump; empty if it is not recorded
         self.module: ModuleCall | None = None
         self.stack: tuple[Frame, ...] = ()
         self.phase = "forward"
-        self.given: Text = []  # arguments and keywords, described
+        self.given: Text = []  # arguments and keywords, as described in the row
 
     def read(self) -> tuple[list[Any], dict[str, Any]]:
-        """Arguments and keywords; of what is overwritten or private, nothing but type and shape."""
+        """Arguments and keywords. Of those that are overwritten or private, only the dtype and shape are recorded."""
         hidden = (0, *self.operator.private_arguments) if self.operator.overwrites else self.operator.private_arguments
         if not hidden:
             return list(self.arguments), self.keywords
@@ -84,7 +84,7 @@ class OperatorCall:
         }
 
     def covered(self, tensor: Tensor) -> int:
-        """How many elements of a tensor that it writes to certainly have a new value."""
+        """How many elements of a tensor that the operator writes to certainly have a new value."""
         if self.operator.overwrites:
             return tensor.numel()
         if self.operator.name == "Aten.index_put_" and not any(self.arguments[3:4]) and len(self.arguments[1]) == 1:
@@ -95,7 +95,7 @@ class OperatorCall:
         return 0
 
     def written(self) -> Iterator[Tensor]:
-        """The tensors that it writes to."""
+        """The tensors that the operator writes to."""
         writes, given = self.operator.writes, self.arguments
         if writes is None:
             yield from tensors_in(given)
@@ -109,7 +109,7 @@ class OperatorCall:
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Calls back before and after every operator that computes something, and when one only moves values."""
+    """Calls back before and after every operator that computes something, and after those that only move data."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if types and any(subclass.__torch_dispatch__ is not Tensor.__torch_dispatch__ for subclass in types):
-            return NotImplemented  # a DTensor and its like: the operators on what they hold come here later
+            return NotImplemented  # such as DTensor: operators on its local tensors come here later
         if not self._wanted():
             return func(*args, **kwargs)
         operator = operator_of(func)
@@ -146,7 +146,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @functools.cache
 def operator_of(function: Any) -> Operator:
-    """An operator by what the dispatcher calls.
+    """Look up the properties of an operator.
 
     >>> operator_of(torch.ops.aten.add_.Tensor).writes
     (0,)

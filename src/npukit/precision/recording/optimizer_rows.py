@@ -1,4 +1,4 @@
-"""Rows of optimizers: the gradients they are given, their settings, and the parameters they leave."""
+"""Rows of optimizers: the gradients they receive, their settings, and the parameters they produce."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class OptimizerRows:
         self._rows, self._tracker = rows, tracker
 
     def began(self) -> None:
-        """Note the gradients of all parameters."""
+        """Record the gradients of all parameters."""
         rows = self._rows
         given = [parameter for parameter in self._tracker.parameters() if parameter[3].grad is not None]
         rows.tensors.hold([entry[3].grad for entry in given])
@@ -34,7 +34,7 @@ class OptimizerRows:
                 rows.add(row, [*text, "}"], (), row.replace(".parameters_grad.", ".backward."))
 
     def ended(self, optimizer: Any) -> None:
-        """Note the optimizer's parameters as it has left them."""
+        """Record the parameters after the step."""
         rows = self._rows
         rows.tensors.forget()
         name = f"Optimizer.{type(optimizer).__name__}.{rows.calls['optimizer']}.forward"
@@ -60,5 +60,5 @@ class OptimizerRows:
 
 
 def _settings(group: dict[str, Any]) -> dict[str, Any]:
-    """Learning rate, decay and whatever else a group of parameters has."""
+    """The learning rate, weight decay and other settings of a parameter group."""
     return {name: value for name, value in group.items() if isinstance(value, bool | int | float | str | tuple)}

@@ -1,4 +1,4 @@
-"""What is to be recorded, and how it reaches the process that records."""
+"""What to record, and how this is passed to the recording process."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class RecordOptions:
     level: Level = "modules"
     steps: tuple[int, ...] | None = None  # None: all
     ranks: tuple[int, ...] | None = None
-    tensors: bool = False  # write every tensor, not only its statistics
-    fresh: bool = False  # look at a tensor each time it is read, and not once while nobody is known to write to it
-    only: str = ""  # operators and tensors of the modules below this path
-    max_rows: int | None = None  # after which nothing more is recorded; None: all
+    tensors: bool = False  # save every tensor, not only its statistics
+    fresh: bool = False  # compute statistics at every read, even if no write to the tensor is known
+    only: str = ""  # only operators and tensors of the modules below this path
+    max_rows: int | None = None  # rows to record at most; None: all
 
     def dumps(self) -> str:
         return json.dumps(asdict(self))
@@ -36,7 +36,7 @@ class RecordOptions:
 
 
 def parse_numbers(text: str, option: str) -> tuple[int, ...]:
-    """Numbers and ranges as a person writes them.
+    """Parse numbers and ranges as people write them.
 
     >>> parse_numbers("0-2,7", "--steps")
     (0, 1, 2, 7)

@@ -1,4 +1,4 @@
-"""Records a run: module hooks and, at level ops, a dispatch mode; steps end with the optimizer's."""
+"""Record a run with module hooks and, at level ops, a dispatch mode. Steps end with the optimizer's step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Recorder:
         self._modules = ModuleRows(self._rows, names_makers=not by_operator)
         self._optimizers = OptimizerRows(self._rows, self._modules.tracker)
         self._operators = OperatorRows(self._rows, self._modules.tracker) if by_operator else None
-        self._optimizer: int | None = None  # the one whose steps are counted
+        self._optimizer: int | None = None  # the optimizer whose steps are counted
         self._around = contextlib.ExitStack()
 
     def __enter__(self) -> Recorder:
@@ -35,7 +35,7 @@ class Recorder:
         self.stop()
 
     def start(self) -> None:
-        """Begin to record."""
+        """Start recording."""
         self._rows.running = True
         write_environment(self._rows.options.output)
         self._modules.tracker.start()
@@ -50,15 +50,15 @@ class Recorder:
         self._begin_step(0)
 
     def stop(self) -> None:
-        """Write what is left, and record no more."""
+        """Write what is left and stop recording."""
         was_running, self._rows.running = self._rows.running, False
-        self._around.close()  # also where the wanted steps are over: nothing watches the program any more
+        self._around.close()  # also after the last requested step, when nothing observes the program any more
         self._rows.finish()
         if was_running:
             self._end_step()
 
     def step(self) -> None:
-        """End a step; training loops need not call it, `optimizer.step()` does."""
+        """End a step. Training loops need not call this, because `optimizer.step()` does."""
         self._end_step()
         rows = self._rows
         self._begin_step(rows.step + 1)
@@ -66,7 +66,7 @@ class Recorder:
             rows.running = False
             rows.finish()
             if self._operators is None:
-                self._around.close()  # full speed again; a dispatch mode can only leave in its turn
+                self._around.close()  # back to full speed; a dispatch mode can only be left in order
 
     def _begin_step(self, number: int) -> None:
         self._rows.begin_step(number)

@@ -1,4 +1,4 @@
-"""The rows of a step on their way to the disk; those who observe a run add to them."""
+"""Collect the rows of a step and write them to disk."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from npukit.precision.recording.options import RecordOptions
 from npukit.precision.recording.tensors import Tensors, Text
 from npukit.precision.recording.writer import BackgroundWriter
 
-_FLUSH = 4096  # tensors whose statistics are fetched at once
+_FLUSH = 4096  # tensors whose statistics are fetched together
 
 
 class StepRows:
-    """What has been seen in the current step, and whether it is to be seen at all."""
+    """The rows of the current step, and whether this step is recorded at all."""
 
     def __init__(self, options: RecordOptions) -> None:
         self.options = options
         self.running = False
         self.step = 0
-        self.calls: Counter[str] = Counter()  # in this step, by name
-        self.path = ""  # of the module whose tensors are being described
-        self.holds = False  # whether a row still waits for a tensor, and none may be written
+        self.calls: Counter[str] = Counter()  # calls in this step, by name
+        self.path = ""  # the module whose tensors are being described
+        self.holds = False  # a row is still waiting for a tensor, so nothing may be written
         self.tensors = Tensors(self._save if options.tensors else None, options.level == "ops", options.fresh)
         self._writer = BackgroundWriter()
         self._files = StepFiles(options, 0)
@@ -37,7 +37,7 @@ class StepRows:
 
     @property
     def recording(self) -> bool:
-        """Whether this step of this process is wanted."""
+        """Whether this step of this process is to be recorded."""
         options = self.options
         return (
             self.running
@@ -58,11 +58,11 @@ class StepRows:
         self.tensors.forget()
 
     def finish(self) -> None:
-        """Wait until all rows so far have been written; later ones are written at once."""
+        """Wait until all rows so far have been written. Later ones are written immediately."""
         self._writer.finish()
 
     def add(self, name: str, row: Text, stack: tuple[Frame, ...], parent: str | None) -> None:
-        """Note a row, and write what there is once it is much. One that is told again stands where it was told last."""
+        """Add a row, and write the rows once there are many. A row that is added twice keeps its last position."""
         self._rows.pop(name, None)
         self._rows[name] = row, stack, parent
         self._count += 1
@@ -70,7 +70,7 @@ class StepRows:
             self.flush()
 
     def flush(self) -> bool:
-        """Write what there is, beside the program where figures have yet to come from a device: whether they have."""
+        """Write the rows. Returns whether this continues in the background, because figures come from a device."""
         (fill, on_device), files, rows = self.tensors.fetch(), self._files, self._rows
         if rows:
             files.begin(rank())
@@ -90,12 +90,12 @@ class StepRows:
 
 
 def below(path: str, only: str) -> bool:
-    """Whether a module is the one that is wanted, or a part of it."""
+    """Whether a module is the requested one or lies below it."""
     return path == only or path.startswith(f"{only}.")
 
 
 def rank() -> int:
-    """The number of this process in a job."""
+    """The rank of this process in its job."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank()
     return int(os.environ.get("RANK", "0"))

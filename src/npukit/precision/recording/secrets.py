@@ -1,4 +1,4 @@
-"""Variables that must not end up in a file that people send around."""
+"""Environment variables that must not appear in files that people share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|_KEY\b|AUTH|PROXY|
 
 
 def is_secret(name: str) -> bool:
-    """Whether a variable's name suggests that its value is nobody else's business.
+    """Whether a variable's name suggests that its value is a secret.
 
     >>> is_secret("HF_TOKEN"), is_secret("HCCL_DETERMINISTIC")
     (True, False)

@@ -1,4 +1,4 @@
-"""Where in the user's code something was called from."""
+"""Find the line of the user's code that made a call."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _is_outside: dict[str, bool] = {}  # by file
 
 
 def user_stack(known: tuple[Any, tuple[Frame, ...]] = (None, ())) -> tuple[Frame, ...]:
-    """The frames of the caller that are neither torch's nor ours, innermost first.
+    """The caller's stack frames outside torch and npukit, innermost first.
 
-    `known` is a frame that may be among them, and what it has above it: there the search ends.
+    `known` is a frame that may be among them, with the frames above it: the search ends there.
     """
     frames: list[Frame] = []
     frame: Any = sys._getframe(1)

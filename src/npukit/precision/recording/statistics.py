@@ -1,10 +1,10 @@
-"""Statistics of a tensor, computed where it is and without waiting for the device.
+"""Statistics of a tensor, computed on its device without waiting.
 
-Beside minimum, maximum, mean, L2 norm and counts of NaN and Inf there are two figures that make a dump without tensors
-nearly as good as one with them:
-- a hash of the values in their logical order, exact in integers: equal bits give equal hashes, whatever the layout;
-- a sketch: each element goes into one of 16 sums with a fixed sign. It is linear, so the distance between the sketches
-  of two tensors estimates the L2 norm of their difference, although neither run has ever seen the other.
+Besides minimum, maximum, mean, L2 norm and the counts of NaN and Inf, two figures make a dump without tensors nearly as
+useful as one with them:
+- a hash of the values in their logical order, in exact integer arithmetic: equal bits give equal hashes in any layout;
+- a sketch: each element is added, with a fixed sign, to one of 16 sums. Because this is linear, the distance between
+  two sketches estimates the L2 norm of the difference of the tensors, although neither run has seen the other's tensor.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ PLAIN = 6  # minimum, maximum, sum, norm, NaN, Inf
 
 @dataclass(frozen=True)
 class Statistics:
-    """What is kept of a tensor."""
+    """The statistics recorded for a tensor."""
 
     minimum: float
     maximum: float
-    mean: float | None = None  # None: integers and bool
+    mean: float | None = None  # None for integers and bool
     norm: float | None = None
     nan: int = 0
     inf: int = 0
@@ -47,7 +47,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def statistics_from(row: list[float], number: int, count: int, floating: bool) -> Statistics:
-    """Statistics from the figures and the hash of a tensor with `count` elements."""
+    """Build statistics from the figures and the hash of a tensor with `count` elements."""
     minimum, maximum, total, norm, nan, inf = row[:PLAIN]
     hashed = f"{number & 0xFFFFFFFF:08x}"
     if not floating:
@@ -56,37 +56,38 @@ def statistics_from(row: list[float], number: int, count: int, floating: bool) -
 
 
 def figures_of(flat: Tensor) -> Tensor:
-    """Minimum, maximum, sum, norm, NaN, Inf and sketch of a flat tensor; of integers only the first two count."""
+    """Minimum, maximum, sum, norm, NaN, Inf and sketch of a flat tensor. For integers only the first two matter."""
     return _floating(flat) if flat.is_floating_point() else _integers(flat)
 
 
 def hash_of(flat: Tensor) -> Tensor:
-    """The hash of a flat tensor, as an integer on its device of which the lowest 32 bits count.
+    """The hash of a flat tensor, as an integer on its device of which only the lowest 32 bits count.
 
-    Each element is multiplied, mixed, multiplied again and added: equal changes of two elements do not cancel out.
+    Each element is multiplied, mixed, multiplied again and added, so that equal changes to two elements do not cancel
+    out.
     """
     if flat.dtype is torch.bool:
         flat = flat.to(torch.uint8)
     size = flat.dtype.itemsize
-    if flat.stride(0) != 1:  # `contiguous()` leaves a single element its stride, and another type refuses that
+    if flat.stride(0) != 1:  # `contiguous()` keeps a single element's stride, which views reject
         flat = flat.clone(memory_format=torch.contiguous_format)
     bits = flat.view({1: torch.uint8, 2: torch.int16}.get(size, torch.int32)).to(torch.int32)
     odd, row_odd = weights("odd", flat.device, torch.int32)
     rows = _in_rows(bits)
     mixed = rows * odd[: rows.shape[1]]
     mixed ^= (mixed >> 15).bitwise_and_(0x1FFFF)
-    # In double words, so that no device complains of an overflow; CPUs do not, and take a third of the time without.
+    # In 64 bits, so that no device reports an overflow. CPUs do not, and take a third of the time in 32 bits.
     sums = mixed.sum(1, dtype=torch.int64 if abilities(flat.device).own_memory else torch.int32)
     return ((sums & 0xFFFFFFFF) * _repeated(row_odd, len(rows)).to(torch.int64)).sum()
 
 
 def _floating(flat: Tensor) -> Tensor:
-    # NPUs have no double; and half precision has too few digits for a sum.
+    # NPUs have no double precision, and half precision has too few digits for a sum.
     exact = flat if flat.dtype is torch.float64 and abilities(flat.device).double else flat.float()
     on_cpu = not abilities(exact.device).own_memory
-    # On a CPU the norm of a million numbers in single precision is off in the fifth digit.
+    # On a CPU the single-precision norm of a million numbers is wrong in the fifth digit.
     norm = torch.linalg.vector_norm(exact, dtype=torch.float64 if on_cpu else exact.dtype)
-    if on_cpu and math.isfinite(norm):  # there is nothing to wait for, and seldom anything to count
+    if on_cpu and math.isfinite(norm):  # no wait is needed, and there is rarely anything to count
         nan = inf = exact.new_zeros(())
     else:
         nan = exact.ne(exact).sum(dtype=exact.dtype)
@@ -103,19 +104,19 @@ def _integers(flat: Tensor) -> Tensor:
     small = flat.to(torch.uint8) if flat.dtype is torch.bool else flat
     minimum, maximum = torch.aminmax(small)
     zeros = minimum.new_zeros(PLAIN - 2)
-    # As the largest integer type: a hash tells values apart, these two only describe them.
+    # As the largest integer type: the hash distinguishes values, these figures only describe them.
     return torch.cat([torch.stack([minimum, maximum]), zeros]).to(torch.int64)
 
 
 def _in_rows(flat: Tensor) -> Tensor:
-    """The elements in rows; zeros fill the last one."""
+    """The elements in rows, with zeros at the end of the last one."""
     length = row_length(flat.numel())
     missing = -flat.numel() % length
     return (torch.nn.functional.pad(flat, (0, missing)) if missing else flat).view(-1, length)
 
 
 def row_length(count: int) -> int:
-    """The length of a row, which depends on the number of elements alone and is a multiple of 16.
+    """The length of a row, a multiple of 16 that depends only on the number of elements.
 
     >>> row_length(768), row_length(10)
     (256, 16)
@@ -132,7 +133,7 @@ _made: dict[tuple[str, torch.device, torch.dtype], tuple[Tensor, Tensor]] = {}
 
 
 def weights(kind: str, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Fixed signs, or fixed odd numbers, of the elements of a row and of the rows: the same on every device."""
+    """Fixed signs or odd numbers for the elements of a row and for the rows, the same on every device."""
     key = kind, device, dtype
     if key not in _made:
         scrambled = torch.arange(1, 2 * ROW + 1, dtype=torch.int64) * 0x9E3779B1

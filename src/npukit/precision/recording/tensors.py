@@ -1,4 +1,4 @@
-"""Describe arguments and results as msprobe's dumps do; the statistics of a tensor are computed once while it lasts."""
+"""Describe arguments and results as msprobe's dumps do. A tensor's statistics are computed once and reused."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from npukit.precision.recording.batch import MANY, Cell, StatisticsBatch
 from npukit.precision.recording.statistics import undisturbed
 
 Save = Callable[[str, Tensor], str]
-Text = list["str | Cell | Late"]  # JSON in pieces: the figures of tensors are known later
-_SCALARS, _LISTS = (bool, int, float, str), (list, tuple)  # a union would be made anew at each call
+Text = list["str | Cell | Late"]  # JSON in pieces, because the figures of tensors arrive later
+_SCALARS, _LISTS = (bool, int, float, str), (list, tuple)  # as a constant, since a union would be created at each call
 _STRIDED = torch.strided
 _NOTHING = '"Max": null, "Min": null, "Mean": null, "Norm": null'
 
 
 class Hollow:
-    """A tensor of which only type and shape are told, such as one that is about to be overwritten."""
+    """A tensor of which only dtype and shape are recorded, such as one that is about to be overwritten."""
 
     __slots__ = ("tensor",)
 
@@ -31,7 +31,7 @@ class Hollow:
 
 
 class Late:
-    """A place in a row for what comes later, or never."""
+    """A place in a row for a value that arrives later, or never."""
 
     __slots__ = ("pieces",)
 
@@ -44,13 +44,13 @@ class Late:
 
 
 def joined(pieces: Text) -> str:
-    """The text of pieces, once statistics have been fetched."""
+    """The text of all pieces, once statistics have been fetched."""
     return "".join([piece if type(piece) is str else piece.text for piece in pieces])  # type: ignore[union-attr]
 
 
 @functools.lru_cache(4096)
 def quoted(text: str) -> str:
-    """Text in JSON."""
+    """A JSON string."""
     return json.dumps(text)
 
 
@@ -67,7 +67,7 @@ def _tail(maker: str, file: str) -> str:
 
 
 @functools.lru_cache(4096)
-def _scalar(value: bool | float | str, kind: str) -> str:  # by its type as well: 1 == True
+def _scalar(value: bool | float | str, kind: str) -> str:  # the type is part of the key because 1 == True
     return f'{{"type": "{kind}", "value": {json.dumps(value)}}}'
 
 
@@ -78,16 +78,16 @@ def _other(value: Any) -> str:
 
 
 class _Memory:
-    """A storage, and what is known of it."""
+    """A storage and what is known about it."""
 
     __slots__ = ("_weak", "cells", "maker", "unwritten", "writes")
 
     def __init__(self, storage: UntypedStorage) -> None:
-        self._weak = storage._weak_ref()  # while held, no other storage has its address
+        self._weak = storage._weak_ref()  # holding it prevents its address from being reused
         self.cells: dict[tuple[Any, ...], Cell] = {}
-        self.writes = 0  # by operators
-        self.maker = ""  # the row that wrote to it last
-        self.unwritten = 0  # bytes, as far as is known, that hold what another program or tensor left there
+        self.writes = 0  # versions written by operators
+        self.maker = ""  # the row that last wrote to it
+        self.unwritten = 0  # bytes that may still hold uninitialised data
 
     def __del__(self) -> None:
         UntypedStorage._free_weak_ref(self._weak)  # type: ignore[no-untyped-call]
@@ -98,7 +98,7 @@ class _Memory:
 
 
 class Tensors:
-    """Describes values, and knows which tensors it has described already."""
+    """Describes values, and remembers which tensors it has already described."""
 
     def __init__(self, save: Save | None, by_operator: bool, fresh: bool = False) -> None:
         self._save, self._by_operator, self._fresh = save, by_operator, fresh
@@ -108,11 +108,11 @@ class Tensors:
 
     @property
     def waiting(self) -> int:
-        """How many tensors have been started on since the last `fetch`."""
+        """How many tensors have been started since the last `fetch`."""
         return self._batch.waiting
 
     def describe(self, value: Any, name: str, into: Text) -> None:
-        """Append a tensor, scalar, or nest of them; `name` is the file of a tensor that is saved, without suffix."""
+        """Append a tensor, a scalar or a nested structure. `name` is the file of a saved tensor, without suffix."""
         if isinstance(value, Tensor):
             self._tensor(value, name, into)
         elif isinstance(value, _LISTS):
@@ -144,7 +144,7 @@ class Tensors:
         into.append("]" if values else "[]")
 
     def measure(self, values: Iterable[Any]) -> None:
-        """Start on the tensors among values with few launches: `describe` then finds them known."""
+        """Start on the tensors among values with few launches, so that `describe` finds them already known."""
         if self._fresh:
             return
         by_dtype: dict[torch.dtype, dict[tuple[int, Any], tuple[_Memory, Tensor]]] = {}
@@ -160,7 +160,7 @@ class Tensors:
                 memory.cells[key] = cell
 
     def hold(self, tensors: Iterable[Tensor | None]) -> None:
-        """As `measure`, but found sooner by `describe`, in exchange for keeping the tensors until `release`."""
+        """Like `measure`, but quicker for `describe` to find. The tensors are kept alive until `release`."""
         if self._by_operator or self._save:
             return self.measure(tensors)
         alike: dict[torch.dtype, list[Tensor]] = {}
@@ -174,18 +174,18 @@ class Tensors:
                 self._held[id(member)] = member, member._version, member.data_ptr(), [head, cell, "}"]
 
     def release(self) -> None:
-        """Keep no tensor any longer."""
+        """Stop keeping tensors alive."""
         self._held = {}
 
     def allocated(self, tensor: Tensor) -> None:
-        """A tensor is there in which nothing has been written."""
+        """Note that a tensor was allocated but not written."""
         if isinstance(tensor, Tensor) and (memory := self._memory(tensor)):
             memory.unwritten = tensor.untyped_storage().nbytes()
 
     def wrote(self, tensor: Tensor, covered: Callable[[Tensor], int]) -> None:
-        """An operator has written to this tensor, so that what is known of it no longer holds.
+        """Note that an operator has written to this tensor, which invalidates what is known about it.
 
-        `covered` tells how many elements it wrote for certain, and is asked only where memory was never written.
+        `covered` returns how many elements were certainly written. It is called only for uninitialised memory.
         """
         if memory := self._memory(tensor):
             memory.writes += 1
@@ -194,28 +194,28 @@ class Tensors:
                     memory.unwritten = max(0, memory.unwritten - covered(tensor) * tensor.itemsize)
 
     def made(self, tensor: Tensor, row: str) -> None:
-        """A row has made this tensor, or has written to it."""
+        """Note the row that created or wrote to this tensor."""
         if row and (memory := self._memory(tensor)):
             memory.maker = row
 
     def maker(self, tensor: Tensor) -> str:
-        """The row that made a tensor, or its memory; empty where nobody knows."""
+        """The row that made a tensor or its memory; empty if unknown."""
         memory = self._memory(tensor)
         return memory.maker if memory else ""
 
     def fetch(self) -> tuple[Callable[[], None], bool]:
-        """Begin to fetch the statistics of all tensors so far, as `StatisticsBatch.take` does."""
+        """Start fetching the statistics of all tensors so far, like `StatisticsBatch.take`."""
         self._memories = {key: memory for key, memory in self._memories.items() if not memory.is_gone}
         return self._batch.take()
 
     def forget(self) -> None:
-        """Compute everything again, as after a step: optimizers may write to memory behind everybody's back."""
+        """Forget everything, as after a step, because optimizers may write to memory unnoticed."""
         self.release()
         for memory in self._memories.values():
             memory.cells.clear()
 
     def begin_step(self) -> None:
-        """Rows of an earlier step are in another dump."""
+        """Start a new step: rows of earlier steps are in other dumps."""
         for memory in self._memories.values():
             memory.maker = ""
 
@@ -231,7 +231,7 @@ class Tensors:
             into.append(f"{head}{_NOTHING}}}")
             return
         memory = self._memory(values)
-        if memory is not None and memory.unwritten:  # what is not written yet is no value
+        if memory is not None and memory.unwritten:  # uninitialised memory has no values
             into.append(f"{head}{_NOTHING}}}")
             return
         file = self._save(name, values) if self._save else ""
@@ -247,7 +247,7 @@ class Tensors:
     def _memory(self, tensor: Tensor) -> _Memory | None:
         try:
             storage = tensor.untyped_storage()
-        except (NotImplementedError, RuntimeError):  # sparse tensors, and some subclasses
+        except (NotImplementedError, RuntimeError):  # sparse tensors and some subclasses
             return None
         memory = self._memories.get(storage._cdata)
         if memory is None:
@@ -256,12 +256,12 @@ class Tensors:
 
 
 def _key(tensor: Tensor, memory: _Memory) -> tuple[Any, ...] | None:
-    """What two tensors of the same memory and the same values share; None: they are looked at each time."""
+    """The key that tensors with the same memory and values share; None if they must be read each time."""
     try:
         version = tensor._version
-    except RuntimeError:  # inference tensors have none
+    except RuntimeError:  # inference tensors have no version
         return None
-    # Statistics do not depend on the shape of what is contiguous: a view shares those of its base.
+    # The statistics of contiguous data do not depend on its shape, so a view shares those of its base.
     layout: Any = tensor.numel() if tensor.is_contiguous() else (tensor.shape, tensor.stride())
     dtype = tensor.dtype
     if dtype.is_complex and tensor.is_conj():
@@ -270,7 +270,7 @@ def _key(tensor: Tensor, memory: _Memory) -> tuple[Any, ...] | None:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The part of a DTensor that this process holds; any other tensor itself."""
+    """The local part of a DTensor; any other tensor itself."""
     kind = type(tensor)
     return tensor if kind is Tensor or kind is Parameter else getattr(tensor, "_local_tensor", tensor)
 
@@ -279,12 +279,12 @@ def storage_of(tensor: Tensor) -> int | None:
     """What identifies a tensor's memory while it is in use."""
     try:
         return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):  # sparse tensors, and some subclasses
+    except (NotImplementedError, RuntimeError):  # sparse tensors and some subclasses
         return None
 
 
 def can_describe(tensor: Tensor) -> bool:
-    """Whether there are plain values to look at."""
+    """Whether the tensor has plain values to read."""
     kind = type(tensor)
     return (
         (kind is Tensor or kind is Parameter or kind.__torch_dispatch__ is Tensor.__torch_dispatch__)
