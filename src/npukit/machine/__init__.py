@@ -1,4 +1,4 @@
-"""What is on a machine: cards, links, CPUs, driver, network. It is looked at here, and judged elsewhere."""
+"""Find out what a machine has: cards, links, CPUs, driver, network. What is right or wrong is decided elsewhere."""
 
 from npukit.machine.machine import Machine, ProgramResult
 

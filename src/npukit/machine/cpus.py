@@ -1,4 +1,4 @@
-"""Which CPUs a process may use, and which of them are near which card."""
+"""Which CPUs a process may use, and which of them are close to which card."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from npukit.machine.npu_smi import Topology, parse_topology
 
 
 def numbers_of(text: str) -> frozenset[int]:
-    """The numbers in a list of CPUs.
+    """Parse a list of CPU numbers.
 
     >>> sorted(numbers_of("0-2,8"))
     [0, 1, 2, 8]
@@ -21,19 +21,19 @@ def numbers_of(text: str) -> frozenset[int]:
 
 
 def allowed(machine: Machine) -> frozenset[int]:
-    """Those that this process may run on; empty if that cannot be told."""
+    """The CPUs that this process may run on; empty if unknown."""
     match = re.search(r"^Cpus_allowed_list:\s*([\d,-]+)", machine.read("/proc/self/status"), re.MULTILINE)
     return numbers_of(match[1]) if match else frozenset()
 
 
 def near_cards(topology: Topology) -> dict[int, frozenset[int]]:
-    """The CPUs near each card, where npu-smi tells them."""
+    """The CPUs close to each card, if npu-smi reports them."""
     rows = zip(topology.names, topology.cpus, strict=True)
     return {int(re.sub(r"\D", "", name)): numbers_of(cpus) for name, cpus in rows if cpus}
 
 
 def share(cards: list[int], near: dict[int, frozenset[int]], usable: frozenset[int]) -> list[set[int]]:
-    """The CPUs of the rank on each of `cards`: cards near the same CPUs divide them. Empty when a rank would get none.
+    """The CPUs for the rank on each of `cards`, which share the CPUs close to them. Empty if a rank would get none.
 
     >>> share([0, 1], {0: frozenset(range(4)), 1: frozenset(range(4))}, frozenset(range(8)))
     [{0, 1}, {2, 3}]
@@ -49,7 +49,7 @@ def share(cards: list[int], near: dict[int, frozenset[int]], usable: frozenset[i
 
 
 def of_ranks(cards: list[int], machine: Machine | None = None) -> str:
-    """What each local rank is bound to, as "0-7;8-15" would say it; empty when this machine does not tell."""
+    """The CPUs that each local rank is bound to, such as "0-7;8-15"; empty if this machine does not report them."""
     machine = machine or Machine()
     topology = parse_topology(machine.ask("npu-smi", "info", "-t", "topo", seconds=10).output)
     shares = share(cards, near_cards(topology), allowed(machine))

@@ -12,7 +12,7 @@ from npukit.machine.npus import VISIBLE, DeviceFile, visible_among
 
 @dataclass(frozen=True)
 class MachineState:
-    """Everything that was found."""
+    """The complete state of a machine."""
 
     environ: Mapping[str, str]
     simulated: bool = False
@@ -20,26 +20,26 @@ class MachineState:
     npus_on_bus: int = 0
     gpus: tuple[str, ...] = ()
     device_files: tuple[DeviceFile, ...] = ()
-    held_by_container: tuple[str, ...] = ()  # what npu-list says
+    held_by_container: tuple[str, ...] = ()  # the output of npu-list
     driver: Driver | None = None
     smi: Info = field(default_factory=Info)
-    smi_failure: str = ""  # what npu-smi said when it failed
+    smi_failure: str = ""  # npu-smi's error message, if it failed
     smi_installed: bool = False
-    smi_late: bool = False  # it did not answer in time, which says nothing about the cards
+    smi_late: bool = False  # npu-smi did not answer in time, which says nothing about the cards
     board: Mapping[str, str] = field(default_factory=dict)
     topology: Topology = field(default_factory=Topology)
     canns: tuple[Cann, ...] = ()
-    libraries_of: str = ""  # the folder of the CANN that LD_LIBRARY_PATH enters first
+    libraries_of: str = ""  # the CANN folder that comes first in LD_LIBRARY_PATH
     python: str = ""
     packages: Mapping[str, str] = field(default_factory=dict)
-    torch_wanted: str = ""  # the torch that torch_npu asks for
+    torch_wanted: str = ""  # the torch version that torch_npu requires
     torch_is_for_cuda: bool = False
-    foreign_wheels: Mapping[str, str] = field(default_factory=dict)  # packages and what they were built for instead
-    missing_library: str | None = None  # what the dynamic linker said; empty when all is found, None when not known
+    foreign_wheels: Mapping[str, str] = field(default_factory=dict)  # packages, and what they were built for
+    missing_library: str | None = None  # the dynamic linker's complaints; empty if it found everything, None if unknown
     shared_memory: int | None = None
     memory: int | None = None
     disk_free: int | None = None
-    cpus: frozenset[int] = frozenset()  # those that this process may run on
+    cpus: frozenset[int] = frozenset()  # CPUs that this process may run on
     numa_nodes: int = 0
     interfaces: tuple[str, ...] = ()  # network interfaces that are up
     ports_in_use: frozenset[int] = frozenset()
@@ -50,13 +50,13 @@ class MachineState:
 
     @property
     def visible_chips(self) -> tuple[Chip, ...]:
-        """Those that ASCEND_RT_VISIBLE_DEVICES leaves to programs of this shell."""
+        """The chips that ASCEND_RT_VISIBLE_DEVICES makes visible in this shell."""
         numbers = visible_among(len(self.chips), self.environ.get(VISIBLE))
         return tuple(self.chips[number] for number in numbers)
 
     @property
     def cann(self) -> Cann | None:
-        """The installation in use, else the newest."""
+        """The installation in use, or else the newest."""
         return next(iter(self.canns), None)
 
     @property

@@ -19,7 +19,7 @@ PACKAGES = ("torch", "torch_npu", "transformers", "accelerate", "peft", "deepspe
 
 @dataclass(frozen=True)
 class Driver:
-    """The NPU driver and firmware; what a file did not tell is empty."""
+    """The NPU driver and firmware. Fields that the files do not contain are empty."""
 
     folder: str
     version: str
@@ -35,9 +35,9 @@ class Cann:
     folder: str
     version: str
     set_env: str
-    in_use: bool  # its variables are set
-    kernels: tuple[str, ...] = ()  # kinds of card that kernels are installed for, such as ascend910b
-    hal_limits: str = ""  # the driver that it asks for
+    in_use: bool  # its environment variables are set
+    kernels: tuple[str, ...] = ()  # card families that kernels are installed for, such as ascend910b
+    hal_limits: str = ""  # the driver version that it requires
 
 
 def driver(machine: Machine) -> Driver | None:
@@ -57,7 +57,7 @@ def driver(machine: Machine) -> Driver | None:
 
 
 def canns(machine: Machine) -> tuple[Cann, ...]:
-    """Every CANN: the one in use first, then the newest."""
+    """Every CANN installation: the one in use first, then the newest."""
     given = [machine.environ[name] for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME") if machine.environ.get(name)]
     homes = ["/usr/local/Ascend", f"{machine.environ.get('HOME', '/root')}/Ascend"]
     patterns = [f"{home}/{part}" for home in homes for part in ("cann-[0-9]*", "cann", "ascend-toolkit/[0-9l]*")]
@@ -71,7 +71,7 @@ def canns(machine: Machine) -> tuple[Cann, ...]:
 
 
 def libraries_of(machine: Machine, canns: Sequence[Cann]) -> str:
-    """The folder of the CANN whose libraries LD_LIBRARY_PATH finds first; empty where it names none."""
+    """The CANN folder whose libraries come first in LD_LIBRARY_PATH; empty if none."""
     places = {cann.folder: machine.path(cann.folder).resolve() for cann in canns}
     for entry in filter(None, machine.environ.get("LD_LIBRARY_PATH", "").split(":")):
         path = machine.path(entry).resolve()
@@ -102,7 +102,7 @@ def _cann(machine: Machine, folder: str, in_use: bool) -> Cann | None:
 
 
 def packages(machine: Machine) -> tuple[dict[str, str], str]:
-    """The versions of the packages that matter, and the torch that torch_npu asks for."""
+    """The versions of the relevant packages, and the torch version that torch_npu requires."""
     versions: dict[str, str] = {}
     torch_wanted = ""
     for folder in machine.python_paths:
@@ -120,7 +120,7 @@ def packages(machine: Machine) -> tuple[dict[str, str], str]:
 
 
 def foreign_wheels(machine: Machine) -> dict[str, str]:
-    """The packages that were built for another processor or Python than this one, and for which."""
+    """Packages that were built for another processor or Python than this one, and which."""
     python = f"cp{''.join(machine.python.split('.')[:2])}"
     foreign: dict[str, str] = {}
     for package in ("torch", "torch_npu"):
@@ -139,13 +139,13 @@ def foreign_wheels(machine: Machine) -> dict[str, str]:
 
 
 def torch_is_for_cuda(machine: Machine) -> bool:
-    """Whether the installed torch is a build for CUDA."""
+    """Whether the installed torch is a CUDA build."""
     torch = next((folder / "torch" for folder in machine.python_paths if (folder / "torch").is_dir()), None)
     return torch is not None and (torch / "lib" / "libc10_cuda.so").exists()
 
 
 def installed_target() -> Target:
-    """The torch_npu that is installed here and all that belongs to it; the newest known one where there is none."""
+    """The installed torch_npu and what belongs to it; the newest known release if it is not installed."""
     try:
         version = metadata.version("torch_npu").split("+")[0]
     except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""A machine as the probes see it: files under a root folder, programs, variables. Nothing here raises."""
+"""A machine as the probes see it: files under a root folder, programs, environment variables. Nothing here raises."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROGRAM_FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class ProgramResult:
-    """What a program said: `code` is None where it is not there or did not end in time."""
+    """A program's output. `code` is None if the program does not exist or did not finish in time."""
 
     output: str = ""
     code: int | None = None
@@ -66,7 +66,7 @@ class Machine:
     groups: frozenset[int] = field(default_factory=lambda: frozenset([os.getegid(), *os.getgroups()]))
 
     def path(self, path: str | Path) -> Path:
-        """Where a path of the machine lies."""
+        """The location of one of the machine's paths."""
         return self.root / str(path).lstrip("/")
 
     def shown(self, path: Path) -> str:
@@ -74,7 +74,7 @@ class Machine:
         return str(path) if self.root == Path("/") else "/" + str(path.relative_to(self.root))
 
     def read(self, path: str | Path) -> str:
-        """The text of a file, empty where it cannot be read."""
+        """The text of a file; empty if it cannot be read."""
         try:
             with self.path(path).open(errors="replace") as file:
                 return file.read(MAX_CHARACTERS)
@@ -82,7 +82,7 @@ class Machine:
             return ""
 
     def settings(self, path: str | Path) -> dict[str, str]:
-        """A file of `name=value` lines."""
+        """The settings in a file of `name=value` lines."""
         pairs = (line.split("=", 1) for line in self.read(path).splitlines() if "=" in line and line[0] != "#")
         return {name.strip(): value.strip().strip('"') for name, value in pairs}
 
@@ -93,14 +93,14 @@ class Machine:
             return False
 
     def glob(self, pattern: str) -> list[Path]:
-        """The paths that match, sorted."""
+        """The matching paths, sorted."""
         try:
             return sorted(self.root.glob(pattern.lstrip("/")))
         except OSError:
             return []
 
     def may_use(self, path: Path) -> bool:
-        """Whether the user may read and write a file, by its mode."""
+        """Whether the file's mode lets the user read and write it."""
         try:
             status = path.stat()
         except OSError:
@@ -114,7 +114,7 @@ class Machine:
         return status.st_mode & 0o006 == 0o006
 
     def ask(self, program: str, *arguments: str, seconds: float = 1.0) -> ProgramResult:
-        """Run a program of this machine; an empty answer where it has none of that name."""
+        """Run a program of this machine. The result is empty if there is none of that name."""
         for folder in self.environ.get("PATH", PROGRAM_FOLDERS).split(os.pathsep):
             candidate = self.path(folder) / program
             if os.access(candidate, os.X_OK) and candidate.is_file():

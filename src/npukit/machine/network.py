@@ -1,4 +1,4 @@
-"""The network: interfaces, ports that are taken, and whether and how node 0 of a job can be reached."""
+"""The network: interfaces, ports in use, and whether and how node 0 of a job can be reached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HCCL_BASE_PORT, HCCL_PORTS = 60000, 32
 
 
 def resolve(master: str, patience: float = 0) -> str:
-    """The IP address of node 0; names of pods are known only some time after they start.
+    """The IP address of node 0. Names of pods can be resolved only some time after they start.
 
     >>> resolve("job-worker-0.job", patience=300)
     '10.0.0.12'
@@ -36,7 +36,7 @@ def resolve(master: str, patience: float = 0) -> str:
 
 
 def check_listening(address: str, port: int) -> None:
-    """On node 0: the address must be this machine's and the port free."""
+    """On node 0, check that the address belongs to this machine and the port is free."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -53,31 +53,31 @@ def check_listening(address: str, port: int) -> None:
 
 
 def interfaces(machine: Machine) -> tuple[str, ...]:
-    """The network interfaces that are up, without the loopback."""
+    """The network interfaces that are up, except loopback."""
     folders = [path for path in machine.glob("/sys/class/net/*") if path.name != "lo"]
     states = {path.name: machine.read(f"{machine.shown(path)}/operstate").strip() for path in folders}
     return tuple(name for name, state in states.items() if state in ("up", "unknown"))
 
 
 def ports_in_use(machine: Machine) -> frozenset[int]:
-    """The TCP ports that somebody listens at."""
+    """The TCP ports with a listener."""
     table = machine.read("/proc/net/tcp") + machine.read("/proc/net/tcp6")
     listening = re.findall(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) \S+ 0A ", table, re.MULTILINE)
     return frozenset(int(port, 16) for port in listening)
 
 
 def hccl_ports(environ: Mapping[str, str]) -> range:
-    """The ports that HCCL listens at."""
+    """The ports that HCCL listens on."""
     base = environ.get("HCCL_IF_BASE_PORT", "")
     first = int(base) if base.isdecimal() else HCCL_BASE_PORT
     return range(first, first + HCCL_PORTS)
 
 
 def interface_to(address: str) -> str:
-    """The network interface on the way to `address`; empty when that cannot be told."""
+    """The network interface used to reach `address`; empty if unknown."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
-            way.connect((address, 9))  # nothing is sent
+            way.connect((address, 9))  # connecting a UDP socket sends nothing
             mine = way.getsockname()[0]
             return next((name for _, name in socket.if_nameindex() if _address_of(name, way) == mine), "")
     except OSError:
@@ -93,7 +93,7 @@ def _address_of(interface: str, any_socket: socket.socket) -> str:
 
 
 def names_of_this_host() -> set[str]:
-    """How a hostfile may call this machine."""
+    """The names by which a hostfile may refer to this machine."""
     name = socket.gethostname()
     names = {name, name.split(".")[0], socket.getfqdn()}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:

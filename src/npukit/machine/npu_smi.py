@@ -1,4 +1,4 @@
-"""Read what npu-smi prints, whatever its column widths: values may be glued together, columns missing, lines cut."""
+"""Parse npu-smi's output whatever its column widths: values may run together, columns or parts of lines be missing."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ NUMBER = re.compile(r"\d+(?:\.\d+)?")
 CARD_NAME = re.compile(r"(?:NPU|Phy-ID)\s?\d+")
 CPU_LIST = re.compile(r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*")
 LINK = re.compile(r"X|HCCS|HCCS_SW|SYS|PHB|PIX|PXB|SIO|NA|UB\w*")
-# A chip that runs nothing still shows the memory that the system holds, some 3 GiB on the cards seen.
+# Even an idle chip shows the memory that the system holds, about 3 GiB on the cards seen so far.
 IDLE_MEMORY_MIB = 4096
 
 
 @dataclass(frozen=True)
 class Chip:
-    """One chip of the table; what a column did not tell is None or empty."""
+    """One chip of the table. Values that a column does not show are None or empty."""
 
     npu: int
     chip: int = 0
-    device: int | None = None  # the number that programs use, where the table tells it
+    device: int | None = None  # the number that programs use, if the table shows it
     name: str = ""
     health: str = ""
     power_w: float | None = None
@@ -45,7 +45,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Info:
-    """All that `npu-smi info` told."""
+    """Everything that `npu-smi info` shows."""
 
     version: str = ""
     chips: tuple[Chip, ...] = ()
@@ -54,7 +54,7 @@ class Info:
 
 @dataclass(frozen=True)
 class Topology:
-    """The links between cards, row by row, and the CPUs near each."""
+    """The links between cards, row by row, and the CPUs close to each."""
 
     names: tuple[str, ...] = ()
     links: tuple[tuple[str, ...], ...] = ()
@@ -62,12 +62,12 @@ class Topology:
 
     @property
     def kinds(self) -> set[str]:
-        """The kinds of link between different cards."""
+        """The kinds of links between different cards."""
         return {link for row in self.links for link in row if link not in ("X", "NA")}
 
 
 def parse_info(text: str) -> Info:
-    """Read `npu-smi info`.
+    """Parse `npu-smi info`.
 
     >>> parse_info("| 0  910B3 | OK | 101.8 43 0 / 0 |").chips[0].health
     'OK'
@@ -128,7 +128,7 @@ def _number(text: str) -> float | None:
 
 
 def parse_topology(text: str) -> Topology:
-    """Read `npu-smi info -t topo`."""
+    """Parse `npu-smi info -t topo`."""
     names, links, cpus = [], [], []
     for line in text.splitlines():
         name = CARD_NAME.match(line.strip())
@@ -142,6 +142,6 @@ def parse_topology(text: str) -> Topology:
 
 
 def parse_fields(text: str) -> dict[str, str]:
-    """Read `npu-smi info -t board`: one `name : value` a line."""
+    """Parse `npu-smi info -t board`: one `name : value` per line."""
     pairs = (line.split(":", 1) for line in text.splitlines() if ":" in line)
     return {name.strip(): value.strip() for name, value in pairs if name.strip()}

@@ -1,4 +1,4 @@
-"""The NPUs that a process started now would see: the machine's own, or those of a shell with simulated ones."""
+"""The NPUs that a new process would see: the machine's own, or those of a shell with simulated NPUs."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from npukit.machine.machine import Machine
 from npukit.machine.slurm import cards_of_job
 
 VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
-SIMULATED = "NPUKIT_SIM_DEVICES"  # how many simulated NPUs a shell has, from `npukit sim env`
+SIMULATED = "NPUKIT_SIM_DEVICES"  # number of simulated NPUs of a shell, set by `npukit sim env`
 SIMULATED_CARD = "NPUKIT_SIM_CARD"
 FILES = "/dev/davinci[0-9]*"
-MANAGEMENT_FILES = ("davinci_manager", "devmm_svm", "hisi_hdc")  # without these no card can be opened
+MANAGEMENT_FILES = ("davinci_manager", "devmm_svm", "hisi_hdc")  # no card can be opened without these
 PCI_VENDOR = "0x19e5"
-PCI_CLASS = "0x12"  # an accelerator
+PCI_CLASS = "0x12"  # PCI class of accelerators
 
 
 @dataclass(frozen=True)
 class DeviceFile:
-    """A file in /dev that using NPUs needs."""
+    """A file in /dev that programs need in order to use NPUs."""
 
     name: str
     usable: bool
@@ -28,12 +28,12 @@ class DeviceFile:
 
 @dataclass(frozen=True)
 class Npus:
-    """How many there are, and the numbers of those that ASCEND_RT_VISIBLE_DEVICES or SLURM leaves to this process."""
+    """The number of NPUs, and those that ASCEND_RT_VISIBLE_DEVICES or SLURM leaves to this process."""
 
     count: int
     visible: tuple[int, ...]
     simulated: bool = False
-    card: str = ""  # its model, where that is known without asking npu-smi
+    card: str = ""  # the model, if known without running npu-smi
 
 
 def npus(machine: Machine | None = None) -> Npus:
@@ -44,7 +44,7 @@ def npus(machine: Machine | None = None) -> Npus:
     """
     machine = machine or Machine()
     simulated = machine.environ.get(SIMULATED, "")
-    # A simulated shell's processes load the simulated CANN, whatever cards the machine has.
+    # Processes of a simulated shell load the simulated CANN, even if the machine has cards.
     count = int(simulated) if simulated.isdecimal() else len(card_numbers(machine))
     card = machine.environ.get(SIMULATED_CARD, DEFAULT_CARD) if simulated else ""
     visible = visible_among(count, machine.environ.get(VISIBLE))
@@ -54,7 +54,7 @@ def npus(machine: Machine | None = None) -> Npus:
 
 
 def visible_among(count: int, variable: str | None) -> tuple[int, ...]:
-    """The cards that CANN shows: it reads up to the first thing that is no card, and wants ascending numbers.
+    """The cards that CANN makes visible: it reads up to the first invalid entry, and requires ascending numbers.
 
     >>> visible_among(4, "1,3"), visible_among(4, "0, 1"), visible_among(4, "2,1"), visible_among(4, None)
     ((1, 3), (0,), (), (0, 1, 2, 3))
@@ -72,7 +72,7 @@ def visible_among(count: int, variable: str | None) -> tuple[int, ...]:
 
 
 def card_numbers(machine: Machine) -> list[int]:
-    """The numbers of the machine's own cards, by their files in /dev."""
+    """The numbers of the machine's own cards, from their files in /dev."""
     numbers = [path.name.removeprefix("davinci") for path in machine.glob(FILES)]
     return sorted(int(number) for number in numbers if number.isdecimal())
 
@@ -85,7 +85,7 @@ def device_files(machine: Machine) -> tuple[DeviceFile, ...]:
 
 
 def on_bus(machine: Machine) -> int:
-    """How many Ascend accelerators are plugged in, whether or not there is a driver for them."""
+    """The number of Ascend accelerators on the PCI bus, with or without a driver."""
     folders = [machine.shown(device) for device in machine.glob("/sys/bus/pci/devices/*")]
     ours = [folder for folder in folders if machine.read(f"{folder}/vendor").strip() == PCI_VENDOR]
     return sum(machine.read(f"{folder}/class").strip().startswith(PCI_CLASS) for folder in ours)

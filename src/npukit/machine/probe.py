@@ -1,4 +1,4 @@
-"""Find out about a machine: read files, ask programs. Every probe may find nothing, and none of them fails."""
+"""Examine a machine by reading files and running programs. A probe may find nothing, but none of them fails."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from npukit.machine.found import MachineState
 from npukit.machine.machine import Machine, ProgramResult
 from npukit.machine.npu_smi import parse_fields, parse_info, parse_topology
 
-# What torch_npu's own library is linked with; asked of the dynamic linker, because only it knows where it looks.
+# The libraries that torch_npu links. The dynamic linker is asked, because only it knows where it searches.
 LIBRARIES = ("libascendcl.so", "libhccl.so", "libge_runner.so", "libgraph.so", "libacl_op_compiler.so")
 LOAD_LIBRARIES = "import ctypes\nfor library in {libraries}: ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)"
 
 
 def probe(machine: Machine) -> MachineState:
-    """Everything that can be found out about a machine within a second or so."""
+    """Everything that can be found out about a machine within about a second."""
     simulated = npus.npus(machine).simulated
-    # The simulated npu-smi is a Python program: it starts more slowly than the real one.
+    # The simulated npu-smi is a Python program and starts more slowly than the real one.
     seconds = 5.0 if simulated else 1.0
     with ThreadPoolExecutor(max_workers=7) as pool:
         questions = {
@@ -107,7 +107,7 @@ def _shared_memory(machine: Machine) -> int | None:
     if size:
         return int(size[1]) * {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}[size[2]]
     memory = _memory(machine)
-    return memory // 2 if memory else None  # tmpfs takes half of the memory where nothing is said
+    return memory // 2 if memory else None  # by default, tmpfs is limited to half of the memory
 
 
 def _memory(machine: Machine) -> int | None:

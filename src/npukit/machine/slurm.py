@@ -1,7 +1,7 @@
-"""The NPUs that SLURM gave to a job on this node.
+"""The NPUs that SLURM assigned to a job on this node.
 
-SLURM has no plug-in for NPUs. Where a site calls them `gpu`, it sets variables; where it defines `GresTypes=npu`, only
-`scontrol show job --details` says which they are (tried with SLURM 22.05).
+SLURM has no plug-in for NPUs. If a site calls them `gpu`, SLURM sets variables; if it defines `GresTypes=npu`, only
+`scontrol show job --details` tells which they are (tried with SLURM 22.05).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _GRES = re.compile(r"\b(?:npu|ascend\w*|gpu)(?::[\w.-]+)?:(\d+)(?:\((?:IDX:([\d,
 
 
 def cards_of_job(machine: Machine, there: int) -> tuple[int, ...] | None:
-    """The numbers of the cards that belong to this job, of `there` on this node; None where SLURM hands out none.
+    """The cards of this job on this node, out of `there`; None if SLURM does not assign cards.
 
     >>> cards_of_job(Machine(environ={"SLURM_JOB_ID": "7", "SLURM_STEP_GPUS": "2,3"}), 8)
     (2, 3)
@@ -40,7 +40,7 @@ def cards_of_job(machine: Machine, there: int) -> tuple[int, ...] | None:
 
 
 def numbers_of(text: str) -> tuple[int, ...]:
-    """SLURM's short form of a list of numbers, in ascending order.
+    """Expand SLURM's short form of a list of numbers, in ascending order.
 
     >>> numbers_of("0-1,5")
     (0, 1, 5)
@@ -50,7 +50,7 @@ def numbers_of(text: str) -> tuple[int, ...]:
 
 
 def _gres_of(node: str, details: str) -> str:
-    """What a node gives: `Nodes=n[1-2] CPU_IDs=0-3 Mem=0 GRES=npu:4(IDX:0-3)` is said once for nodes that are alike."""
+    """A node's resources. Nodes that are alike share one line: `Nodes=n[1-2] CPU_IDs=0-3 Mem=0 GRES=npu:4(IDX:0-3)`."""
     for names, gres in re.findall(r"^\s+Nodes=(\S+) .*GRES=(\S*)", details, re.MULTILINE):
         if node in expand_hosts(names):
             return str(gres)
@@ -58,7 +58,7 @@ def _gres_of(node: str, details: str) -> str:
 
 
 def expand_hosts(text: str) -> list[str]:
-    """SLURM's short form of a list of hosts, written out.
+    """Expand SLURM's short form of a list of hosts.
 
     >>> expand_hosts("node[08-10,12],login")
     ['node08', 'node09', 'node10', 'node12', 'login']

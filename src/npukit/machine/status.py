@@ -1,4 +1,4 @@
-"""How the devices of a machine are: its NPUs, else its GPUs, else its CPU."""
+"""The state of a machine's devices: its NPUs, or else its GPUs, or else its CPU."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PROCESS_FIELDS = "gpu_bus_id,pid,process_name,used_memory"
 
 @dataclass(frozen=True)
 class DeviceStatus:
-    """One device; what could not be found out is None or empty."""
+    """One device. Unknown values are None or empty."""
 
     number: int
     name: str
-    place: str = ""  # which NPU and chip, or which bus
+    place: str = ""  # the NPU and chip, or the bus address
     health: str = ""
     memory_used_mib: int | None = None
     memory_total_mib: int | None = None
@@ -33,17 +33,17 @@ class DeviceStatus:
 
 @dataclass(frozen=True)
 class MachineStatus:
-    """All devices of one kind, and how they are linked."""
+    """All devices of one kind, and the links between them."""
 
     kind: Literal["npu", "gpu", "cpu"]
     devices: tuple[DeviceStatus, ...]
     topology: Topology = field(default_factory=Topology)
     simulated: bool = False
-    trouble: str = ""  # why less is shown than there is
+    trouble: str = ""  # why some values are missing
 
 
 def status(machine: Machine | None = None) -> MachineStatus:
-    """What this machine can train on.
+    """The devices that this machine can train on.
 
     >>> status().devices[0].name
     '910B3'

@@ -12,7 +12,7 @@ from npukit.machine.status import status
 
 
 def versions(machine: Machine | None = None) -> dict[str, str]:
-    """The versions of everything that matters, without importing any of it; "none" for what is not there.
+    """The versions of all relevant software, without importing any of it; "none" for what is not installed.
 
     >>> versions()["torch"]
     '2.13.0'

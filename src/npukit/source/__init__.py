@@ -1,4 +1,4 @@
-"""Find, read, resolve names in, and edit source files. Nothing here knows of Ascend."""
+"""Find, read, resolve names in, and edit source files. Nothing here is specific to Ascend."""
 
 from npukit.source.document import Document, Unreadable, apply_edits, read
 from npukit.source.find import find

@@ -1,4 +1,4 @@
-"""Caches of what is known about the files of a project, which are emptied before a project is read again."""
+"""Caches of facts about a project's files, which are cleared before a project is read again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _empty: list[Callable[[], None]] = []
 
 
 def per_project(maxsize: int) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
-    """Remember what a function answers about files on disk, until `forget`.
+    """Cache the results of a function that reads files, until `forget` is called.
 
     >>> @per_project(maxsize=1024)
     ... def top_imports(path: Path) -> list[str]: ...
@@ -27,6 +27,6 @@ def per_project(maxsize: int) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
 
 
 def forget() -> None:
-    """Empty these caches: files may have changed since they were read."""
+    """Clear these caches, because files may have changed."""
     for empty in _empty:
         empty()

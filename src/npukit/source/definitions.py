@@ -1,4 +1,4 @@
-"""Where in a project a name is defined: through imports, and through packages that pass names on."""
+"""Find where in a project a name is defined, through imports and packages that re-export names."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from npukit.source.names import DEPTH, Names, names_of
 
 @per_project(maxsize=8192)
 def origin_of(target: str, path: Path, root: Path | None, depth: int = DEPTH) -> tuple[Path | None, str]:
-    """The file of the project that a full dotted name comes from, through what packages pass on, and its name there;
-    "" for the name where the target is a module.
+    """The file of the project that a full dotted name comes from, through re-exports, and its name there. The name is
+    "" if the target is a module.
 
     >>> origin_of("ours.ops.scan", Path("train.py"), Path())  # ours/ops/__init__.py: from .kernels import scan
     (PosixPath('ours/ops/kernels.py'), 'scan')
@@ -36,16 +36,16 @@ def origin_of(target: str, path: Path, root: Path | None, depth: int = DEPTH) ->
 
 
 def definition_of(func: ast.expr, names: Names, containing: str) -> ast.FunctionDef | ast.ClassDef | None:
-    """The function or class of the project that a name is: in the same file, or in one that it is imported from.
+    """The function or class of the project that a name refers to, in the same file or in an imported one.
 
-    Another file is parsed only if it has the text that the caller will look for in the definition.
+    Another file is parsed only if it contains the text that the caller will look for in the definition.
     """
     definition = where_defined(func, names, containing)
     return definition[0] if definition else None
 
 
 def where_defined(func: ast.expr, names: Names, containing: str) -> tuple[ast.FunctionDef | ast.ClassDef, Names] | None:
-    """The same with the names of the file that it is in."""
+    """The same, with the names of the file that contains it."""
     if isinstance(func, ast.Attribute):  # module.function
         target = names.resolve(func)
         return _defined(target, names, containing) if target else None
@@ -58,7 +58,7 @@ def where_defined(func: ast.expr, names: Names, containing: str) -> tuple[ast.Fu
 
 
 def _defined(target: str, names: Names, containing: str) -> tuple[ast.FunctionDef | ast.ClassDef, Names] | None:
-    """What a full dotted name is in the project's own files; a package may pass it on from another of its files."""
+    """What a full dotted name is in the project's own files; a package may re-export it from another of its files."""
     for _ in range(DEPTH):
         module, _, name = target.rpartition(".")
         file = file_of(module or ".", names.path, names.root) if module or target.startswith(".") else None

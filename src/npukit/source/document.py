@@ -1,4 +1,4 @@
-"""A file as it is on disk, and the same file with edits: all bytes that no edit names stay as they are."""
+"""A file as it is on disk, and the same file with edits. Bytes that no edit touches stay as they are."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from npukit.source.names import named
 from npukit.source.place import Edit
 from npukit.source.python import PythonFile
 
-_KEPT = 128  # files that stay parsed, since those around them ask what they define
+_KEPT = 128  # files to keep parsed, because files that import them look up their definitions
 
 
 class Unreadable(Exception):
-    """A file that cannot be read as what its name says; the message says why."""
+    """A file that cannot be read as the type its name suggests. The message says why."""
 
 
 @dataclass
 class Document:
-    """The text of a file and how it is stored. Edits are offsets into `code`: the text, or a notebook's code cells."""
+    """A file's text and encoding. Edits are offsets into `code`, which is the text or a notebook's code cells."""
 
     path: Path
     kind: str
@@ -41,7 +41,7 @@ class Document:
 
     @cached_property
     def python(self) -> PythonFile | None:
-        """The parsed Python of this file (for notebooks: of all its cells together); None for other kinds."""
+        """The parsed Python code of this file (all cells of a notebook together); None for other kinds of files."""
         if self.kind not in ("python", "notebook"):
             return None
         try:
@@ -51,12 +51,12 @@ class Document:
         return PythonFile(self.path, self.code, names, self.root, self.book.cell_of if self.book else None)
 
     def edited(self, edits: Iterable[Edit]) -> Document:
-        """The same file with the edits done, whether or not it still parses."""
+        """The same file with the edits applied, whether or not the result parses."""
         text = self.book.edited(edits) if self.book else apply_edits(self.text, edits)
         return _document(self.path, self.kind, text, self.encoding, self.root)
 
     def must_parse(self) -> None:
-        """Raise Unreadable where Python code does not parse."""
+        """Raise Unreadable if the Python code does not parse."""
         if self.kind in ("python", "notebook") and "python" not in self.__dict__:  # which is there once it was parsed
             parsed(self.code)
 
@@ -65,7 +65,7 @@ class Document:
 
 
 def read(path: Path, data: bytes | None = None, root: Path | None = None) -> Document:
-    """Read a file exactly: its encoding is kept, line ends are not translated.
+    """Read a file exactly: the encoding is kept and line endings are not translated.
 
     >>> read(Path("train.py")).python.resolve(node)
     'torch.cuda.is_available'
@@ -86,7 +86,7 @@ def _read(path: Path, data: bytes, root: Path | None) -> Document:
 
 
 def apply_edits(text: str, edits: Iterable[Edit]) -> str:
-    """Do all edits at once. The same edit given twice is done once; insertions at one place keep their order.
+    """Apply all edits at once. Duplicate edits count once, and insertions at the same offset keep their order.
 
     >>> apply_edits("x.cuda()", [Edit(2, 6, "npu")])
     'x.npu()'
@@ -101,7 +101,7 @@ def apply_edits(text: str, edits: Iterable[Edit]) -> str:
 
 
 def parsed(code: str) -> ast.Module:
-    """The tree of Python code; Unreadable says why there is none."""
+    """The syntax tree of Python code; raises Unreadable with the reason if there is none."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""Which files of a project are source that we can read, and of what kind."""
+"""Find the files of a project that npukit can read, and determine their kinds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KINDS = {
 
 
 def kind_of(path: Path) -> str | None:
-    """What a file is by its name: python, notebook, shell, yaml, json, toml, docker, requirements, cuda, cpp or None.
+    """A file's kind by its name: python, notebook, shell, yaml, json, toml, docker, requirements, cuda, cpp or None.
 
     >>> kind_of(Path("docker/Dockerfile.gpu"))
     'docker'
@@ -44,10 +44,10 @@ def kind_of(path: Path) -> str | None:
 
 
 def find(paths: Iterable[Path]) -> Iterator[Path]:
-    """Every source file under the paths, in a fixed order, each once; hidden and installed folders not.
+    """Every source file under the paths, once, in a fixed order; hidden folders and installed packages are skipped.
 
-    A path that is itself a file is taken whatever its folder is. Links are taken only where they lead nowhere, and
-    folders only where they cannot be read, so that this can be reported; pipes, sockets and devices never are.
+    A path that is itself a file is always included. Broken links and unreadable folders are included so that they can
+    be reported. Other links, pipes, sockets and devices are not.
     """
     seen: set[Path] = set()
     for path in paths:
@@ -64,7 +64,7 @@ def _is_own_file(file: Path) -> bool:
 
 def _walk(root: Path) -> Iterator[Path]:
     unreadable: list[Path] = []
-    # os.walk does not follow links, so that loops of links end here.
+    # os.walk does not follow links, so cyclic links are harmless.
     for folder, folders, names in os.walk(root, onerror=lambda error: unreadable.append(Path(error.filename))):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED)
         for name in sorted(names):

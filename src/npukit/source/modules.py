@@ -1,4 +1,4 @@
-"""Which file of a project a module is, and what can be seen in its text without parsing it."""
+"""Map modules to files of a project, and find simple facts in their text without parsing it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEFINITION = re.compile(r"^(?:async def|def|class) (\w+)", re.MULTILINE)
 
 
 def file_of(module: str, path: Path, root: Path | None) -> Path | None:
-    """The project file that is a module to the file at `path` (dots in front: relative), or None."""
+    """The project file of a module as imported by the file at `path` (leading dots: relative import), or None."""
     name = module.lstrip(".")
     level = len(module) - len(name)
     bases = [_above(path, level or 1), *((str(root), f"{root}/src", f"{root}/lib") if root and not level else ())]
@@ -25,13 +25,13 @@ def file_of(module: str, path: Path, root: Path | None) -> Path | None:
 
 @lru_cache(maxsize=256)
 def _above(path: Path, level: int) -> str:
-    """The folder so many levels above a file, as text: paths take long to compare."""
+    """The folder this many levels above a file, as text, because comparing paths is slow."""
     return str(path.parents[level - 1]) if level <= len(path.parents) else ""
 
 
 @per_project(maxsize=65536)
 def _files_of(folder: str, module: str) -> tuple[Path, ...]:
-    """The files that may be a module below a folder; asked once for each, as every name that it exports asks again."""
+    """The files that may be a module below a folder. Cached, because the lookup repeats for every name it exports."""
     where = "/".join((folder, *filter(None, module.split("."))))
     files = (f"{where}.py" if module else where, f"{where}/__init__.py")
     existing = (file for file in files if folder and os.path.isfile(file))  # noqa: PTH113 - most are none, and no Path
@@ -39,7 +39,7 @@ def _files_of(folder: str, module: str) -> tuple[Path, ...]:
 
 
 def defines(file: Path, name: str) -> bool:
-    """Whether the name is a function or class of the file itself, as most are: seen without parsing the file."""
+    """Whether the file itself defines the function or class, as in most cases. Does not parse the file."""
     return name in _definitions_of(file)
 
 
@@ -55,7 +55,7 @@ def has_text(file: Path, text: str) -> bool:
 
 @per_project(maxsize=64)
 def text_of(file: Path) -> str:
-    """The text of a file, for those that look for words in it; "" where it cannot be read.
+    """The text of a file for searching; "" if it cannot be read.
 
     >>> text_of(Path("setup.py")).partition("\\n")[0]
     'from setuptools import setup'
@@ -67,5 +67,5 @@ def text_of(file: Path) -> str:
 
 
 def encoding_of(data: bytes) -> str:
-    """The encoding that a Python file declares, or UTF-8."""
+    """The encoding that a Python file declares; UTF-8 by default."""
     return tokenize.detect_encoding(io.BytesIO(data).readline)[0]

@@ -1,4 +1,4 @@
-"""What the names in a Python file mean: scopes, imports, aliases, and names that other files re-export."""
+"""Resolve the names in a Python file: scopes, imports, aliases, and names that other files re-export."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from npukit.source.nodes import FIELDS
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _BUILTINS = frozenset(dir(builtins))
-DEPTH = 8  # of aliases of aliases
+DEPTH = 8  # maximum length of a chain of aliases
 
 
 class Binding(NamedTuple):
-    """One thing that gives a name its value."""
+    """One construct that gives a name its value."""
 
-    kind: str  # import, assign, parameter, definition, other
+    kind: str  # import, assign, parameter, definition or other
     node: ast.AST
-    value: ast.expr | None = None  # what is assigned, or a parameter's default
+    value: ast.expr | None = None  # the assigned expression, or a parameter's default
     target: str = ""  # an import's full dotted name
 
 
 class _Scope:
-    """Where the scope of what follows changes: the body of a function or class; decorators and defaults are outside."""
+    """Marks a change of scope in the walk: the body of a function or class, without decorators and defaults."""
 
     __slots__ = ("scope",)
 
@@ -38,7 +38,7 @@ class _Scope:
 
 
 class Names:
-    """Every node of a tree with its parent and scope, and every binding; made in one walk without recursion."""
+    """Every node of a tree with its parent and scope, and every binding, collected in one walk without recursion."""
 
     def __init__(self, tree: ast.Module, path: Path, root: Path | None = None) -> None:
         self.tree = tree
@@ -53,7 +53,7 @@ class Names:
         self._loads: dict[tuple[ast.AST | None, str], list[ast.Name]] | None = None
         self._globals: list[tuple[ast.AST, str]] = []
         self.imports: list[ast.Import | ast.ImportFrom] = []
-        self.aliases: dict[str, set[str]] = defaultdict(set)  # name: the last names of what it may stand for
+        self.aliases: dict[str, set[str]] = defaultdict(set)  # by name: the last parts of its targets
         self._walk()
 
     def _walk(self) -> None:
@@ -69,7 +69,7 @@ class Names:
                 if type(node.ctx) is not ast.Load:
                     self._bind_name(node, scope)
                 continue
-            if kind in _OTHERS:  # a change of the scope, or None, as a key of {**more} is
+            if kind in _OTHERS:  # a change of scope; or None, the key of {**more}
                 scope = node.scope if node else scope
                 continue
             nodes.append(node)
@@ -97,7 +97,7 @@ class Names:
         self._bindings[scope].setdefault(name, []).append(binding)
 
     def _bind(self, node: ast.AST, scope: ast.AST) -> ast.AST:
-        """Note what a statement binds; the scope of what is inside it."""
+        """Record what a statement binds, and return the scope of its body."""
         if isinstance(node, ast.Import):
             self.imports.append(node)
             for alias in node.names:
@@ -157,7 +157,7 @@ class Names:
         self._add(scope, node.id, Binding(kind, node, value))
 
     def lookup(self, name: ast.Name | ast.arg) -> tuple[ast.AST | None, list[Binding]]:
-        """The scope that the name refers to, and the bindings it has there."""
+        """The scope that the name refers to, and its bindings there."""
         text = name.id if isinstance(name, ast.Name) else name.arg
         scope: ast.AST | None = self._scopes.get(name, self.tree)
         first = True
@@ -169,14 +169,14 @@ class Names:
         return None, []
 
     def scope_of(self, name: ast.AST) -> ast.AST:
-        """The function, class or module in which a name is written."""
+        """The function, class or module in which a name occurs."""
         return self._scopes.get(name, self.tree)
 
     def bindings_in(self, scope: ast.AST | None, name: str) -> list[Binding]:
         return self._bindings.get(scope, {}).get(name, []) if scope is not None else []
 
     def uses(self, name: ast.Name | ast.arg) -> list[ast.Name]:
-        """Every load of the variable that this name is."""
+        """Every load of the variable that this name refers to."""
         if self._loads is None:
             self._loads = defaultdict(list)
             for node in self.nodes:
@@ -221,7 +221,7 @@ class Names:
             return name
         for module in self.stars:
             file = file_of(module, self.path, self.root)
-            elsewhere = name if name == "torch" else f"{module}.{name}"  # a module that is not here passes torch on
+            elsewhere = name if name == "torch" else f"{module}.{name}"  # other packages may re-export torch
             target = exported(file, name, self.root) if file else elsewhere
             if target:
                 return target
@@ -243,8 +243,8 @@ _following: set[tuple[Path, str]] = set()
 
 @per_project(maxsize=4096)
 def exported(file: Path, name: str, root: Path | None) -> str | None:
-    """What a name at the top of another file of the project refers to."""
-    if (file, name) in _following or defines(file, name):  # files that import from each other; nothing to follow
+    """What a module-level name of another file of the project refers to."""
+    if (file, name) in _following or defines(file, name):  # a circular import, or its own definition
         return None
     _following.add((file, name))
     try:
@@ -256,7 +256,7 @@ def exported(file: Path, name: str, root: Path | None) -> str | None:
 
 @per_project(maxsize=512)
 def names_of(file: Path, root: Path | None) -> Names | None:
-    """The names of another file of the project; None where it cannot be read."""
+    """The names of another file of the project; None if it cannot be read."""
     try:
         data = file.read_bytes()
         return named(data.decode(encoding_of(data)), file, root)
@@ -266,7 +266,7 @@ def names_of(file: Path, root: Path | None) -> Names | None:
 
 @per_project(maxsize=512)
 def named(code: str, path: Path, root: Path | None) -> Names:
-    """The names in some code; kept, since a file is read for itself and for those that import it."""
+    """The names in a piece of code. Cached, because a file is read for itself and for the files that import it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return Names(ast.parse(code), path, root)

@@ -1,4 +1,4 @@
-"""Nodes of a syntax tree: what is below one, its fields and its statements."""
+"""Helpers for syntax trees: child nodes, fields and statements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 def children(node: ast.AST) -> list[ast.AST]:
-    """The nodes directly below one, as they are written, but for operators and contexts; quicker than ast's.
+    """The direct children of a node in source order, without operators and contexts. Faster than the ast module's.
 
     >>> [type(node).__name__ for node in children(ast.parse("a + 1", mode="eval").body)]
     ['Name', 'Constant']
@@ -25,7 +25,7 @@ def children(node: ast.AST) -> list[ast.AST]:
 
 
 def last_name(node: ast.AST | None) -> str:
-    """The last part of a dotted name; "" of what is none.
+    """The last part of a dotted name; "" for anything else.
 
     >>> last_name(ast.parse("torch.cuda", mode="eval").body)
     'cuda'
@@ -34,7 +34,7 @@ def last_name(node: ast.AST | None) -> str:
 
 
 def inside(node: ast.AST) -> Iterator[ast.AST]:
-    """The node and all below it, but for operators and contexts.
+    """The node and all nodes below it, without operators and contexts.
 
     >>> [type(node).__name__ for node in inside(ast.parse("f(a)", mode="eval").body)]
     ['Call', 'Name', 'Name']
@@ -47,7 +47,7 @@ def inside(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def statements(node: ast.AST) -> Iterator[ast.stmt]:
-    """The statements below a node, as they are written.
+    """The statements below a node, in source order.
 
     >>> [type(statement).__name__ for statement in statements(ast.parse("if a: b = f(a)"))]
     ['If', 'Assign']
@@ -65,8 +65,9 @@ _PLAIN = {"identifier", "int", "string", "constant", "expr_context", "operator",
 
 
 def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
-    """The fields of a kind of node that can hold other nodes, the last first, as a stack wants them; those of names,
-    numbers and operators are left out."""
+    """The fields of a node type that can hold other nodes, in reverse, ready for a stack. Fields with names, numbers
+    and operators are left out.
+    """
     described = re.findall(r"(\w+)[?*]? (\w+)", kind.__doc__ or "")  # "Attribute(expr value, identifier attr, ...)"
     plain = {name for what, name in described if what in _PLAIN}
     return tuple(name for name in reversed(kind._fields) if name not in plain)

@@ -1,7 +1,7 @@
-"""Jupyter notebooks: their code cells as one Python text, and edits of it put back into the JSON, line by line.
+"""Treat the code cells of a Jupyter notebook as one Python text, and write edits of it back into the JSON.
 
-Only the strings of changed lines are written anew; outputs, metadata, other cells and the layout of the JSON keep their
-bytes.
+Only the strings of changed lines are rewritten. Outputs, metadata, other cells and the JSON's layout stay the same byte
+for byte.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from npukit.source.place import Edit
 
 _SPACE = re.compile(r"[ \t\r\n]*")
-_MAGIC = re.compile(r"^([ \t]*)([%!?](?:.*\\\r?\n)*.*)$", re.MULTILINE)  # a shell command may go on over lines
+_MAGIC = re.compile(r"^([ \t]*)([%!?](?:.*\\\r?\n)*.*)$", re.MULTILINE)  # a shell command may continue on the next line
 _CELL_MAGIC = re.compile(r"\s*%%(?!time|capture|prun)")
 _TIMED = re.compile(r"%time(?:it)?[ \t]+(?=[\w(])(?!(?:async|class|def|for|from|if|import|try|while|with)\b)")
 _ASSIGNED_SHELL = re.compile(r"^[ \t]*[\w, ]+=[ \t]*[%!].*$", re.MULTILINE)
@@ -25,18 +25,18 @@ _ASSIGNED_SHELL = re.compile(r"^[ \t]*[\w, ]+=[ \t]*[%!].*$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class _Line:
-    """One string of a cell's source: where it is in the JSON, and what it says."""
+    """One string of a cell's source: its position in the JSON, and its text."""
 
     start: int
     end: int
     text: str
-    offset: int  # in the code
+    offset: int  # offset in the code
     listed: bool  # one of a list of lines, rather than the whole source
-    first: bool  # of its cell
+    first: bool  # index of its cell
 
 
 class Notebook:
-    """A notebook's text with its code cells as one program."""
+    """A notebook's text, with its code cells as one program."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -72,7 +72,7 @@ class Notebook:
             self.commands += [(index, i, line) for i, line in hidden if not _TIMED.match(line.lstrip())]
 
     def cell_of(self, line: int) -> tuple[int, int]:
-        """The cell that a line of the code is in, and the cell's first line."""
+        """The cell that contains a line of the code, and the cell's first line."""
         first, index = self._cells[bisect_right(self._cells, (line, len(self.text))) - 1]
         return index, first
 
@@ -81,13 +81,13 @@ class Notebook:
         return next(line for line, index in self._cells if index == cell)
 
     def edited(self, edits: Iterable[Edit]) -> str:
-        """The notebook's text with edits of its code."""
+        """The notebook's text with edits applied to its code."""
         changed: dict[int, str] = {}
         offsets = [line.offset for line in self._lines]
         for edit in reversed(_in_order(edits)):
             first = max(0, bisect_right(offsets, edit.start) - 1)
             if first and self._lines[first].first and edit.start == edit.end and edit.text.endswith("\n"):
-                # A new line below the last one of the cell before.
+                # A new line after the last line of the previous cell.
                 above = changed.get(first - 1, self._lines[first - 1].text)
                 changed[first - 1] = above + ("" if above.endswith("\n") else "\n") + edit.text[:-1]
                 continue
@@ -103,7 +103,7 @@ class Notebook:
         return text
 
     def _encoded(self, line: _Line, new: str) -> str:
-        """The JSON of what a line became: where lines are strings of a list, one string a line."""
+        """The JSON of an edited line, as several strings if the source is a list of lines."""
         ascii_only = self.text[line.start : line.end].isascii()
         strings = new.splitlines(keepends=True) if line.listed and new else [new]
         space = self.text[_before_space(self.text, line.start) : line.start]
@@ -111,7 +111,7 @@ class Notebook:
 
 
 def _in_order(edits: Iterable[Edit]) -> list[Edit]:
-    """The edits by their place, with insertions at one place made one."""
+    """The edits by position, with insertions at the same position merged."""
     joined: list[Edit] = []
     for edit in sorted(dict.fromkeys(edits), key=lambda edit: (edit.start, edit.end)):
         if joined and joined[-1].start == joined[-1].end == edit.start == edit.end:
@@ -132,7 +132,7 @@ def _has_sources(cells: Any) -> bool:
 
 
 def _before_space(text: str, i: int) -> int:
-    """Where the white space begins that ends at i."""
+    """The start of the white space that ends at i."""
     while i and text[i - 1].isspace():
         i -= 1
     return i
@@ -143,13 +143,13 @@ def _ends_line(source: str) -> bool:
 
 
 def _without_magic(source: str) -> str:
-    """The cell with IPython's own lines made comments or passes of the same length, so that offsets stay."""
+    """The cell with IPython's syntax replaced by comments or no-ops of the same length, so that offsets stay."""
     if _CELL_MAGIC.match(source):
         return _blank(source)
 
     def hide(match: re.Match[str]) -> str:
         indent, rest = match.groups()
-        if timed := _TIMED.match(rest):  # what follows is Python
+        if timed := _TIMED.match(rest):  # the rest of the line is Python
             return f"{indent}{'0;'.ljust(timed.end())}{rest[timed.end() :]}"
         first, *others = re.split(r"(?<=\n)", rest)
         return indent + _statement(first) + "".join(map(_blank, others))
@@ -162,7 +162,7 @@ def _without_magic(source: str) -> str:
 
 
 def _statement(line: str) -> str:
-    """A statement that does nothing, as long as the line."""
+    """A statement without effect that is as long as the line."""
     end = len(line.rstrip("\r\n"))
     return ("pass" if end >= 4 else "0").ljust(end) + line[end:]
 
@@ -176,7 +176,7 @@ def _hidden_value(match: re.Match[str]) -> str:
 
 
 def _sources(text: str) -> Iterator[tuple[int, list[tuple[int, int, str]]]]:
-    """For each code cell its index and the strings of its source, as (start, end, value) in the JSON."""
+    """The index of each code cell and the strings of its source, as (start, end, value) in the JSON."""
     values = _Positions(text).value(0)[0]
     for index, cell in enumerate(values.get("cells", [])[0] if "cells" in values else []):
         fields, _ = cell
@@ -187,7 +187,7 @@ def _sources(text: str) -> Iterator[tuple[int, list[tuple[int, int, str]]]]:
 
 
 class _Positions:
-    """A JSON reader that keeps where each value is: value(i) is (value, (start, end)), containers hold such pairs."""
+    """A JSON reader that records positions: value(i) is (value, (start, end)), and containers hold such pairs."""
 
     def __init__(self, text: str) -> None:
         self.text = text

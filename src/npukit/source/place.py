@@ -1,4 +1,4 @@
-"""Where something is in a file, and what is put in its place."""
+"""Positions in files, and edits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a file: lines and columns count from 1; a notebook's cells from 0."""
+    """A position in a file. Lines and columns count from 1, a notebook's cells from 0."""
 
     file: Path
     line: int = 1
@@ -24,7 +24,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Edit:
-    """Replace the characters from `start` up to `end` (offsets into the file's text) by `text`."""
+    """Replaces the characters from `start` up to `end` (offsets into the file's text) with `text`."""
 
     start: int
     end: int

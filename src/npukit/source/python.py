@@ -1,4 +1,4 @@
-"""A parsed Python file: where nodes are in the text, what encloses them, and what their names mean."""
+"""A parsed Python file: the positions of its nodes, what encloses them, and what their names mean."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _N = TypeVar("_N", bound=ast.AST)
 
 
 def _lengths(text: str) -> list[int]:
-    """Of the lines with their ends, but for a last one without."""
+    """The lengths of the lines including their ends, except for an unterminated last line."""
     if "\r" in text:
         return [len(line) for line in _LINE.findall(text)]
     return [len(line) + 1 for line in text.split("\n")[:-1]]
@@ -51,14 +51,14 @@ class PythonFile:
         self._starts = [0, *accumulate(_lengths(text))]
         self.names = names or Names(ast.parse(text), path, root)
         self.tree = self.names.tree
-        self.nodes = self.names.nodes  # every node once, parents first, as they are written
-        self.answers: dict[Any, Any] = {}  # of the functions that are `per_file`
+        self.nodes = self.names.nodes  # every node once, parents first, in source order
+        self.answers: dict[Any, Any] = {}  # results of functions decorated with `per_file`
         self.newline = "\r\n" if "\r\n" in text else "\n"
 
     # Places
 
     def span(self, node: ast.AST) -> tuple[int, int]:
-        """Where the node starts and ends, as offsets into the text."""
+        """The start and end of the node, as offsets into the text."""
         if isinstance(node, ast.Module):
             return 0, len(self.text)
         return (
@@ -67,14 +67,14 @@ class PythonFile:
         )
 
     def source(self, node: ast.AST) -> str:
-        """The node as it is written."""
+        """The source text of the node."""
         if isinstance(node, ast.Module):
             return self.text
         start, end = self.span(node)
         return self.text[start:end]
 
     def place(self, node: ast.AST) -> Place:
-        """Where the node is, for a finding."""
+        """The position of the node, for a finding."""
         start, end = self.span(node) if hasattr(node, "lineno") else (0, 0)
         return self.place_of(start, end)
 
@@ -88,7 +88,7 @@ class PythonFile:
         return Place(self.path, line, column, end_line, end_column, cell)
 
     def line_of(self, node: ast.AST) -> str:
-        """The whole line on which the node starts, without its line end."""
+        """The whole line on which the node starts, without its line ending."""
         number = getattr(node, "lineno", 1)
         return self.text[self._starts[number - 1] :].split("\n", 1)[0].rstrip("\r")
 
@@ -97,7 +97,7 @@ class PythonFile:
         text = self.text[start : start + column]
         if text.isascii():
             return start + column
-        # The tree counts columns in UTF-8 bytes.
+        # Syntax trees count columns in UTF-8 bytes.
         whole = self.text[start : self._starts[line] if line < len(self._starts) else None]
         return start + len(whole.encode()[:column].decode(errors="ignore"))
 
@@ -116,7 +116,7 @@ class PythonFile:
         return nodes
 
     def of_type(self, kind: type[_N]) -> Sequence[_N]:
-        """The nodes of one type, as they are written.
+        """The nodes of one type, in source order.
 
         >>> file.of_type(ast.Call)
         [<ast.Call object>]
@@ -125,7 +125,7 @@ class PythonFile:
 
     @cached_property
     def by_name(self) -> Mapping[str, Sequence[ast.Attribute | ast.Name]]:
-        """The names and attributes that are written so."""
+        """The names and attributes with this spelling."""
         nodes: dict[str, list[ast.Attribute | ast.Name]] = defaultdict(list)
         for node in self.by_type[ast.Attribute]:
             nodes[node.attr].append(node)  # type: ignore[attr-defined, arg-type]
@@ -139,7 +139,7 @@ class PythonFile:
         return [(node, value) for node, value in constants if type(value) is str]
 
     def has(self, word: str) -> bool:
-        """Whether the text has a word somewhere; searched once.
+        """Whether the text contains a word anywhere; the result is cached.
 
         >>> file.has("cpp_extension")
         False
@@ -149,7 +149,7 @@ class PythonFile:
         return bool(self.answers[word])
 
     def saying(self, kind: type[ast.AST], words: frozenset[str]) -> list[ast.AST]:
-        """The names, attributes or keywords that are one of the words, or the strings that have one in them.
+        """The names, attributes or keywords that equal one of the words, or the strings that contain one.
 
         >>> file.saying(ast.Attribute, frozenset({"is_cuda"}))  # x.is_cuda
         [<ast.Attribute object>]
@@ -165,26 +165,26 @@ class PythonFile:
         return self.names.parents.get(node)
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
-        """The nodes around this one, the nearest first."""
+        """The nodes that enclose this one, innermost first."""
         while (node := self.names.parents.get(node)) is not None:  # type: ignore[assignment]
             yield node
 
     def function(self, node: ast.AST) -> ast.AST:
-        """The function the node is in, else the module."""
+        """The function that contains the node, or the module."""
         return next((ancestor for ancestor in self.ancestors(node) if isinstance(ancestor, Function)), self.tree)
 
     def class_around(self, node: ast.AST) -> ast.ClassDef | None:
-        """The innermost class that the node is in."""
+        """The innermost class that contains the node."""
         return next((ancestor for ancestor in self.ancestors(node) if isinstance(ancestor, ast.ClassDef)), None)
 
     def block_of(self, statement: ast.stmt) -> list[ast.stmt]:
-        """The statements among which one stands."""
+        """The list of statements that contains a statement."""
         parent = self.parent(statement)
         blocks = (getattr(parent, name, None) for name in ("body", "orelse", "finalbody"))
         return next((block for block in blocks if isinstance(block, list) and statement in block), [statement])
 
     def statement(self, node: ast.AST) -> ast.stmt:
-        """The statement the node is part of."""
+        """The statement that contains the node."""
         if isinstance(node, ast.stmt):
             return node
         return next(ancestor for ancestor in self.ancestors(node) if isinstance(ancestor, ast.stmt))
@@ -192,7 +192,7 @@ class PythonFile:
     # Meaning
 
     def resolve(self, node: ast.AST | None) -> str | None:
-        """The full dotted name of what a name or attribute refers to, through imports and aliases; None if unknown."""
+        """The full dotted name that a name or attribute refers to, through imports and aliases; None if unknown."""
         return self.names.resolve(node)
 
     def bindings(self, name: ast.Name) -> list[Binding]:
@@ -200,11 +200,11 @@ class PythonFile:
         return self.names.lookup(name)[1]
 
     def uses(self, name: ast.Name | ast.arg) -> list[ast.Name]:
-        """Every place that reads the variable which this name is."""
+        """Every place that reads the variable that this name refers to."""
         return self.names.uses(name)
 
     def argument(self, call: ast.Call, position: int | None, name: str) -> ast.expr | None:
-        """The argument of a call that is given by position or by name; None when it is not given (or by * or **)."""
+        """A call's argument, by position or by name; None if it is not passed (or passed with * or **)."""
         for keyword in call.keywords:
             if keyword.arg == name:
                 return keyword.value
@@ -216,19 +216,19 @@ class PythonFile:
     # Edits
 
     def replace(self, node: ast.AST, text: str) -> Edit:
-        """Put other text in a node's place."""
+        """Replace a node by other text."""
         return Edit(*self.span(node), text)
 
     def insert(self, offset: int, text: str) -> Edit:
         return Edit(offset, offset, text)
 
     def insert_line(self, offset: int, text: str) -> Edit:
-        """Add a whole line at the start of the line at this offset, or at the end of the file."""
+        """Insert a whole line before the line at this offset, or at the end of the file."""
         lead = "" if offset == 0 or self.text[offset - 1] in "\r\n" else self.newline
         return self.insert(offset, f"{lead}{text}{self.newline}")
 
     def insert_import(self, text: str, after: str) -> Edit:
-        """Add an import below the module-level import of module `after`, else below the first imports."""
+        """Add an import below the module-level import of the module `after`, or below the first imports."""
         for node in self.tree.body:
             if isinstance(node, ast.Import) and any(alias.name == after for alias in node.names):
                 return self.insert_line(self.line_end(node), text)
@@ -244,11 +244,11 @@ class PythonFile:
         return self._starts[node.lineno - 1]
 
     def indent(self, node: ast.stmt) -> str:
-        """What stands before a statement on its line."""
+        """The text that precedes a statement on its line."""
         return self.text[self.line_start(node) : self.span(node)[0]]
 
     def alone_on_lines(self, node: ast.stmt) -> bool:
-        """Whether nothing else (but a comment) is on the lines of a statement."""
+        """Whether the lines of a statement contain nothing else, except comments."""
         after = self.text[self.span(node)[1] : self.line_end(node)].strip()
         return not self.indent(node).strip() and (not after or after.startswith("#"))
 
@@ -258,7 +258,7 @@ class PythonFile:
 
     @cached_property
     def imported(self) -> frozenset[str]:
-        """The full names of all modules, and names from modules, that the file imports."""
+        """The full names of all modules, and of names from modules, that the file imports."""
         names: set[str] = set()
         for node in self.names.imports:
             if isinstance(node, ast.Import):
@@ -269,7 +269,7 @@ class PythonFile:
         return frozenset(names)
 
     def end_of_imports(self) -> int:
-        """The offset below the docstring and imports with which the module starts, or its first comments."""
+        """The offset after the docstring and imports at the start of the module, or after its first comments."""
         last: ast.stmt | None = None
         for node in self.tree.body:
             docstring = last is None and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
@@ -283,7 +283,7 @@ class PythonFile:
 
 
 def per_file(function: Callable[Concatenate[PythonFile, _P], _T]) -> Callable[Concatenate[PythonFile, _P], _T]:
-    """Keep what a function answers about a file with the file, for as long as that is kept.
+    """Cache what a function returns for a file for as long as the file is kept.
 
     >>> @per_file
     ... def kernels(file: PythonFile) -> frozenset[str]: ...
