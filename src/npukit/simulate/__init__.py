@@ -1,4 +1,4 @@
-"""The simulated NPU: the real torch_npu, on any Linux machine, over a small library that answers as CANN does.
+"""The simulated NPU: the real torch_npu on any Linux machine, on top of a small library that answers as CANN does.
 
 >>> import npukit.simulate
 >>> npukit.simulate.activate(devices=2)  # before torch is imported

@@ -1,9 +1,8 @@
-"""Set the simulated NPU up on first use: the torch_npu wheel, the CANN home with its libraries, the operators.
+"""Set up the simulated NPU on first use: the torch_npu wheel, the CANN home with its libraries, and the operators.
 
-What a wheel of npukit brought along prebuilt is copied, anything else is compiled.
-
-Each is a folder in the user's cache, named by everything that decides about its content, so that finding the folder
-is finding it ready: nothing is asked of the network or a compiler again.
+Parts that npukit's wheel contains prebuilt are copied; the others are compiled. Each part is a folder in the user's
+cache, named by a hash of everything that determines its content. If the folder exists, the part is ready, and neither
+the network nor a compiler is needed.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from npukit.simulate.progress import step
 
 @dataclass(frozen=True)
 class Setup:
-    """Where the parts of the simulated NPU are, or will be once they are built."""
+    """The folders of the simulated NPU's parts, which may not have been built yet."""
 
     torch_version: str
     torch: Path
@@ -51,7 +50,7 @@ class Setup:
 
     @property
     def beside_cuda_library(self) -> Path | None:
-        """What lets torch_npu load, where this torch is a CUDA build that it does not load beside."""
+        """The library that lets torch_npu load next to a CUDA build of torch; None if this torch does not need it."""
         return self.operators / compiling.BESIDE_CUDA if compiling.clashes_with_cuda(self.torch) else None
 
     @property
@@ -60,7 +59,7 @@ class Setup:
 
 
 def plan() -> Setup:
-    """Where everything belongs for this torch, this Python and these sources. Imports no torch, builds nothing."""
+    """The folder of each part for this torch, this Python and these sources. Imports no torch and builds nothing."""
     if sys.platform != "linux":
         raise NpukitError(f"The simulated NPU runs on Linux only, and this is {sys.platform}: use a Linux container.")
     torch_version, torch = _installed_torch()
@@ -91,12 +90,12 @@ def _installed_torch() -> tuple[str, Path]:
     if spec is None or not spec.submodule_search_locations:
         command = f"{sys.executable} -m pip install 'npukit[sim]' torch=={versions.advised()}"
         raise NpukitError(f"{sys.executable} has no torch: run `{command}` first.")
-    require("numpy", extra="sim")  # which torch_npu imports
+    require("numpy", extra="sim")  # torch_npu imports it
     return version, Path(next(iter(spec.submodule_search_locations)))
 
 
 def ensure() -> Setup:
-    """The simulated NPU, built if it is not yet."""
+    """The simulated NPU, built if necessary."""
     setup = plan()
     versions.check(setup.torch_version)
     if not setup.ready:

@@ -1,7 +1,7 @@
-"""Everything that a machine without network needs for the simulated NPU, in one file.
+"""Pack everything that the simulated NPU needs on a machine without network into one file.
 
-It has npukit's own wheel and those it depends on, and the part of the cache that belongs to this torch and this
-Python. torch itself is not in it: that machine has its own.
+It contains the wheels of npukit and its dependencies, and the part of the cache for this torch and this Python. It does
+not contain torch, which the other machine must have.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Bundle:
 
 
 def pack(file: Path) -> Bundle:
-    """Set the simulated NPU up if it is not yet, and write it to a tar file.
+    """Set up the simulated NPU if necessary, and write it to a tar file.
 
     >>> pack(Path("npukit-sim.tar")).torch
     '2.13.0+cpu'
@@ -64,7 +64,7 @@ def _collect_wheels(folder: Path) -> None:
 
 
 def _npukit() -> str:
-    """What pip can make a wheel of npukit from: the folder or wheel it was installed from, else a package index."""
+    """What pip can build npukit's wheel from: the folder or wheel it was installed from, or else a package index."""
     origin = importlib.metadata.distribution("npukit").read_text("direct_url.json")
     path = unquote(urlparse(json.loads(origin)["url"]).path) if origin else ""
     return path if path and Path(path).exists() else f"npukit=={importlib.metadata.version('npukit')}"

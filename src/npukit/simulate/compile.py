@@ -1,4 +1,4 @@
-"""Compile the simulated NPU's own C and C++ sources."""
+"""Compile the simulated NPU's C and C++ sources."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ ATEN = HERE / "aten"
 BESIDE_CUDA_SOURCE = HERE / "beside_cuda" / "allocator_keys.cpp"
 OPERATORS = "libnpusim_operators.so"
 BESIDE_CUDA = "libnpusim_beside_cuda.so"
-# What gcc 14 refuses, older compilers let pass with a warning that nobody sees.
+# gcc 14 rejects these; older compilers only warn, and nobody would see the warning.
 AS_GCC_14 = [
     f"-Werror={warning}"
     for warning in ("implicit-function-declaration", "int-conversion", "incompatible-pointer-types")
 ]
 C_FLAGS = ["-std=gnu11", "-O2", "-g1", "-fPIC", "-Wall", "-Wextra", *AS_GCC_14, "-pthread"]
-# NDEBUG as in torch's own build: some of its classes have other members without it.
+# NDEBUG as in torch's own build, because some of its classes have different members without it.
 CXX_FLAGS = ["-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-pthread"]
 SHARED = ["-shared", "-pthread", "-Wl,-rpath,$ORIGIN"]
 OPERATORS_NEED = ["torch", "torch_cpu", "torch_python", "c10", "torch_npu", "ascendcl"]
@@ -46,7 +46,7 @@ class Compilers:
 
 
 def find_compilers() -> Compilers:
-    """$CC and $CXX, else what is there."""
+    """$CC and $CXX, or else the compilers on the path."""
     return Compilers(_find("CC", ["gcc", "cc", "clang"]), _find("CXX", ["g++", "c++", "clang++"]))
 
 
@@ -73,7 +73,7 @@ def python_headers() -> Path:
 
 
 def fingerprint(files: Iterable[Path], *more: object) -> str:
-    """A short name for the content of these files and whatever else decides about the outcome."""
+    """A short hash of these files and of everything else that determines the result."""
     digest = hashlib.sha256(repr(more).encode())
     for file in sorted(files):
         digest.update(f"{file.relative_to(HERE)}\0".encode())
@@ -82,23 +82,23 @@ def fingerprint(files: Iterable[Path], *more: object) -> str:
 
 
 def cann_key() -> str:
-    """A name for the simulated CANN: what it is compiled from, how, and what its folder looks like."""
+    """The key of the simulated CANN: its sources, how they are compiled, and the layout of its folder."""
     how = [Path(__file__).resolve(), Path(machine_home.__file__).resolve()]
     return fingerprint([*cann_sources(), *how], C_FLAGS, SHARED)
 
 
 def operators_key(torch: Path) -> str:
-    """A name for the operators of this torch: what they are compiled from, and how."""
+    """The key of the operators for this torch: their sources, and how they are compiled."""
     return fingerprint(operator_sources(), CXX_FLAGS, SHARED, STANDARD_LIBRARY, as_torch_was_built(torch))
 
 
 def cann_sources() -> list[Path]:
-    """Everything that libascendcl, libhccl and the stubs are made of."""
+    """The sources of libascendcl, libhccl and the stubs."""
     return [*CANN.rglob("*.c"), *CANN.rglob("*.h")]
 
 
 def operator_sources() -> list[Path]:
-    """Everything that the operators are made of."""
+    """The sources of the operators."""
     return [*ATEN.glob("*.cpp"), *ATEN.glob("*.h"), CANN / "npusim.h", BESIDE_CUDA_SOURCE]
 
 
@@ -107,7 +107,7 @@ def _includes(*folders: Path) -> list[str]:
 
 
 def cann_libraries(compilers: Compilers, torch_npu: Path, out: Path) -> None:
-    """libascendcl.so, libhccl.so and the stubs, against the CANN headers in the torch_npu wheel."""
+    """Compile libascendcl.so, libhccl.so and the stubs with the CANN headers of the torch_npu wheel."""
     includes = ["-I", str(CANN), *_includes(*(torch_npu / folder for folder in HEADERS))]
 
     def build(name: str, sources: list[Path], *libraries: str) -> None:
@@ -126,18 +126,18 @@ def cann_libraries(compilers: Compilers, torch_npu: Path, out: Path) -> None:
 
 
 def clashes_with_cuda(torch: Path) -> bool:
-    """Whether this torch is a CUDA build that torch_npu aborts beside; beside_cuda/ says why."""
+    """Whether this torch is a CUDA build next to which torch_npu aborts; beside_cuda/ explains why."""
     return (torch / "lib/libc10_cuda.so").exists() and would_clash_with_cuda(torch)
 
 
 def would_clash_with_cuda(torch: Path) -> bool:
-    """Whether CUDA builds of this version of torch are of that kind."""
+    """Whether CUDA builds of this torch version have that problem."""
     registry = torch / "include/c10/core/AllocatorConfig.h"
     return registry.exists() and "registerDeviceConfigParserHook" in registry.read_text(encoding="utf-8")
 
 
 def as_torch_was_built(torch: Path) -> list[str]:
-    """Which of libstdc++'s two kinds of string this torch uses: the older one in many builds before 2.6."""
+    """The libstdc++ string ABI that this torch uses, which is the older one in many builds before 2.6."""
     settings = torch / "share/cmake/Torch/TorchConfig.cmake"
     text = settings.read_text(encoding="utf-8") if settings.exists() else ""
     return re.findall(r"-D_GLIBCXX_USE_CXX11_ABI=[01]", text)[:1]
@@ -158,7 +158,7 @@ class Headers:
 
 
 def operators(compilers: Compilers, headers: Headers, libraries: list[Path], folder: Path) -> None:
-    """libnpusim_operators.so, as one translation unit because reading torch's headers is most of the work."""
+    """Compile libnpusim_operators.so, as one translation unit because parsing torch's headers takes longest."""
     everything = "".join(f'#include "{source}"\n' for source in sorted(ATEN.glob("*.cpp")))
     command = [*compilers.cxx, *SHARED, f"-Wl,-soname,{OPERATORS}", *headers.flags(), "-x", "c++", "-"]
     command += ["-o", str(folder / OPERATORS), *(f"-L{library}" for library in libraries)]
@@ -167,13 +167,13 @@ def operators(compilers: Compilers, headers: Headers, libraries: list[Path], fol
 
 
 def beside_cuda(compilers: Compilers, headers: Headers, libraries: list[Path], folder: Path) -> None:
-    """libnpusim_beside_cuda.so, for CUDA builds of torch that torch_npu does not load beside."""
+    """Compile libnpusim_beside_cuda.so, for CUDA builds of torch that torch_npu does not load next to."""
     command = [*compilers.cxx, *SHARED, *headers.flags(), str(BESIDE_CUDA_SOURCE), "-o", str(folder / BESIDE_CUDA)]
     _run([*command, *(f"-L{library}" for library in libraries), "-lc10", *standard_library(compilers)], BESIDE_CUDA)
 
 
 def standard_library(compilers: Compilers) -> list[str]:
-    """torch's: some compilers link one of their own statically, and its streams crash beside torch's."""
+    """Flags to link torch's C++ library: some compilers link their own, whose streams crash next to torch's."""
     asked = [*compilers.cxx, f"-print-file-name={STANDARD_LIBRARY}"]
     library = Path(subprocess.run(asked, capture_output=True, text=True).stdout.strip())
     return [f"-L{library.parent}", f"-l:{STANDARD_LIBRARY}"] if library.is_absolute() else []

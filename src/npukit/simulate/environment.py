@@ -1,4 +1,4 @@
-"""What makes a process a simulated one: the variables that it and all its children are started with."""
+"""The environment variables that give a process and its children simulated NPUs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def environment(
     trace: str | os.PathLike[str] | None = None,
     base: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The complete environment of a process that sees simulated NPUs, set up on first use.
+    """The complete environment of a process with simulated NPUs, which are set up on first use.
 
     >>> subprocess.run([sys.executable, "train.py"], env=environment(devices=2))
     """
@@ -52,7 +52,7 @@ def environment(
         "NPUKIT_SIM_OPERATORS": str(setup.operators_library),
         "NPUKIT_SIM_BESIDE_CUDA": str(setup.beside_cuda_library or ""),
         "NPUKIT_SIM_PYTHON": sys.executable,
-        # Operators run on the calling thread; with nothing deferred an error is raised where it was made.
+        # Operators run synchronously on the calling thread, so that errors are raised where they occur.
         "TASK_QUEUE_ENABLE": base.get("TASK_QUEUE_ENABLE", "0"),
         "ASCEND_HOME_PATH": str(setup.home),
         "ASCEND_TOOLKIT_HOME": str(setup.home),
@@ -76,7 +76,7 @@ def activate(
     faults: Sequence[str] = (),
     trace: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Give this process, and the children it starts, simulated NPUs. Call it before torch is imported.
+    """Give this process and the children it starts simulated NPUs. Call this before torch is imported.
 
     >>> activate(devices=2)
     >>> import torch
@@ -86,11 +86,11 @@ def activate(
     if "torch" in sys.modules:
         raise NpukitError("npukit.simulate.activate() comes too late: call it before anything imports torch.")
     settings = environment(devices, card, compute, faults, trace)
-    # The runtime loads this library as it is loaded itself, which fails before torch: not yet in this process.
+    # The runtime loads this library when it is itself loaded, which would fail before torch: not in this process yet.
     beside_cuda = settings.pop("NPUKIT_SIM_BESIDE_CUDA", "")
-    os.environ.update(settings, CUDA_VISIBLE_DEVICES="")  # as LD_LIBRARY_PATH, which hides GPUs, has no effect here
+    os.environ.update(settings, CUDA_VISIBLE_DEVICES="")  # LD_LIBRARY_PATH hides GPUs only at the start
     sys.path.insert(0, os.environ["PYTHONPATH"].split(os.pathsep)[0])
-    # The dynamic linker read LD_LIBRARY_PATH when this process began; what is already loaded it finds by its name.
+    # The dynamic linker read LD_LIBRARY_PATH when this process started. It finds loaded libraries by name.
     libraries = Path(os.environ["ASCEND_HOME_PATH"]) / "lib64"
     for library in sorted(libraries.glob("*.so"), key=lambda path: path.name != "libascendcl.so"):
         ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
@@ -100,7 +100,7 @@ def activate(
 
 
 def _import_beside_cuda(library: str) -> None:
-    """Import torch and torch_npu with the library between them, which the runtime, loaded already, cannot load."""
+    """Import torch, the library and torch_npu in this order. The runtime is loaded already and cannot do it."""
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     import torch  # noqa: F401
 

@@ -1,4 +1,4 @@
-"""What the simulated operators bring along from Python: imported once, when torch_npu initialises the runtime."""
+"""The Python part of the simulated operators. It is imported once, when torch_npu initialises the runtime."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ traits = registry.TRAITS
 
 
 if torch.__version__.startswith("2.1.") and platform.machine() == "aarch64":
-    # This build's products through oneDNN crash now and then, on the CPU alone, too.
+    # This build's oneDNN matrix products crash occasionally, on the plain CPU as well.
     torch._C._set_mkldnn_enabled(False)
 
 
 def cpu_multiplies_bf16() -> bool:
-    """Whether this CPU multiplies matrices of bf16 faster than fp32: with AMX it does, by two to seven times.
+    """Whether this CPU multiplies bf16 matrices faster than fp32: with AMX, two to seven times faster.
 
     With AVX512_BF16 alone it does not, and without either it is up to 300 times slower. For fp16, AVX512_FP16 gains
     nothing over fp32.
@@ -41,12 +41,12 @@ def cpu_multiplies_bf16() -> bool:
 
 
 def set_generator_source(draw: Callable[[torch.Generator | None], torch.Generator]) -> None:
-    """Let reference kernels draw random numbers from `draw`, which follows the current NPU's generator."""
+    """Let reference kernels draw random numbers from `draw`, which uses the current NPU's generator."""
     registry.draw_generator = draw
 
 
 def run_compiled_graphs_eagerly() -> None:
-    """Let torch.compile on an NPU model run the captured graph as it is: there is no compiler for a simulated NPU."""
+    """Let torch.compile on an NPU model run the captured graph eagerly: there is no compiler for a simulated NPU."""
     wrapper: Any = torch._TorchCompileInductorWrapper
     compile_graph = wrapper.__call__
 
@@ -60,7 +60,7 @@ def run_compiled_graphs_eagerly() -> None:
 
 
 def keep_packed_sequences_packed() -> None:
-    """Give the LSTM of an older torch_npu the shape that it expects of a packed sequence.
+    """Give the LSTM of an older torch_npu packed sequences in the shape that it expects.
 
     Its kernels keep such sequences padded, [steps, batch, features], and LSTM.forward joins the first two dimensions.
     Here they are packed, as on a CPU, and get a first dimension of one.
@@ -77,7 +77,7 @@ def keep_packed_sequences_packed() -> None:
 
 
 def say_where_torch_npu_is() -> None:
-    """Tell an older torch_npu where it lies: its profiler looks for it beside torch only."""
+    """Tell an older torch_npu where it is installed: its profiler looks for it only next to torch."""
     if module := sys.modules.get("torch_npu.utils.collect_env"):
         where = Path(str(sys.modules["torch_npu"].__file__)).parents[1]
         module.get_torch_npu_install_path = lambda: str(where)  # type: ignore[attr-defined]
@@ -88,7 +88,7 @@ def _on_npu(value: object) -> bool:
 
 
 def _makes_npu_tensor(node: torch.fx.Node) -> bool:
-    """Whether a node makes a tensor on an NPU of its own, as torch.arange(8, device="npu") does."""
+    """Whether a node creates a tensor on an NPU by itself, as torch.arange(8, device="npu") does."""
     is_npu = str(node.kwargs.get("device", "")).startswith("npu")
     return is_npu or _on_npu(node.meta.get("example_value", node.meta.get("val")))
 
@@ -100,9 +100,9 @@ def _say_once() -> None:
 
 @atexit.register
 def _let_autograd_finish() -> None:
-    """Give way to autograd's own thread, which may still be dropping the Python objects of the last backward pass.
+    """Yield to autograd's own thread, which may still be releasing the Python objects of the last backward pass.
 
-    If it asked for the interpreter only after that has ended, the process would be aborted.
+    If it requested the GIL only after the interpreter has shut down, the process would be aborted.
     """
     time.sleep(0.05)
 

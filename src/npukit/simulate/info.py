@@ -1,4 +1,4 @@
-"""What there is to know about the simulated NPU on this machine."""
+"""Describe the state of the simulated NPU on this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npukit.simulate import build
 
 @dataclass(frozen=True)
 class SimulatedPart:
-    """One of the things that set-up makes."""
+    """One of the parts that set-up creates."""
 
     name: str
     version: str
@@ -31,7 +31,7 @@ class Information:
 
 
 def information() -> Information:
-    """Look, and build nothing."""
+    """Look up the state without building anything."""
     setup = build.plan()
     parts = [
         SimulatedPart("torch_npu", _torch_npu_version(setup.torch_npu), setup.torch_npu.exists(), str(setup.torch_npu)),

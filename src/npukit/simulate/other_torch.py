@@ -1,8 +1,8 @@
-"""The simulated NPU with another torch_npu than the installed torch has, in an environment beside the user's.
+"""Run the simulated NPU with a different torch_npu version than the installed torch, in a separate environment.
 
-The environment has that torch and, where the wheels allow the same Python, everything else that the user has: their
-packages follow its own on the path. A command asked for another torch_npu starts again with the Python of that
-environment; there it finds the torch it wants, and goes on.
+The environment contains that torch and, if the wheels allow the same Python, everything else that the user has: the
+user's packages come after its own on the path. A command asked for another torch_npu is restarted with the Python of
+that environment, where it finds the torch it needs.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from npukit.report.terminal import say
 from npukit.simulate import versions
 from npukit.simulate.progress import step
 
-READY = "npukit-ready"  # written last: an environment without it was interrupted
-OLDEST_PYTHON = "3.10"  # that npukit itself runs on
+READY = "npukit-ready"  # written last: an environment without it is incomplete
+OLDEST_PYTHON = "3.10"  # npukit's own dependencies
 
 
 def switch_to(torch_npu: str, module: str, arguments: Sequence[str]) -> None:
-    """Go on as `python -m module arguments` where torch_npu is this version; return if that is here.
+    """Restart as `python -m module arguments` with this torch_npu version; return if it is the current one.
 
     >>> switch_to("2.7.1", "npukit", sys.argv[1:])
     """
@@ -46,7 +46,7 @@ def switch_to(torch_npu: str, module: str, arguments: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python of this machine."""
+    """A Python on this machine."""
 
     path: str
     version: str
@@ -57,7 +57,7 @@ class Interpreter:
 
 
 def environment_python(version: str) -> Path:
-    """The Python of the environment for this version of torch, made on first use."""
+    """The Python of the environment for this torch version, which is created on first use."""
     base = find_python(versions.pythons(version))
     cache = cache_folder()
     environment = cache / "environments" / f"{version}-python{base.version}"
@@ -70,7 +70,7 @@ def environment_python(version: str) -> Path:
 
 
 def find_python(wanted: Sequence[str]) -> Interpreter:
-    """A Python of one of these versions: this one, else the newest on the path.
+    """Find a Python of one of these versions: this one, or else the newest on the path.
 
     >>> find_python(["3.10", "3.11"])
     Interpreter(path='/usr/bin/python3.11', version='3.11')
@@ -88,7 +88,7 @@ def find_python(wanted: Sequence[str]) -> Interpreter:
 
 
 def _on_path(version: str) -> Interpreter | None:
-    """The interpreter itself: what the path names may be a script that starts one, or says that there is none."""
+    """The actual interpreter: a file on the path may be a script that starts one, or reports that there is none."""
     if not (command := shutil.which(f"python{version}")):
         return None
     result = subprocess.run([command, "-c", "import sys; print(sys.executable)"], capture_output=True, text=True)
@@ -108,7 +108,7 @@ def _make(environment: Path, version: str, base: Interpreter) -> None:
     python = str(environment / "bin" / "python")
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "--disable-pip-version-check", "-qq"]
     _run([*pip, *wanted], environment)
-    # Only now: pip must neither count the user's packages nor remove them.
+    # Only now, because pip must neither count nor remove the user's packages.
     packages = environment / "lib" / f"python{base.version}" / "site-packages"
     if base.is_ours:
         own = Path(npukit.__file__).resolve().parents[1]
@@ -124,7 +124,7 @@ def _users_packages() -> list[str]:
 
 
 def _link_npukit(packages: Path) -> None:
-    """npukit alone, for another Python: what lies beside it is compiled for this one."""
+    """Link npukit alone for another Python: the packages next to it are compiled for this one."""
     package = Path(npukit.__file__).resolve().parent
     (packages / package.name).symlink_to(package)
     info = importlib.metadata.distribution("npukit").locate_file(f"npukit-{npukit.__version__}.dist-info")

@@ -1,4 +1,4 @@
-"""pytest --npu-sim[=N] [--npu-sim-torch-npu VERSION]: any project's tests on simulated NPUs, if that is asked for."""
+"""pytest --npu-sim[=N] [--npu-sim-torch-npu VERSION]: run any project's tests on simulated NPUs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
-    """Activate before any conftest or test module can import torch."""
+    """Activate the simulated NPUs before any conftest or test module can import torch."""
     known = early_config.known_args_namespace
     devices = known.npu_sim
     if devices is None:
@@ -35,7 +35,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     if not devices.isdigit():
         if OPTION not in args:
             raise pytest.UsageError(f"{OPTION} takes a number of devices, not {devices!r}.")
-        # What follows a bare --npu-sim is not its value but the first path to test.
+        # The argument after a bare --npu-sim is not its value but the first path to test.
         args[args.index(OPTION)] = f"{OPTION}=1"
         known.file_or_dir.insert(0, devices)
         devices = "1"
@@ -49,7 +49,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
 
 
 def _give_npus(devices: int, config: pytest.Config) -> None:
-    """Simulated NPUs for this process, or for a pytest in its place where another plugin has imported torch already."""
+    """Give this process simulated NPUs, or restart pytest with them if another plugin has already imported torch."""
     from npukit.simulate import activate, environment, other_torch
 
     version, arguments = config.known_args_namespace.npu_sim_torch_npu, config.invocation_params.args
@@ -57,7 +57,7 @@ def _give_npus(devices: int, config: pytest.Config) -> None:
     starts_again = is_late and os.environ.get("NPUKIT_SIM_DEVICES") != str(devices)
     capture = config.pluginmanager.getplugin("capturemanager")
     if capture and (version or starts_again):
-        # pytest catches output already, and what starts in its place would write to nowhere.
+        # pytest already captures output, so the restarted process would write to nowhere.
         capture.suspend_global_capture(in_=True)
     if version:
         other_torch.switch_to(version, "pytest", arguments)
@@ -68,7 +68,7 @@ def _give_npus(devices: int, config: pytest.Config) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what to do about tests that asked for CUDA, which no torch for NPUs has."""
+    """Explain what to do about tests that asked for CUDA, which no torch for NPUs has."""
     if terminalreporter.config.getoption("npu_sim") is None:
         return
     from npukit.facts.errors import known_errors

@@ -1,7 +1,7 @@
-"""The libraries that a wheel of npukit for one architecture brings along, so that nothing need be compiled.
+"""The prebuilt libraries in an npukit wheel for one architecture, which make compiling unnecessary.
 
-`make wheels` builds them. Their folders are named by everything that decides about their content: sources that were
-edited since are compiled.
+`make wheels` builds them. Their folders are named by a hash of everything that determines their content, so edited
+sources are compiled again.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ FOLDER = Path(__file__).resolve().parent / "prebuilt"
 
 
 def runtime(key: str, folder: Path = FOLDER) -> Path:
-    """Where the simulated CANN's libraries would be; they serve every version of torch."""
+    """The folder for the simulated CANN's libraries, which serve every version of torch."""
     return folder / "runtime" / key
 
 
 def operators(torch_version: str, key: str, python: str = sys.implementation.cache_tag, folder: Path = FOLDER) -> Path:
-    """Where the operators for this torch and this Python would be.
+    """The folder for the operators for this torch and this Python.
 
     >>> operators("2.13.0+cpu", "1b903da96b14", "cpython-311").name
     '2.13.0-cpython-311-1b903da96b14'

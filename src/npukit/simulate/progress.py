@@ -1,4 +1,4 @@
-"""Say on stderr what the user is waiting for."""
+"""Show on stderr what the user is waiting for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npukit.report.terminal import console, say
 
 @contextlib.contextmanager
 def step(name: str) -> Iterator[None]:
-    """Show `name` while the block runs: a spinner on a terminal, one line before and the time after elsewhere."""
+    """Show `name` while the block runs: a spinner on a terminal, otherwise one line before and the time after."""
     began, name = time.monotonic(), translated(name)
     if sys.stderr.isatty():
         with console(sys.stderr).status(f"{name} …"):

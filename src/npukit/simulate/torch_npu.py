@@ -1,7 +1,7 @@
-"""Get the torch_npu wheel that matches the installed torch, into a private folder.
+"""Download the torch_npu wheel for the installed torch into a private folder.
 
-Private because torch loads every installed device backend by itself: beside torch in an ordinary environment,
-torch_npu breaks `import torch` wherever there is no CANN.
+It is private because torch automatically loads every installed device backend: in an ordinary environment, torch_npu
+breaks `import torch` on machines without CANN.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def install(torch_version: str, folder: Path, *options: str) -> None:
 
 
 def explain_failure(output: str, torch_version: str) -> str:
-    """One sentence on why pip could not install torch_npu, from what pip said."""
+    """Explain in one sentence why pip could not install torch_npu, from pip's output."""
     if "No module named pip" in output:
         return f"{sys.executable} has no pip to download torch_npu with: run `{sys.executable} -m ensurepip` first."
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     known = pythons(torch_version)
-    # pip calls an index that it cannot reach one that has no versions.
+    # If pip cannot reach an index, it reports that there are no versions.
     if "(from versions: none)" in output and python in known:
         return (
             "torch_npu could not be downloaded because the package index does not answer: "

@@ -30,7 +30,7 @@ HEADERS = ("include", "include/third_party/acl/inc", "include/third_party/hccl/i
 
 
 def release(torch_version: str) -> str:
-    """A version of torch without what says how it was built.
+    """The torch version without its build suffix.
 
     >>> release("2.13.0+cpu")
     '2.13.0'
@@ -39,12 +39,12 @@ def release(torch_version: str) -> str:
 
 
 def headers(torch_version: str) -> str:
-    """The torch whose torch_npu has the headers of CANN to compile the runtime with."""
+    """The torch whose torch_npu contains the CANN headers for compiling the runtime."""
     return NEWER_HEADERS if release(torch_version) in OLD_HEADERS else torch_version
 
 
 def requirement(torch_version: str) -> str:
-    """The torch_npu that pip is to install for a torch: the newest post-release of the same version.
+    """The torch_npu requirement for a torch: the newest post-release of the same version.
 
     >>> requirement("2.13.0+cpu")
     'torch_npu==2.13.0.*'
@@ -53,7 +53,7 @@ def requirement(torch_version: str) -> str:
 
 
 def target(torch_version: str, card: str = DEFAULT_CARD) -> Target:
-    """What the simulated NPU stands for; where no CANN is known for a torch yet, the newest one.
+    """The target that the simulated NPU stands for. If no CANN is known for this torch yet, the newest one.
 
     >>> target("2.6.0+cpu").cann
     '8.5.0'
@@ -63,7 +63,7 @@ def target(torch_version: str, card: str = DEFAULT_CARD) -> Target:
 
 
 def installed() -> str:
-    """The release of torch that this Python has, or nothing."""
+    """The torch release installed for this Python; "" if there is none."""
     try:
         return release(importlib.metadata.version("torch"))
     except importlib.metadata.PackageNotFoundError:
@@ -71,7 +71,7 @@ def installed() -> str:
 
 
 def supported(torch_npu: str) -> str:
-    """The release of torch that belongs to a wanted torch_npu; a minor version alone means its newest release.
+    """The torch release for a requested torch_npu. A minor version alone means its newest release.
 
     >>> supported("2.7")
     '2.7.1'
@@ -86,7 +86,7 @@ def supported(torch_npu: str) -> str:
 
 
 def numpy(torch_version: str) -> str:
-    """The numpy that pip is to install beside a torch.
+    """The numpy requirement for a torch.
 
     >>> numpy("2.1.0")
     'numpy<2'
@@ -95,14 +95,14 @@ def numpy(torch_version: str) -> str:
 
 
 def pythons(torch_version: str) -> list[str]:
-    """The Pythons that there is a torch_npu for this torch for, as far as is known."""
+    """The Python versions for which this torch has a torch_npu, as far as known."""
     return pythons_by_torch().get(release(torch_version), [])
 
 
 def advised(python: tuple[int, int] = sys.version_info[:2]) -> str:
-    """The torch that npukit's own pages and images use: the newest tested one that there are facts for.
+    """The torch that npukit's documentation and images use: the newest tested one with known facts.
 
-    A Python without a torch_npu for it gets an older one.
+    For a Python that has no torch_npu for it, an older one.
 
     >>> advised((3, 11))
     '2.13.0'
@@ -114,7 +114,7 @@ def advised(python: tuple[int, int] = sys.version_info[:2]) -> str:
 
 
 def check(torch_version: str) -> None:
-    """Refuse a torch that the simulated NPU was not tested with: it would not compile, or break in use."""
+    """Refuse a torch that the simulated NPU was not tested with, because it would not compile or would break in use."""
     if release(torch_version) not in TESTED:
         raise NpukitError(
             f"The simulated NPU was tested with torch {' and '.join(TESTED)}, and this is {torch_version}: "

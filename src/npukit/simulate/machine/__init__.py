@@ -1,1 +1,1 @@
-"""A believable Ascend machine around the simulated card: a CANN home, npu-smi, npu-list."""
+"""A plausible Ascend machine around the simulated card: a CANN home, npu-smi and npu-list."""

@@ -1,4 +1,4 @@
-"""The simulated chips as the management tools count them."""
+"""The simulated chips, numbered as the management tools number them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BUSES = (0xC1, 0xC2, 0x81, 0x82, 0x01, 0x02, 0x41, 0x42)
 
 @dataclass(frozen=True)
 class SimulatedChip:
-    """One chip: `device` counts chips, `npu` counts what is plugged in, which may hold two of them."""
+    """One chip. `device` counts chips; `npu` counts cards, which may have two chips each."""
 
     device: int
     npu: int
@@ -22,7 +22,7 @@ class SimulatedChip:
 
     @property
     def health(self) -> str:
-        """What npu-smi says of it: OK, unless a fault befell it."""
+        """The health that npu-smi shows: OK, unless a fault was injected."""
         faults = {fault.partition(",")[0].strip() for fault in os.environ.get("NPUKIT_SIM_FAULTS", "").split(";")}
         return next((health for fault, health in HEALTH.items() if f"{fault}={self.device}" in faults), "OK")
 

@@ -1,4 +1,4 @@
-"""Write the folder that ASCEND_HOME_PATH names: the part of a CANN installation that programs look at."""
+"""Create the folder that ASCEND_HOME_PATH points to: the part of a CANN installation that programs read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NVIDIA_DRIVER = ("libcuda.so.1", "libnvidia-ml.so.1")
 
 
 def write_home(home: Path, cann: str) -> None:
-    """Fill `home`; the libraries are the compiler's to add. CANN's version is a real one: programs check it."""
+    """Fill `home`; the compiler adds the libraries. CANN's version is a real one, because programs check it."""
     arch = f"{platform.machine()}-linux"
     (home / arch).mkdir()
     (home / arch / "ascend_toolkit_install.info").write_text(
@@ -37,7 +37,7 @@ def write_home(home: Path, cann: str) -> None:
 
 
 def _hide_gpus(libraries: Path) -> None:
-    """torch_npu refuses to work where torch sees a GPU: files that no program can load stand before NVIDIA's driver."""
+    """Put unloadable files in front of NVIDIA's driver, because torch_npu refuses to work if torch sees a GPU."""
     libraries.mkdir()
     for name in NVIDIA_DRIVER:
         (libraries / name).touch()
@@ -49,7 +49,7 @@ def _write_tool(script: Path, module: str) -> None:
 
 
 def _write_msprof(home: Path) -> None:
-    """`msprof` at the depth at which torch_npu looks for its script, and a link to it on the path."""
+    """Write `msprof` at the depth at which torch_npu looks for its script, and a link to it on the path."""
     tools = home / "tools" / "profiler"
     (tools / "bin").mkdir(parents=True)
     _write_tool(tools / "bin" / "msprof", "profiler.msprof")

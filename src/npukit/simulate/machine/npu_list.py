@@ -1,4 +1,4 @@
-"""npu-list: which container holds which NPU; no container holds a simulated one."""
+"""npu-list, which shows which container uses which NPU. No container uses a simulated one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""npu-smi for the simulated machine: the questions that scripts ask, in the form of the real tool's answers."""
+"""npu-smi for the simulated machine: the queries that scripts use, in the real tool's output format."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _rows(chip: SimulatedChip, paired: bool) -> list[str]:
 
 
 def topology() -> str:
-    """The matrix of links between chips, with the CPUs near to each."""
+    """The matrix of links between chips, with the CPUs close to each."""
     card = simulated_card()
     prefix = "Phy-ID" if card.links == "pairs" else "NPU"
     names = [f"{prefix}{chip.device}" for chip in chips()]
@@ -86,7 +86,7 @@ def _link(one: SimulatedChip, other: SimulatedChip, links: str) -> str:
 
 
 def ecc(npu: int) -> str:
-    """The errors in the memory of one NPU's chips."""
+    """The memory errors of one NPU's chips."""
     blocks = []
     for chip in _of_npu(npu):
         double = int(chip.health == "Alarm")
@@ -96,7 +96,7 @@ def ecc(npu: int) -> str:
 
 
 def health(npu: int) -> str:
-    """Whether one NPU's chips are well."""
+    """The health of one NPU's chips."""
     return "\n".join(_fields({"Health": chip.health, "Chip ID": chip.number}) for chip in _of_npu(npu))
 
 
@@ -112,7 +112,7 @@ def _fields(pairs: dict[str, object]) -> str:
 
 
 def listing() -> str:
-    """What is plugged in, and how many chips each holds."""
+    """The cards, and how many chips each has."""
     counts: dict[int, int] = {}
     for chip in chips():
         counts[chip.npu] = counts.get(chip.npu, 0) + 1
@@ -121,7 +121,7 @@ def listing() -> str:
 
 
 def mapping() -> str:
-    """Which logical device each chip is."""
+    """The logical device of each chip."""
     rows: list[tuple[object, ...]] = [("NPU ID", "Chip ID", "Chip Logic ID", "Chip Name")]
     name = simulated_card().soc.replace("Ascend", "Ascend ")
     rows += [(chip.npu, chip.number, chip.device, name) for chip in chips()]
@@ -129,7 +129,7 @@ def mapping() -> str:
 
 
 def board(npu: int) -> str:
-    """What one NPU is and which software drives it."""
+    """The model of one NPU and its driver."""
     mine = _of_npu(npu)
     return _fields(
         {

@@ -1,4 +1,4 @@
-"""Reference kernels, in plain PyTorch, of the ops that only torch_npu has."""
+"""Reference kernels in plain PyTorch for the operators that only torch_npu has."""
 
 from importlib import import_module
 from pkgutil import iter_modules

@@ -1,4 +1,4 @@
-"""What reference kernels share: widening, gradients by autograd, torch_npu's dtype numbers, rounding to integers."""
+"""Helpers for reference kernels: widening, gradients by autograd, torch_npu's dtype numbers, rounding to integers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HALVES = (torch.float16, torch.bfloat16)
 _AUTOGRAD_KEYS = [
     getattr(torch._C.DispatchKey, name)
     for name in ("AutogradFunctionality", "AutogradOther", "AutogradNestedTensor", "ADInplaceOrView")
-    if hasattr(torch._C.DispatchKey, name)  # torch 2.1 does not name that of nested tensors
+    if hasattr(torch._C.DispatchKey, name)  # torch 2.1 does not name the one for nested tensors
 ]
 
 # torch's own ScalarType numbers, then 256 + the number of CANN's aclDataType.
@@ -30,7 +30,7 @@ INT4 = {16, 285}
 
 
 def wide(x: Tensor) -> Tensor:
-    """x in fp32 where it is fp16 or bf16: kernels compute there and round once, as CANN's do."""
+    """x in fp32 if it is fp16 or bf16: kernels compute in fp32 and round once, as CANN's do."""
     return x.float() if x.dtype in _HALVES else x
 
 
@@ -42,9 +42,9 @@ def wide_or_none(x: Tensor | None) -> Tensor | None:
 def gradients(
     function: Callable[..., Any], inputs: Sequence[Tensor], grad_outputs: Sequence[Tensor] | Tensor
 ) -> tuple[Tensor, ...]:
-    """The vector-Jacobian product of a plain formula; an input that it does not use gets zeros.
+    """The vector-Jacobian product of a plain formula. Inputs that it does not use get zeros.
 
-    Kernels run below autograd, so autograd's dispatch keys are let in again for the time of the call.
+    Kernels run below autograd, so autograd's dispatch keys are re-enabled for the duration of the call.
 
     >>> gradients(torch.sin, [torch.zeros(2)], torch.ones(2))
     (tensor([1., 1.]),)
@@ -63,9 +63,9 @@ def gradients(
 
 
 def dtype_of(number: int | torch.dtype | None, default: torch.dtype = torch.int8) -> torch.dtype:
-    """The torch dtype of a number as torch_npu's ops take it: torch's own, or 256 + CANN's.
+    """The torch dtype for a number that torch_npu's operators accept: torch's own numbers, or 256 + CANN's.
 
-    The dispatcher hands a dtype over as its number, too, so every dtype argument of a kernel goes through here.
+    The dispatcher passes a dtype as its number, too, so every dtype argument of a kernel goes through this function.
 
     >>> dtype_of(5), dtype_of(291)
     (torch.float16, torch.float8_e5m2)

@@ -1,7 +1,7 @@
-"""Ops that torch_npu builds from others, built so that autograd sees the parts.
+"""Operators that torch_npu builds from others, defined so that autograd sees their parts.
 
-A kernel runs below autograd. These stand at autograd's level instead, where torch_npu has its own code for them: that
-code ends in CANN calls, or would be cut off from autograd by a kernel.
+A kernel runs below autograd. These functions replace torch_npu's own code at autograd's level instead, because that
+code ends in CANN calls, or a kernel would cut it off from autograd.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DECOMPOSED = ("fill_diagonal_", "max.out", "min.out", "nanmean.out", "slogdet", 
 
 
 def composite(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function as what an op does at autograd's level."""
+    """Register a function as the implementation of an operator at autograd's level."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         COMPOSITES[name] = function
@@ -157,13 +157,13 @@ def _decomposition(name: str) -> Callable[..., Any]:
 
 
 def install() -> list[torch.library.Library]:
-    """Put them in the place of torch_npu's code; what is returned has to be kept."""
+    """Install them in place of torch_npu's code. The caller must keep the returned object."""
     libraries = {space: torch.library.Library(space, "IMPL") for space in ("aten", "npu")}
     chosen = {**COMPOSITES, **{f"aten::{name}": _decomposition(name) for name in DECOMPOSED}}
     if torch.__version__ < "2.6":
         chosen["aten::scaled_dot_product_attention"] = scaled_dot_product_attention
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # replacing is the purpose
+        warnings.simplefilter("ignore")  # replacing them is intended
         for name, function in chosen.items():
             libraries[name.split("::")[0]].impl(name.split("::")[1], function, "AutogradPrivateUse1")
         libraries["npu"].impl("npu_dropout_gen_mask", dropout_gen_mask, "CompositeImplicitAutograd")

@@ -1,4 +1,4 @@
-"""How an operator refuses what CANN's kernel does not take: torch_npu's sentence around CANN's reason."""
+"""Reject what CANN's kernels reject: torch_npu's message with CANN's reason in it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _TILING_FAILED = 561002
 
 
 def require(condition: bool, api: str, reason: str) -> None:
-    """Raise what torch_npu raises when `api` fails, unless the condition holds.
+    """Raise the error that torch_npu raises when `api` fails, unless the condition holds.
 
     >>> require(False, "aclnnScatterPaKvCache", "key and key_cache must have the same dtype.")
     Traceback (most recent call last):

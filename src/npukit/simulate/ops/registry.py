@@ -1,4 +1,4 @@
-"""What the simulated NPU knows of each operator: its reference kernel, if it has one, and its traits.
+"""What the simulated NPU knows about each operator: its reference kernel, if it has one, and its traits.
 
 The C++ side reads both once, when torch_npu initialises the runtime.
 """
@@ -19,7 +19,7 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Traits:
-    """What has to be known of an operator besides how it computes."""
+    """Properties of an operator other than its computation."""
 
     host_tensors: bool = False
     """CPU tensors, such as indices or lengths, may stand beside NPU tensors, as torch_npu allows."""
@@ -50,7 +50,7 @@ draw_generator: Callable[[torch.Generator | None], torch.Generator] | None = Non
 def kernel(
     *names: str, product: bool = False, out: Sequence[str] = (), functional: str = "", changes: Sequence[int] = (0,)
 ) -> Callable[[Kernel], Kernel]:
-    """Register a function as the simulated kernel of operators; a name without a namespace is one of torch_npu's.
+    """Register a function as the simulated kernel of operators. Names without a namespace are torch_npu's.
 
     `out` names the operators that compute the same into a given tensor. `functional` names the operator that computes
     on copies of the arguments that an in-place kernel changes (those at the positions `changes`), and returns them.
@@ -77,7 +77,7 @@ def kernel(
 
 
 def _into_out(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with its result in the tensor `out`, which takes the result's shape."""
+    """The function with its result written to the tensor `out`, which takes the result's shape."""
 
     @functools.wraps(function)
     def into_out(*arguments: Any, out: torch.Tensor, **kwargs: Any) -> torch.Tensor:
@@ -90,7 +90,7 @@ def _into_out(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _on_copies(function: Callable[..., Any], changes: Sequence[int]) -> Callable[..., Any]:
-    """The function on copies of the tensors, or lists of tensors, that it changes; these copies are the result."""
+    """The function applied to copies of the tensors, or lists of tensors, that it changes; it returns these copies."""
 
     def copy(value: Any) -> Any:
         return [tensor.clone() for tensor in value] if isinstance(value, list) else value.clone()
@@ -106,7 +106,7 @@ def _on_copies(function: Callable[..., Any], changes: Sequence[int]) -> Callable
 
 
 def traits(*names: str, **which: Any) -> None:
-    """Give traits to operators that have no kernel here: PyTorch's CPU kernel, or torch_npu's code, computes them.
+    """Set traits of operators without a kernel here, which PyTorch's CPU kernels or torch_npu's code compute.
 
     >>> traits("aten::nonzero", "aten::unique_dim", values=True)
     """
@@ -117,7 +117,7 @@ def traits(*names: str, **which: Any) -> None:
 
 
 def set_limits(limits: Mapping[str, tuple[Limit, ...]]) -> None:
-    """Give operators, which may have other traits already, the limits of the card.
+    """Set the card's limits for operators, which may already have other traits.
 
     >>> set_limits(aclnn.limits("9.1.0", "910B3"))
     """
@@ -127,5 +127,5 @@ def set_limits(limits: Mapping[str, tuple[Limit, ...]]) -> None:
 
 
 def generator(given: torch.Generator | None = None) -> torch.Generator:
-    """The CPU generator that follows the NPU's, or the given one's, seed and offset; outside of an op torch's seed."""
+    """A CPU generator with the NPU's (or the given one's) seed and offset; outside of operators, torch's seed."""
     return draw_generator(given) if draw_generator else given or torch.Generator().manual_seed(torch.initial_seed())

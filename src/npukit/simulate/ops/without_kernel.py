@@ -1,4 +1,4 @@
-"""Traits of the operators that need no kernel of ours: PyTorch's CPU kernel computes them, or torch_npu's own code."""
+"""Traits of operators that need no kernel of ours, because PyTorch's CPU kernels or torch_npu's code compute them."""
 
 from npukit.simulate.ops.registry import traits
 
@@ -32,7 +32,7 @@ traits(
     "aten::repeat_interleave", "aten::argwhere", "aten::allclose",
     values=True,
 )  # fmt: skip
-traits("aten::repeat_interleave.self_int")  # unlike the other overloads, its shape is known
+traits("aten::repeat_interleave.self_int")  # unlike for the other overloads, its shape is known
 
 traits(
     "aten::nll_loss_forward", "aten::nll_loss_backward", "aten::nll_loss2d_forward", "aten::nll_loss2d_backward",
@@ -56,7 +56,7 @@ traits(
     kept=True,
 )  # fmt: skip
 
-# Marks and prints in graphs, which torch_npu makes of events, copies and host functions.
+# Marks and prints in graphs, which torch_npu implements with events, copies and host functions.
 traits(
     "npu::super_kernel_scope_begin", "npu::super_kernel_scope_end", "npu::print_npugraph_tensor",
     "npu::save_npugraph_tensor",

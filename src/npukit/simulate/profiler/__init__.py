@@ -1,1 +1,1 @@
-"""What `msprof` makes of a recording of the simulated NPU: the files that torch_npu's profiler reads."""
+"""Turn a recording of the simulated NPU into the files that `msprof` writes and torch_npu's profiler reads."""

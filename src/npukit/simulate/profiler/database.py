@@ -1,4 +1,4 @@
-"""msprof_*.db: the same recording as tables of SQLite, with every name as a number of STRING_IDS."""
+"""msprof_*.db: the recording as SQLite tables, in which STRING_IDS numbers every name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npukit.simulate.profiler import tables
 from npukit.simulate.profiler.recording import ProfiledTask, Recording
 
 NODE, ACL = 10000, 20000  # levels of CANN_API
-BYTES = 2  # the HCCL data type int8: counts are bytes
+BYTES = 2  # HCCL's number for int8, because counts are bytes
 TABLES = {
     "STRING_IDS": "id, value",
     "ENUM_API_TYPE": "id, name",
@@ -28,7 +28,7 @@ TABLES = {
 
 
 class _Strings:
-    """Numbers for texts."""
+    """Assigns numbers to texts."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
@@ -38,7 +38,7 @@ class _Strings:
 
 
 def write_database(recording: Recording, path: Path, card: str) -> None:
-    """Everything of a recording.
+    """Write a recording to a database.
 
     >>> write_database(recording, Path("msprof_20261116044500.db"), "Ascend910B3")
     """

@@ -1,4 +1,4 @@
-"""`msprof` of the simulated CANN: what torch_npu's profiler calls to export what was recorded."""
+"""The simulated CANN's `msprof`, which torch_npu's profiler calls to export what was recorded."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from npukit.simulate.profiler.database import write_database
 from npukit.simulate.profiler.recording import Recording, read_recording
 from npukit.simulate.profiler.timeline import trace_events
 
-# torch_npu looks for the files ten times a second, but no longer once nothing else runs: a real msprof takes seconds.
+# torch_npu polls for the files, but gives up once nothing else runs: a real msprof takes seconds.
 NOTICED = 1.0
 
 
 def export_text(recording: Recording, folder: Path, stamp: str) -> None:
-    """mindstudio_profiler_output: the time line first, as torch_npu goes on when it sees a csv file."""
+    """Write mindstudio_profiler_output, the timeline first, because torch_npu continues once it sees a CSV file."""
     out = folder / "mindstudio_profiler_output"
     out.mkdir(exist_ok=True)
     _write(out / f"msprof_{stamp}.json", json.dumps(trace_events(recording)))
@@ -36,7 +36,7 @@ def export_text(recording: Recording, folder: Path, stamp: str) -> None:
 
 
 def analyze(recording: Recording, folder: Path) -> None:
-    """analyze/communication.json: the collectives."""
+    """Write analyze/communication.json, which describes the collectives."""
     out = folder / "analyze"
     out.mkdir(exist_ok=True)
     if collectives := tables.communication(recording.tasks):

@@ -1,4 +1,4 @@
-"""The lines that the simulated runtime wrote while the profiler was on (cann/runtime/profiler.c)."""
+"""Read what the simulated runtime logged while the profiler was on (cann/runtime/profiler.c)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CAMEL = {"AlltoAll": "alltoall", "AlltoAllV": "alltoallv", "SendRecv": "batchSen
 
 @dataclass(frozen=True)
 class ProfiledCall:
-    """A call of the host to CANN; times are nanoseconds since 1970, as in all files of the profiler."""
+    """A call from the host to CANN. Times are nanoseconds since 1970, as in all files of the profiler."""
 
     name: str
     thread: int
@@ -25,7 +25,7 @@ class ProfiledCall:
 
 @dataclass(frozen=True)
 class ProfiledTask:
-    """One piece of work on a stream of a device, and when the host asked for it."""
+    """One task on a stream of a device, and the time at which the host submitted it."""
 
     kind: str  # kernel, copy or collective
     name: str
@@ -42,7 +42,7 @@ class ProfiledTask:
 
 @dataclass(frozen=True)
 class Recording:
-    """Everything of one process, in the order of time."""
+    """Everything that one process recorded, in order of time."""
 
     pid: int
     tasks: list[ProfiledTask]
@@ -54,7 +54,7 @@ class Recording:
 
 
 def read_recording(folder: Path, vector_cores: bool) -> Recording:
-    """What lies in a PROF_ folder; `vector_cores`: whether the card has cores for vectors beside those for products.
+    """Read a PROF_ folder. `vector_cores` says whether the card has separate vector cores.
 
     >>> read_recording(Path("host_7_ascend_pt/PROF_000001_20261116044500000_SIMULATED7"), vector_cores=True).devices
     [0]
@@ -81,7 +81,7 @@ def read_recording(folder: Path, vector_cores: bool) -> Recording:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines; a process that was killed may leave half of one."""
+    """The complete lines. A killed process may leave a partial one."""
     with path.open(encoding="utf-8", errors="replace") as file:
         for text in file:
             if text.endswith("}\n"):

@@ -1,4 +1,4 @@
-"""The tables that `msprof` exports as csv files."""
+"""The tables that `msprof` exports as CSV files."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ TYPES = {
     "Char": "INT8",
     "Byte": "UINT8",
 }
-STATE = "simulated"  # in the place of "dynamic" or "static": the one column of a kernel that is free
+STATE = "simulated"  # instead of "dynamic" or "static", since this is the only free column of a kernel
 
 
 def op_summary(recording: Recording) -> list[Row]:
-    """A row for each kernel and collective."""
+    """One row per kernel and collective."""
     rows = []
     ended: dict[tuple[int, int], int] = {}
     for number, task in enumerate(task for task in recording.tasks if task.kind != "copy"):
@@ -49,7 +49,7 @@ def _summary(task: ProfiledTask, number: int, waited: int) -> Row:
         "Task Start Time(us)": f"{task.start // 1000}.{task.start % 1000:03d}\t",
         "Task Duration(us)": (task.end - task.start) / 1000,
         "Task Wait Time(us)": waited / 1000,
-        "Block Dim": 0,  # the name before torch_npu 2.9, the next one since
+        "Block Dim": 0,  # the column's name before torch_npu 2.9, and since
         "Block Num": 0,
         "HF32 Eligible": "NO",
         **tensors("Input", inputs),
@@ -72,7 +72,7 @@ def tensors(which: str, given: Sequence[tuple[list[int], str]]) -> Row:
 
 
 def op_statistic(recording: Recording) -> list[Row]:
-    """How long each type of kernel took altogether, the longest first."""
+    """The total time of each type of kernel, the longest first."""
     groups: dict[tuple[int, str, str], list[float]] = {}
     for task in recording.tasks:
         if task.kind == "kernel":
@@ -96,7 +96,7 @@ def op_statistic(recording: Recording) -> list[Row]:
 
 
 def api_statistic(recording: Recording) -> list[Row]:
-    """How often the host called what of CANN, and how long."""
+    """The number and time of the host's calls of each CANN function."""
     groups: dict[tuple[str, str], list[float]] = {}
     for call in recording.calls:
         groups.setdefault(("acl", call.name), []).append((call.end - call.start) / 1000)
@@ -136,7 +136,7 @@ def task_time(recording: Recording) -> list[Row]:
 
 
 def communication(tasks: Iterable[ProfiledTask]) -> dict[str, Any]:
-    """communication.json: what each collective moved, and how long it took."""
+    """communication.json: how much each collective moved, and how long it took."""
     written: dict[str, Any] = {}
     for task in tasks:
         if task.kind != "collective":

@@ -1,4 +1,4 @@
-"""msprof_*.json: the time line, as Chrome's trace events."""
+"""msprof_*.json: the timeline as Chrome trace events."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ LANES = ("Computing", "Communication", "Communication(Not Overlapped)", "Free")
 
 
 def trace_events(recording: Recording) -> list[Event]:
-    """The host's calls, each device's work, and how its computing and communication overlap."""
+    """The host's calls, each device's tasks, and the overlap of its computation and communication."""
     events = list(_process(recording, CANN, 0, "CPU"))
     for call in recording.calls:
         events.append(
             _span(_pid(recording, CANN, 0), call.thread, f"AscendCL@{call.name}", call.start, call.end, level="acl")
         )
     for device in recording.devices:
-        # torch_npu takes the number behind "NPU"; what follows tells people, and `npukit advise`, what the times are.
+        # torch_npu reads the number after "NPU". The rest tells people, and `npukit advise`, that times are simulated.
         for process in (HARDWARE, COMMUNICATION, OVERLAP):
             events += _process(recording, process, device, f"NPU {device} (simulated)")
         tasks = [task for task in recording.tasks if task.device == device]
@@ -34,7 +34,7 @@ def trace_events(recording: Recording) -> list[Event]:
 
 
 def _pid(recording: Recording, process: int, device: int) -> int:
-    """A number of its own for each process of the time line, made as CANN makes it."""
+    """A distinct number for each process in the timeline, computed as CANN computes it."""
     return recording.pid << 10 | process << 5 | device
 
 
@@ -70,7 +70,7 @@ def _span(pid: int, tid: int, name: str, start: int, end: int, **args: Any) -> E
 
 
 def _us(nanoseconds: int) -> str:
-    """Microseconds to the nanosecond: a float would lose the last digits."""
+    """Microseconds with nanosecond digits, which a float would lose."""
     return f"{nanoseconds // 1000}.{nanoseconds % 1000:03d}"
 
 
