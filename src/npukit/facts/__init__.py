@@ -1,1 +1,1 @@
-"""What is known about Ascend: data files with their typed loaders. Nothing here imports the rest of npukit's parts."""
+"""What is known about Ascend: data files with typed loaders. This package imports no other part of npukit."""

@@ -1,4 +1,4 @@
-"""What CANN documents that its operators accept, by version of CANN; scripts/make_type_facts.py makes the data."""
+"""What CANN documents that its operators accept, by CANN version. scripts/make_type_facts.py generates the data."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from npukit.facts.cards import card as find_card
 from npukit.facts.version_table import VersionTable
 
 _TABLE = VersionTable(Path(__file__).with_name("aclnn.csv"), width=5)
-_SERIES = ("A2", "A3")  # others run most operators by an older interface, whose limits are not known
+_SERIES = ("A2", "A3")  # other cards run most operators through an older interface, whose limits are not known
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What one argument of an operator may be on a card, as far as CANN documents it."""
+    """The documented limits of one operator argument on a card."""
 
     function: str
     """The aclnn function that takes it."""
@@ -37,9 +37,9 @@ def _limits(version: str) -> Mapping[str, tuple[Limit, ...]]:
 
 
 def limits(cann: str, card: str) -> Mapping[str, tuple[Limit, ...]]:
-    """By operator of torch: what its arguments may be, for that CANN, else the nearest older one, and that card.
+    """The limits of arguments by torch operator, for this card and this CANN version or the nearest older one.
 
-    Types are added from one CANN to the next, so for one that is older than all known ones the oldest stands in.
+    Each CANN version adds types, so for a version older than all known ones the oldest known one is used.
 
     >>> [limit.types for limit in limits("9.1.0", "910B3")["aten::bmm"]]
     [('bf16', 'fp16', 'fp32'), ('bf16', 'fp16', 'fp32')]

@@ -1,4 +1,4 @@
-"""Fused operators of torch_npu for code that is often written out."""
+"""Fused operators of torch_npu for computations that are often written out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npukit.facts.torch_npu.support import has_own_op
 
 @dataclass(frozen=True)
 class Fused:
-    """A fused operator; the comments at the head of affinity.yaml say what each field means."""
+    """A fused operator. The comments at the head of affinity.yaml explain the fields."""
 
     pattern: str
     op: str
@@ -33,12 +33,12 @@ def _fused() -> dict[str, Fused]:
 
 
 def operators() -> list[Fused]:
-    """Every fused operator that is known."""
+    """All known fused operators."""
     return list(_fused().values())
 
 
 def fused(pattern: str, target: Target) -> Fused | None:
-    """The fused operator for a pattern; None where the target's torch_npu does not have it.
+    """The fused operator for a pattern; None if the target's torch_npu does not have it.
 
     >>> fused("rms_norm", Target.of()).op
     'npu_rms_norm'

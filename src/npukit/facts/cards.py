@@ -14,7 +14,7 @@ DEFAULT_CARD = "910B3"
 
 @dataclass(frozen=True)
 class Card:
-    """One kind of Ascend card; the comments at the head of cards.yaml say what each field means."""
+    """One model of Ascend card. The comments at the head of cards.yaml explain the fields."""
 
     name: str
     soc: str
@@ -37,12 +37,12 @@ class Card:
 
 @functools.cache
 def cards() -> dict[str, Card]:
-    """Every known card by name, in the data's order."""
+    """All known cards by name, in the order of the data."""
     return {card.name: card for card in load_rows("cards.yaml", Card)}
 
 
 def card(name: str) -> Card:
-    """The card of that name.
+    """The card with this name.
 
     >>> card("910B3").memory_mib
     65536
@@ -62,7 +62,7 @@ def card(name: str) -> Card:
 
 
 def card_of(smi_name: str) -> Card | None:
-    """The card that npu-smi calls this; None for one that is not known.
+    """The card that npu-smi reports under this name; None if it is not known.
 
     >>> card_of("910B3").kernels
     'ascend910b'

@@ -1,4 +1,4 @@
-"""Which torch_npu goes with which torch, CANN and Python."""
+"""Which versions of torch_npu, torch, CANN and Python belong together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npukit.facts.versions import key
 
 @dataclass(frozen=True)
 class Release:
-    """A published torch_npu with the torch and the CANN that it was released for."""
+    """A published torch_npu, with the torch and the CANN it was released for."""
 
     torch_npu: str
     torch: str
@@ -28,12 +28,12 @@ def _data() -> dict[str, Any]:
 
 
 def releases() -> list[Release]:
-    """Every known release, newest first."""
+    """All known releases, newest first."""
     return [Release(**row) for row in _data()["rows"]]
 
 
 def newest_cann() -> str:
-    """The newest CANN that a torch_npu was released for: what the simulated NPU says that it is.
+    """The newest CANN that a torch_npu was released for, which is the version that the simulated NPU reports.
 
     >>> newest_cann()
     '9.1.0'
@@ -42,7 +42,7 @@ def newest_cann() -> str:
 
 
 def aborts_beside_cuda(torch_npu: str) -> bool:
-    """Whether this torch_npu aborts when it is imported beside a CUDA build of torch.
+    """Whether this torch_npu aborts when it is imported next to a CUDA build of torch.
 
     >>> aborts_beside_cuda("2.12.0")
     True
@@ -51,11 +51,11 @@ def aborts_beside_cuda(torch_npu: str) -> bool:
 
 
 def cann_image() -> str:
-    """A published container image with CANN inside."""
+    """A published container image that contains CANN."""
     return str(_data()["image"])
 
 
 def pythons_by_torch() -> dict[str, list[str]]:
-    """The torch versions that have a torch_npu, newest first, with the Python versions it comes for."""
+    """The torch versions that have a torch_npu, newest first, with the Python versions it is built for."""
     pythons: dict[str, list[str]] = _data()["python"]
     return pythons

@@ -1,4 +1,4 @@
-"""Which of CUDA's names in torch an NPU has no counterpart for, or a different one."""
+"""Names in torch's CUDA API that have no counterpart, or a different one, on an NPU."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from npukit.facts.torch_npu.names import names_of
 
 @dataclass(frozen=True)
 class CudaApi:
-    """A name; the comments at the head of cuda_apis.yaml say what each field means."""
+    """A name in the CUDA API. The comments at the head of cuda_apis.yaml explain the fields."""
 
     name: str
     kind: Literal["none", "differs", "ignored"]
     why: str
     remedy: str
-    needs: tuple[str, ...] = ()  # names of torch.npu that the remedy uses and that some versions lack
+    needs: tuple[str, ...] = ()  # names of torch.npu that the remedy uses and some versions lack
     otherwise: str = ""  # the remedy for those versions
     is_none: bool = False
 
@@ -34,7 +34,7 @@ def _by_name() -> dict[str, CudaApi]:
 
 
 def cuda_apis() -> list[CudaApi]:
-    """Every name that is known, in the data's order."""
+    """All known names, in the order of the data."""
     return list(_by_name().values())
 
 
@@ -45,7 +45,7 @@ def last_names() -> frozenset[str]:
 
 
 def cuda_api(name: str) -> CudaApi | None:
-    """What is known about a dotted name: the longest entry that it lies in.
+    """What is known about a dotted name: the entry with the longest matching prefix.
 
     >>> cuda_api("torch.cuda.nvtx.range_push").name
     'torch.cuda.nvtx'

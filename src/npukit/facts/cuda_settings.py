@@ -1,4 +1,4 @@
-"""Settings of libraries that request what only CUDA has, and what to set for NPUs."""
+"""Settings of libraries that request CUDA-only features, and what to set for NPUs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npukit.facts.data import load_rows
 
 @dataclass(frozen=True)
 class CudaSetting:
-    """A setting; the comments at the head of cuda_settings.yaml say what each field means."""
+    """A setting. The comments at the head of cuda_settings.yaml explain the fields."""
 
     name: str
     values: str
@@ -26,11 +26,11 @@ class CudaSetting:
     note: str = ""
 
     def requests_cuda(self, value: str) -> bool:
-        """Whether the setting requests CUDA with this value."""
+        """Whether this value of the setting requests CUDA."""
         return bool(re.fullmatch(self.values, value, re.IGNORECASE))
 
     def is_for(self, imported: Iterable[str]) -> bool:
-        """Whether a file that imports these modules may mean this setting."""
+        """Whether a file that imports these modules may use this setting."""
         names = [f"{name}." for name in imported]
         return not self.imports or any(name.startswith(f"{module}.") for name in names for module in self.imports)
 

@@ -1,4 +1,4 @@
-"""Read npukit's own YAML files, and their rows as typed objects."""
+"""Read npukit's own YAML files and turn their rows into typed objects."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ Row = TypeVar("Row")
 
 @functools.cache
 def load_yaml(file: str | Path) -> Any:
-    """The content of a YAML file of ours: one of this folder, or one with a full path.
+    """The content of one of our YAML files: a name in this folder, or a full path.
 
-    It is read once; nobody changes what is returned.
+    The result is cached and must not be modified.
 
     >>> load_yaml("cards.yaml")[0]["name"]
     '910A'
     """
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # five times as fast, where it was built
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # five times as fast, if PyYAML was built with it
     return yaml.load((_FOLDER / file).read_text(encoding="utf-8"), Loader=loader)
 
 
 def load_rows(file: str | Path, kind: type[Row]) -> list[Row]:
-    """The rows of such a file as frozen dataclasses, whose lists are tuples.
+    """The rows of such a file as frozen dataclasses, with tuples for lists.
 
     >>> load_rows("removed_names.yaml", RemovedName)[0].name
     'torch._six'
@@ -36,7 +36,7 @@ def load_rows(file: str | Path, kind: type[Row]) -> list[Row]:
 
 
 def longest_entry(table: Mapping[str, Row], name: str, least: int = 1) -> Row | None:
-    """The entry that a dotted name lies in: the longest one, of at least so many parts.
+    """The entry with the longest prefix of a dotted name, of at least this many parts.
 
     >>> longest_entry({"torch.cuda": 1, "torch.cuda.nvtx": 2}, "torch.cuda.nvtx.range_push")
     2
@@ -47,5 +47,5 @@ def longest_entry(table: Mapping[str, Row], name: str, least: int = 1) -> Row | 
 
 
 def make_row(kind: type[Row], row: dict[str, Any]) -> Row:
-    """A row as a dataclass; lists become tuples."""
+    """A row as a dataclass, with tuples for lists."""
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in row.items()})

@@ -1,4 +1,4 @@
-"""Functions that take a device or a backend by position."""
+"""Functions that accept a device or a backend as a positional argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What custom kernels compute, by their names, and what replaces them."""
+"""What custom kernels compute, judging by their names, and what replaces them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OWN = "torch_npu."
 
 @dataclass(frozen=True)
 class KernelKind:
-    """A kind of kernel; the comments at the head of kernels.yaml say what each field means."""
+    """A kind of kernel. The comments at the head of kernels.yaml explain the fields."""
 
     name: str
     pattern: str
@@ -26,7 +26,7 @@ class KernelKind:
     package: str = ""
 
     def remedy(self, target: Target) -> str:
-        """What to use in its place, as sentences."""
+        """What to use instead, as sentences."""
         op = self.npu.removeprefix(_OWN)
         is_there = not self.npu.startswith(_OWN) or "." in op or has_own_op(op, target.torch_npu)
         npu = (
@@ -42,7 +42,7 @@ def _kernels() -> tuple[KernelKind, ...]:
 
 
 def kernel_named(names: Iterable[str]) -> KernelKind | None:
-    """The kind of kernel that one of these names tells of; those that say most come first.
+    """The kind of kernel that one of these names suggests; the most specific kinds come first.
 
     >>> kernel_named(["ms_deform_attn_forward"]).npu
     'mx_driving.multi_scale_deformable_attn'
@@ -53,7 +53,7 @@ def kernel_named(names: Iterable[str]) -> KernelKind | None:
 
 
 def _words(name: str) -> str:
-    """A name in lower case with underscores between its words.
+    """A name in lower case, with underscores between its words.
 
     >>> _words("RMSNormKernel")
     'rms_norm_kernel'

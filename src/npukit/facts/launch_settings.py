@@ -1,4 +1,4 @@
-"""The environment variables that ranks of a job get, filled in for their machine."""
+"""Environment variables for the ranks of a job, adapted to their machine."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Setting:
 
 
 def launch_settings(environ: Mapping[str, str], npu: bool, nodes: int, known: Mapping[str, str]) -> list[Setting]:
-    """What to set beside `environ`, in which the user has the last word; `known` fills the braces.
+    """The variables to set in addition to `environ`, which takes precedence. `known` fills the placeholders.
 
-    A value that cannot be filled in is left out.
+    A variable whose placeholders cannot be filled is left out.
     """
     settings = []
     for row in load_yaml("launch_settings.yaml"):

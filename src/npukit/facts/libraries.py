@@ -1,4 +1,4 @@
-"""Which third-party libraries run on an NPU, and what takes the place of those that do not."""
+"""Which third-party libraries run on an NPU, and what replaces those that do not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Verdict = Literal["works", "adapter", "partial", "replace", "blocks"]
 
 @dataclass(frozen=True)
 class Library:
-    """A library; the comments at the head of libraries.yaml say what each field means."""
+    """A library. The comments at the head of libraries.yaml explain the fields."""
 
     name: str
     imports: tuple[str, ...]
@@ -30,7 +30,7 @@ class Library:
 
     @property
     def is_missing(self) -> bool:
-        """Whether NPU machines do not have it: what asks for it gets no for an answer."""
+        """Whether NPU machines do not have the library, so that checks for it are false."""
         return self.needs_cuda or self.verdict in ("replace", "blocks")
 
 
@@ -40,14 +40,14 @@ _BETWEEN = re.compile(r"[\W_]+")
 
 @functools.cache
 def libraries() -> tuple[Library, ...]:
-    """Every known library."""
+    """All known libraries."""
     rows = ({"packages": row["imports"], **row} for row in load_yaml("libraries.yaml"))
     return tuple(make_row(Library, row) for row in rows)
 
 
 @functools.cache
 def own_devices() -> dict[str, str]:
-    """The modules that take devices of their own, no NPU among them, and what to use instead where it is known.
+    """The modules with their own kinds of devices, none of them an NPU, and the replacement if one is known.
 
     >>> own_devices()["onnxruntime"], own_devices()["faiss"]
     ('CANNExecutionProvider of onnxruntime-cann', '')
@@ -57,7 +57,7 @@ def own_devices() -> dict[str, str]:
 
 @functools.lru_cache(maxsize=65536)
 def named(text: str) -> Library | None:
-    """The library of which a name or a short text speaks, in whole words.
+    """The library that a name or a short text mentions as a whole word.
 
     >>> named("HAS_FLASH_ATTN").name, named("FlashAttention").name, named("flashy")
     ('FlashAttention', 'FlashAttention', None)
@@ -69,7 +69,7 @@ def named(text: str) -> Library | None:
 
 @functools.cache
 def _names() -> tuple[re.Pattern[str], dict[str, Library]]:
-    """What finds a name in a text of lower case, and the library of each name without its underscores."""
+    """A pattern that finds names in lower-case text, and the library of each name without underscores."""
     by_name = {name: library for library in libraries() for name in library.names}
     longest_first = sorted(by_name, key=len, reverse=True)
     words = "|".join(re.escape(name).replace("_", r"[\W_]?") for name in longest_first)
@@ -78,7 +78,7 @@ def _names() -> tuple[re.Pattern[str], dict[str, Library]]:
 
 
 def needs_cuda(module: str) -> Library | None:
-    """The library without which a file that imports this module does not run, and which only CUDA machines have.
+    """The CUDA-only library without which a file that imports this module cannot run.
 
     >>> needs_cuda("triton.language").name, needs_cuda("tritonclient")
     ('Triton', None)
@@ -88,7 +88,7 @@ def needs_cuda(module: str) -> Library | None:
 
 
 def called(name: str) -> Library | None:
-    """The library of a name in the list itself.
+    """The library with this name in the data.
 
     >>> called("CuPy").imports
     ('cupy', 'cupyx')
@@ -102,7 +102,7 @@ def _by_import() -> dict[str, Library]:
 
 
 def modules(*verdicts: Verdict) -> frozenset[str]:
-    """The top-level modules of the libraries of these verdicts.
+    """The top-level modules of the libraries with these verdicts.
 
     >>> "flash_attn" in modules("replace")
     True
@@ -117,13 +117,13 @@ def _by_package() -> dict[str, Library]:
 
 
 def normal(package: str) -> str:
-    """A package's name as the index compares it."""
+    """A package name in the package index's normal form."""
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
 @functools.lru_cache(maxsize=16384)
 def imported(module: str) -> Library | None:
-    """The library that a module belongs to: the longest name that fits.
+    """The library that a module belongs to: the longest matching name.
 
     >>> imported("numba.cuda.random").name, imported("numba")
     ('Numba CUDA', None)
@@ -132,7 +132,7 @@ def imported(module: str) -> Library | None:
 
 
 def packaged(package: str) -> Library | None:
-    """The library that a name at the package index installs.
+    """The library that a package of the package index installs.
 
     >>> packaged("Flash_Attn").name
     'FlashAttention'

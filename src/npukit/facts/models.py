@@ -1,6 +1,6 @@
-"""The sizes of well-known models, by their names on hubs, so that a plan needs no download.
+"""The sizes of well-known models by their names on hubs, so that planning needs no download.
 
-models.csv has the keys of their public config.json, read 2026-11.
+models.csv has the keys of their public config.json files, read 2026-11.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 @functools.cache
 def known_models() -> list[dict[str, Any]]:
-    """Every known model: its name, and the sizes that its config.json gives."""
+    """Every known model: its name, and the sizes in its config.json."""
     with Path(__file__).with_name("models.csv").open(encoding="utf-8", newline="") as file:
         return [
             {key: text if key in ("name", "model_type") else json.loads(text) for key, text in row.items() if text}
@@ -24,10 +24,10 @@ def known_models() -> list[dict[str, Any]]:
 
 
 def known_model(name: str) -> dict[str, Any] | None:
-    """What config.json says about the sizes of a model with this name on a hub; None where it is not known.
+    """The sizes in the config.json of a model with this name on a hub; None if it is not known.
 
-    A row holds for names that continue its own, with or without hyphens and "Meta-": Qwen2-7B is also
-    Qwen2-7B-Instruct, and Llama-3-8B is llama3-8b.
+    A row also matches names that extend its own, with or without hyphens and "Meta-": Qwen2-7B includes
+    Qwen2-7B-Instruct, and Llama-3-8B includes llama3-8b.
 
     >>> known_model("Qwen/Qwen2-7B-Instruct")["hidden_size"]
     3584
@@ -39,7 +39,7 @@ def known_model(name: str) -> dict[str, Any] | None:
 
 @functools.cache
 def _pattern(name: str) -> str:
-    """What names of the same model begin with; a digit or "x" behind it makes it another model."""
+    """A pattern for names of the same model. A following digit or "x" would make it another model."""
     return re.escape(_without_hyphens(name)) + r"(?![\d.x])"
 
 

@@ -1,4 +1,4 @@
-"""How fast a device multiplies matrices at best."""
+"""The peak matrix throughput of devices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def gpus() -> list[dict[str, Any]]:
 
 
 def peak_flops(device_name: str) -> float | None:
-    """Floating-point operations per second of a device, in bf16 (or fp16) without sparsity; None where not known.
+    """Peak floating-point operations per second of a device in bf16 (or fp16) without sparsity; None if unknown.
 
     >>> peak_flops("NVIDIA H200")
     989000000000000.0

@@ -1,4 +1,4 @@
-"""What estimates of memory and time rest on; planning.yaml says where each figure comes from."""
+"""The assumptions behind estimates of memory and time. planning.yaml gives the source of each figure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class Planning:
-    """Assumptions; a range is (low, high), a share of a peak or a time."""
+    """The assumptions. A range is (low, high), as a share of a peak or a time."""
 
     idle_mib: int
     outside_mib: int
@@ -34,7 +34,7 @@ class Planning:
 
 @functools.cache
 def planning() -> Planning:
-    """The assumptions as they stand in planning.yaml.
+    """The assumptions in planning.yaml.
 
     >>> planning().idle_mib
     3200
@@ -44,8 +44,9 @@ def planning() -> Planning:
 
 @dataclass(frozen=True)
 class Speed:
-    """The peaks of a device, in operations or bytes a second, as far as trainings come near them; links are 0 where no
-    figure is known."""
+    """The peaks of a device in operations or bytes per second, as far as real training approaches them. Links are 0 if
+    no figure is known.
+    """
 
     flops: float
     bandwidth: float
@@ -54,7 +55,7 @@ class Speed:
 
 
 def speed_of(name: str) -> Speed | None:
-    """The peaks of an Ascend card, or of a GPU as gpus.yaml names it; None where they are not known.
+    """The peaks of an Ascend card, or of a GPU in gpus.yaml; None if unknown.
 
     >>> speed_of("910B3").bandwidth
     1759000000000.0
@@ -72,16 +73,16 @@ def speed_of(name: str) -> Speed | None:
 
 @dataclass(frozen=True)
 class Device:
-    """What a training is planned for."""
+    """The device that a training run is planned for."""
 
     name: str
-    usable_mib: int  # left for programs
+    usable_mib: int  # available to programs
     bf16: bool
     is_gpu: bool
 
 
 def device_of(name: str) -> Device:
-    """An Ascend card, or a GPU to compare with.
+    """An Ascend card, or a GPU for comparison.
 
     >>> device_of("h100").usable_mib
     81559

@@ -1,4 +1,4 @@
-"""Names that releases of torch no longer have, and what to write instead."""
+"""Names that newer releases of torch no longer have, and their replacements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npukit.facts.versions import key
 
 @dataclass(frozen=True)
 class RemovedName:
-    """A name; the comments at the head of removed_names.yaml say what each field means."""
+    """A removed name. The comments at the head of removed_names.yaml explain the fields."""
 
     name: str
     missing_from: str
@@ -20,12 +20,12 @@ class RemovedName:
 
 @functools.cache
 def removed_names() -> dict[str, RemovedName]:
-    """Every name that is known to be gone, by itself."""
+    """All names known to have been removed."""
     return {removed.name: removed for removed in load_rows("removed_names.yaml", RemovedName)}
 
 
 def removed_name(name: str, torch: str) -> RemovedName | None:
-    """The entry that a dotted name lies in, if that release of torch does not have it.
+    """The entry that matches a dotted name, if this release of torch no longer has it.
 
     >>> removed_name("torch._six.inf", "2.7").name
     'torch._six'

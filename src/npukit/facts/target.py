@@ -1,4 +1,4 @@
-"""What code is to run on: versions of torch_npu, torch and CANN, and a card."""
+"""The platform that code is to run on: versions of torch_npu, torch and CANN, and a card."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXAMPLE = "torch_npu=2.7,card=910B3"
 
 @dataclass(frozen=True)
 class Target:
-    """Versions and a card that belong together; `Target.of` fills in what is not given.
+    """Versions and a card that belong together. `Target.of` fills in the missing ones.
 
     >>> Target.of(torch_npu="2.7").torch
     '2.7.1'
@@ -27,12 +27,12 @@ class Target:
 
     torch_npu: str
     torch: str
-    cann: str  # "" where no release for this torch_npu is known
+    cann: str  # "" if no CANN release is known for this torch_npu
     card: str
 
     @classmethod
     def of(cls, torch_npu: str = "", torch: str = "", cann: str = "", card: str = DEFAULT_CARD) -> Target:
-        """The target with these versions; the newest version that there are facts for where none is given."""
+        """The target with these versions. Missing ones are the newest with known facts."""
         release = _release(torch_npu, torch, cann)
         if not torch_npu:
             torch_npu = torch or (release.torch_npu if release else APIS.versions[-1])
@@ -46,7 +46,7 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """A target written as NAME=VALUE pairs.
+        """Parse a target written as NAME=VALUE pairs.
 
         >>> Target.parse("torch_npu=2.7,card=910B3").card
         '910B3'
@@ -66,11 +66,11 @@ class Target:
 
     @cached_property
     def facts_version(self) -> str:
-        """The version of torch_npu whose API table stands for this one: the nearest below, else the oldest."""
+        """The torch_npu version whose API table is used: the nearest older one, or else the oldest."""
         return APIS.nearest(self.torch_npu) or APIS.versions[0]
 
     def differences(self, other: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-        """What is wanted and what is there, by field, where they differ.
+        """Requested and actual values of the fields in which they differ.
 
         >>> Target.of(torch_npu="2.7").differences({"torch_npu": "2.9.0", "torch": "2.7.1", "card": "910B3"})
         {'torch_npu': ('2.7', '2.9.0')}
@@ -93,7 +93,7 @@ class Target:
 
 
 def _release(torch_npu: str, torch: str, cann: str) -> Release | None:
-    """The newest release that has all the versions that are given, where any is."""
+    """The newest release that matches all the given versions, if any."""
     for release in releases() if torch_npu or torch or cann else ():
         pairs = ((torch_npu, release.torch_npu), (torch, release.torch), (cann, release.cann))
         if all(not wanted or _is_of(known, wanted) for wanted, known in pairs):
@@ -102,7 +102,7 @@ def _release(torch_npu: str, torch: str, cann: str) -> Release | None:
 
 
 def _is_of(known: str, version: str) -> bool:
-    """Whether a version is the one that is wanted, or one of its line: 2.7.1 is of 2.7."""
+    """Whether a version equals the requested one or belongs to its series: 2.7.1 belongs to 2.7."""
     return same(".".join(known.split(".")[: version.count(".") + 1]), version)
 
 

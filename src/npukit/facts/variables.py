@@ -1,4 +1,4 @@
-"""Environment variables that matter on NPUs: what they mean, which values work, which exclude each other."""
+"""Environment variables that matter on NPUs: their meaning, valid values and conflicts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npukit.facts.data import load_yaml
 
 @dataclass(frozen=True)
 class Variable:
-    """One variable. `pattern` matches the whole of a value that works; `why` says what goes wrong with others."""
+    """One variable. `pattern` matches valid values completely; `why` says what goes wrong with others."""
 
     name: str
     meaning: str
@@ -22,17 +22,17 @@ class Variable:
     pattern: str = ""
     minimum: int | None = None
     maximum: int | None = None
-    ascending: bool = False  # a list whose numbers must rise
+    ascending: bool = False  # a list of ascending numbers
     why: str = ""
     deprecated_for: str = ""
-    since_cann: str = ""  # the release from which it is deprecated; empty: always
-    of_cuda: bool = False  # it acts on GPUs only
-    instead: str = ""  # what does the same on NPUs
-    takes_the_same: bool = False  # `instead` takes the same values
-    refused: str = ""  # the values that it does not take
+    since_cann: str = ""  # the release that deprecated it; empty: always deprecated
+    of_cuda: bool = False  # it affects only GPUs
+    instead: str = ""  # the equivalent on NPUs
+    takes_the_same: bool = False  # `instead` accepts the same values
+    refused: str = ""  # the values that it does not accept
 
     def accepts(self, value: str) -> bool:
-        """Whether `value` is one that works.
+        """Whether `value` is valid.
 
         >>> variables()["ASCEND_RT_VISIBLE_DEVICES"].accepts("0, 1")
         False
@@ -49,7 +49,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Conflict:
-    """Two variables that do not go together, when their values match the patterns given."""
+    """Two variables that conflict if their values match the given patterns."""
 
     first: str
     second: str
@@ -57,7 +57,7 @@ class Conflict:
     remedy: str  # a shell command
     first_value: str = ".*"
     second_value: str = ".*"
-    error: bool = False  # it will not run; else one of the two is not heeded
+    error: bool = False  # the program will not run; otherwise one of the two is ignored
 
 
 def _data() -> dict[str, Any]:
@@ -67,13 +67,13 @@ def _data() -> dict[str, Any]:
 
 @functools.cache
 def variables() -> dict[str, Variable]:
-    """Every known variable by name."""
+    """All known variables by name."""
     return {row["name"]: Variable(**row) for row in _data()["variables"]}
 
 
 @functools.cache
 def renamed() -> dict[str, str]:
-    """The variables of CUDA whose values mean the same in a variable of NPUs.
+    """CUDA's variables whose values mean the same in a variable for NPUs.
 
     >>> renamed()["CUDA_VISIBLE_DEVICES"]
     'ASCEND_RT_VISIBLE_DEVICES'
@@ -87,7 +87,7 @@ def _refused() -> re.Pattern[str]:
 
 
 def is_refused(text: str) -> bool:
-    """Whether a text has a value for CUDA that the variable of NPUs does not take.
+    """Whether a text assigns a value for CUDA that the NPU's variable does not accept.
 
     >>> is_refused("PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync")
     True
@@ -96,12 +96,12 @@ def is_refused(text: str) -> bool:
 
 
 def conflicts() -> list[Conflict]:
-    """Every known pair that does not go together."""
+    """All known conflicts."""
     return [Conflict(**row) for row in _data()["conflicts"]]
 
 
 def is_reported(name: str) -> bool:
-    """Whether a bug report needs to know a variable.
+    """Whether a bug report should include a variable.
 
     >>> is_reported("HCCL_IF_IP"), is_reported("EDITOR")
     (True, False)
@@ -110,7 +110,7 @@ def is_reported(name: str) -> bool:
 
 
 def meant(name: str) -> str | None:
-    """The known variable that a misspelt name stands for, if one is near enough.
+    """The known variable closest to a misspelt name, if one is close enough.
 
     >>> meant("ASCEND_RT_VISIBLE_DEVICE")
     'ASCEND_RT_VISIBLE_DEVICES'

@@ -1,4 +1,4 @@
-"""Tables of facts that hold for some versions: after the columns of a fact, one column per version with an x."""
+"""Tables of facts by version: the columns of the fact, followed by one column per version that contains an x."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npukit.facts.versions import key
 
 @dataclass(frozen=True)
 class VersionTable:
-    """A CSV file whose first `width` columns are the fact, and whose other columns are versions, oldest first.
+    """A CSV file whose first `width` columns are the fact. The other columns are versions, oldest first.
 
     >>> VersionTable(Path("names.csv"), width=2).rows("2.7")[0]
     {'module': 'accelerator', 'name': 'current_accelerator'}
@@ -23,12 +23,12 @@ class VersionTable:
 
     @cached_property
     def versions(self) -> tuple[str, ...]:
-        """The versions that have facts here, oldest first."""
+        """The versions with facts, oldest first."""
         with self.path.open(encoding="utf-8", newline="") as file:
             return tuple(next(csv.reader(file))[self.width :])
 
     def nearest(self, version: str) -> str | None:
-        """The version itself, or the nearest one below; None where all are newer.
+        """The version itself or the nearest older one; None if all are newer.
 
         >>> names.nearest("2.13.0.post2")
         '2.13'
@@ -37,7 +37,7 @@ class VersionTable:
         return next((known for known in reversed(self.versions) if key(known) <= minor), None)
 
     def rows(self, version: str) -> list[dict[str, str]]:
-        """The facts that hold for exactly this version; none for one that is not in the table."""
+        """The facts for exactly this version; none if it is not in the table."""
         if version not in self.versions:
             return []
         column = self.width + self.versions.index(version)

@@ -1,4 +1,4 @@
-"""Compare versions as CANN, torch_npu and drivers write them."""
+"""Compare version strings in the forms that CANN, torch_npu and drivers use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ BEFORE_RELEASE = {"alpha": -4000, "beta": -3000, "rc": -2000, "t": -1000}
 
 
 def key(version: str) -> tuple[int, ...]:
-    """What versions sort by: release candidates lie before their release.
+    """A sort key for versions, in which release candidates precede their release.
 
     >>> key("8.3.RC1") < key("8.3.0") < key("8.5.0")
     True

@@ -1,4 +1,4 @@
-"""Prove a migration by running: what it touched must import, and a command that passed before must pass after."""
+"""Prove a migration by running it: changed files must import, and a command that passed before must still pass."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
 
 @dataclass(frozen=True)
 class Ran:
-    """A command, run in a folder on a device."""
+    """A command that was run in a folder on a device."""
 
     device: str
-    exit_code: int | None  # None: it took too long
+    exit_code: int | None  # None if it took too long
     output: str  # its last lines
 
     @property
@@ -38,7 +38,7 @@ class Ran:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What pytest counted, by its words.
+        """The numbers in pytest's summary, by outcome.
 
         >>> Ran("the CPU", 1, "== 1 failed, 2 passed in 0.1s ==").counts
         {'failed': 1, 'passed': 2}
@@ -48,12 +48,12 @@ class Ran:
 
 @dataclass(frozen=True)
 class PortCheck:
-    """What running a migration showed."""
+    """The results of running a migration."""
 
-    migration: Migration  # without the files that were put back
+    migration: Migration  # without the files that were restored
     imported: tuple[Imported, ...]
-    before: Ran | None = None  # the command on the CPU; None where there is none
-    after: tuple[Ran, ...] = ()  # on the CPU, and on a simulated NPU
+    before: Ran | None = None  # the command on the CPU; None if there was none
+    after: tuple[Ran, ...] = ()  # on the CPU and on a simulated NPU
 
     @property
     def put_back(self) -> list[Imported]:
@@ -61,14 +61,14 @@ class PortCheck:
 
     @property
     def good(self) -> bool:
-        """Whether the command passes after the migration wherever it could: everywhere, if it passed before."""
+        """Whether the command passes after the migration wherever possible: everywhere, if it passed before."""
         if self.before is None:
             return True
         return all(is_no_worse(self.before, ran) for ran in self.after)
 
 
 def is_no_worse(before: Ran, after: Ran) -> bool:
-    """Whether a command passes, or fails as it did: no more tests fail, and no fewer pass."""
+    """Whether a command passes, or fails no worse than before: no more failed and no fewer passed tests."""
     if after.passed:
         return True
     if before.passed or not before.counts or not after.counts:
@@ -78,7 +78,7 @@ def is_no_worse(before: Ran, after: Ran) -> bool:
 
 
 def check(migration: Migration, source: Path, command: str, log: Callable[[str], None] = lambda _: None) -> PortCheck:
-    """Check a migration of `source` that is not written yet; `command` may be empty.
+    """Check a migration of `source` that has not been written yet; `command` may be empty.
 
     >>> check(migrate(Path("project")), Path("project"), "python -m pytest -q").good
     True
@@ -100,7 +100,7 @@ def check(migration: Migration, source: Path, command: str, log: Callable[[str],
 
 
 def arguments_of(command: str) -> list[str]:
-    """A command as arguments, where python is the one that npukit runs with."""
+    """A command as a list of arguments, with npukit's own interpreter for python."""
     try:
         argv = shlex.split(command)
     except ValueError as error:
@@ -138,7 +138,7 @@ def _unknown(imported: Imported) -> str:
 
 
 def as_lines(checked: PortCheck) -> Iterator[str]:
-    """What running showed, for the terminal."""
+    """The results as lines for the terminal."""
     devices = list(dict.fromkeys(imported.device for imported in checked.imported))
     for device in devices:
         here = [imported for imported in checked.imported if imported.device == device]

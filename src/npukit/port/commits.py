@@ -1,4 +1,4 @@
-"""Write a migration to a branch as one commit a rule, each with what its rule alone adds."""
+"""Write a migration to a branch with one commit per rule, which contains what that rule adds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from npukit.source import Unreadable, read
 
 @dataclass(frozen=True)
 class Commit:
-    """What one rule changed."""
+    """The changes of one rule."""
 
-    name: str  # of the commit
+    name: str  # the commit's hash
     code: str
     title: str
     places: int
@@ -28,7 +28,7 @@ class Commit:
 
 
 def commit_by_rule(migration: Migration) -> Iterator[Commit]:
-    """Write the migration of a worktree there, rule after rule, and commit each.
+    """Write the migration into a worktree, rule by rule, and commit each.
 
     >>> [each.code for each in commit_by_rule(migrate(worktree))]
     ['NPK101', 'NPK110']
@@ -56,7 +56,7 @@ def write_if_new(path: Path, data: bytes) -> bool:
 
 
 def _with(rules: Sequence[Rule], change: Change, migration: Migration) -> str:
-    """A file as these rules alone would leave it; as it was where they find nothing."""
+    """A file as these rules alone would leave it; unchanged if they find nothing."""
     try:
         document = read(change.path, change.before.encode(change.encoding), migration.root)
         first, _ = migrate_document(document, [rule for rule in rules if not rule.distributes], migration.goal)
@@ -66,7 +66,7 @@ def _with(rules: Sequence[Rule], change: Change, migration: Migration) -> str:
 
 
 def message_of(rule: Rule, places: int, files: int) -> str:
-    """A commit's message, from the rule."""
+    """A commit message for a rule."""
     return (
         f"{_title(rule)}\n\n{rule.why}\n\n{counted(places, 'place')} in {counted(files, 'file')}, by npukit's rule "
         f"{rule.code} ({rule.name})."

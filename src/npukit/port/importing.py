@@ -1,8 +1,8 @@
-"""Import modules, each in a process of its own that is forked after torch was loaded.
+"""Import modules, each in a separate process that is forked after torch was loaded.
 
-Run as `python -m npukit.port.importing`, in the folder of a project. It reads a JSON object from standard input, the
-files to import with the packages to stand in for, and writes a JSON line for each: [file, outcome, error, the file of
-the project where it arose, packages].
+Run as `python -m npukit.port.importing` in a project's folder. It reads a JSON object from standard input (the files to
+import, and the packages to replace by stand-ins) and writes one JSON line per file: [file, outcome, error, the file of
+the project in which the error arose, packages].
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import NamedTuple
 
 from npukit.port import shared, stand_ins
 
-CPU_SECONDS = 30  # what takes longer is no import but a run
-_SECONDS = 120  # for one that waits
+CPU_SECONDS = 30  # CPU seconds; what takes longer does its work during the import
+_SECONDS = 120  # seconds by the clock, for one that waits
 _MAX_PACKAGES = 30
-_FEW = 3  # files: fewer are imported sooner one by one
+_FEW = 3  # with fewer files it is quicker to import them one by one
 
 
 class _Started(NamedTuple):
@@ -40,7 +40,7 @@ def main() -> None:
     given: dict[str, list[str]] = json.load(sys.stdin)
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     silence = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):  # a module may print, and ask
+    for stream in (0, 1, 2):  # a module may print, or ask for input
         os.dup2(silence, stream)
     if any(b"torch" in Path(file).read_bytes() for file in given):
         with contextlib.suppress(ImportError):
@@ -49,7 +49,7 @@ def main() -> None:
         shared.load(given)
     waiting = [(file, frozenset(packages)) for file, packages in given.items()]
     running: dict[int, _Started] = {}
-    absent: frozenset[str] = frozenset()  # what one file needs and is not there, others need as well
+    absent: frozenset[str] = frozenset()  # packages that one file lacks, others will lack as well
     while waiting or running:
         while waiting and len(running) < len(os.sched_getaffinity(0)):
             pid, started = _start(*waiting.pop())
@@ -83,13 +83,13 @@ def _start(file: str, packages: frozenset[str]) -> tuple[int, _Started]:
 
 @functools.cache
 def _load_compiler() -> None:
-    """Load torch's compiler while Triton is not there: it would take a stand-in for the real one."""
+    """Load torch's compiler before stand-ins are installed, because it would mistake one for the real Triton."""
     with contextlib.suppress(ImportError):
         importlib.import_module("torch._inductor.compile_fx")
 
 
 def _ended(running: dict[int, _Started]) -> int:
-    """A process that has ended; those that take too long are ended."""
+    """Wait for a process, and kill it if it takes too long."""
     while True:
         for pid, started in running.items():
             if os.waitpid(pid, os.WNOHANG)[0]:
@@ -103,7 +103,7 @@ def _ended(running: dict[int, _Started]) -> int:
 
 
 def _try(file: str, packages: frozenset[str]) -> tuple[str, str, str, str]:
-    """How the import of a file ends: it imports, fails or exits; the error; the package that is missing; the origin."""
+    """The outcome of importing a file: imports, fails or exits; the error; the missing package; the error's origin."""
     if packages:
         stand_ins.install(packages)
     sys.argv = [file]
@@ -127,7 +127,7 @@ def _origin(error: BaseException) -> str:
 
 
 def _import(file: Path) -> None:
-    """Import a file by the name that it has in its project: of the outermost package that it is in."""
+    """Import a file under the name that it has in its project, starting from its outermost package."""
     folder, parts = file.parent, [file.stem]
     while (folder / "__init__.py").exists():
         parts.insert(0, folder.name)
@@ -140,12 +140,12 @@ def _import(file: Path) -> None:
     except ImportError as error:
         if "relative import" not in str(error):
             raise
-        # Its package is part of one that has no __init__.py: it is named from where the project begins.
+        # Its package lies in a folder without __init__.py, so it is named relative to the project's root.
         _import_as([part for part in file.with_suffix("").parts if part != "src"], file)
 
 
 def _import_as(parts: list[str], file: Path) -> None:
-    """Import a file as the module of this name, or as a script where the name has one part."""
+    """Import a file as the module of this name, or as a script if the name has only one part."""
     if len(parts) > 1:
         importlib.import_module(".".join(parts[:-1] if file.stem == "__init__" else parts))
         return
@@ -157,8 +157,8 @@ def _import_as(parts: list[str], file: Path) -> None:
 
 
 def _to_stand_in_for(missing: str, file: str) -> str:
-    """The package that a missing module belongs to; of the project's own packages only what its build would make, and
-    nothing of a package that is installed: torch._six is missing because torch has removed it.
+    """The missing package to replace by a stand-in. Of the project's own packages, only what its build would generate
+    is replaced, and nothing of an installed package is: torch._six is missing because torch has removed it.
 
     >>> _to_stand_in_for("mmcv.ops", "train.py"), _to_stand_in_for("torch._six", "train.py")
     ('mmcv', '')
@@ -166,11 +166,11 @@ def _to_stand_in_for(missing: str, file: str) -> str:
     top, _, below = missing.partition(".")
     folders = [Path(), Path("src"), *Path(file).parents]
     if any((folder / top).is_dir() or (folder / f"{top}.py").is_file() for folder in folders):
-        return missing if below else ""  # the project's own package, looked for in the wrong place
+        return missing if below else ""  # the project's own package, imported relative to the wrong folder
     installed = importlib.util.find_spec(top) if below else None
     if installed is None:
         return top
-    return "" if installed.loader else missing  # google, which several packages share
+    return "" if installed.loader else missing  # google, a namespace shared by several packages
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Import what a migration touched, before and after it; files that no longer import are put back."""
+"""Import the files that a migration changed, before and after it. Files that no longer import are restored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from npukit.source import Place
 
 Outcome = Literal[
     "imports", "fails", "exits", "runs"
-]  # exits: a script that wants arguments; runs: still after 30 s of CPU time
+]  # exits: a script that requires arguments; runs: still running after 30 s of CPU time
 _SECONDS = 1800
 _ROUNDS = 3
 
@@ -33,9 +33,9 @@ class Imported:
     device: str
     before: Outcome
     after: Outcome
-    error: str  # after the migration, or before where that failed already
-    origin: str  # the file of the project that the error arose in
-    stand_ins: tuple[str, ...]  # packages that are not installed, and were replaced by empty ones
+    error: str  # after the migration, or before it if that already failed
+    origin: str  # the file of the project in which the error arose
+    stand_ins: tuple[str, ...]  # packages that are not installed and were replaced by stand-ins
 
     @property
     def broken(self) -> bool:
@@ -67,7 +67,7 @@ def check_imports(migration: Migration, source: Path) -> ImportCheck:
         files = dict.fromkeys(_python_files(migration), ())
         devices = [choose(Wanted.cpu), choose(Wanted.sim)]
         originals = [import_all(before, files, device) for device in devices]
-        for number in range(_ROUNDS):  # a file that is put back may be imported by others
+        for number in range(_ROUNDS):  # other files may import a restored one
             after = folder / f"after{number}"
             write_copy(migration, source, after)
             now = [
@@ -93,7 +93,7 @@ class ImportResult(NamedTuple):
 
 
 def import_all(folder: Path, files: Mapping[str, Sequence[str]], devices: Devices) -> dict[str, ImportResult]:
-    """How each file of a folder imports, where the packages given with it are stood in for from the start.
+    """How each file of a folder imports, with stand-ins for the packages listed with it.
 
     >>> import_all(Path("project"), {"train.py": ()}, choose("cpu"))
     {'train.py': ImportResult(outcome='imports', error='', origin='', stand_ins=())}
@@ -128,14 +128,14 @@ def _compare(
 
 
 def _to_blame(broken: Sequence[Imported], migration: Migration) -> dict[str, Imported]:
-    """The files to put back: where the errors arose, if those were changed, and else the files that fail."""
+    """The files to restore: those in which errors arose, if they were changed, or else those that fail."""
     changed = set(_python_files(migration))
     to_blame = ((imported.origin if imported.origin in changed else imported.file, imported) for imported in broken)
     return {name: replace(imported, file=name) for name, imported in to_blame}
 
 
 def _without(migration: Migration, broken: Mapping[str, Imported]) -> Migration:
-    """The migration with these files as they were, and a finding for each."""
+    """The migration without changes to these files, and a finding for each."""
     root = migration.root
     kept = tuple(change for change in migration.changes if change.path.relative_to(root).as_posix() not in broken)
     findings = tuple(

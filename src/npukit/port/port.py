@@ -1,7 +1,7 @@
-"""Take a project from CUDA to NPUs on a branch of its own: look, migrate, prove it by running, and report.
+"""Port a project from CUDA to NPUs on a separate branch: analyse, migrate, prove by running, and report.
 
-Everything lies in the project's folder .npukit/port: the state, two worktrees (the commit that was ported, and the
-branch), and the reports. The user's branch, index and files are never touched.
+All data is in the project's folder .npukit/port: the state, two worktrees (the commit that was ported, and the branch),
+and the reports. The user's branch, index and files are never changed.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Port:
-    """A port and how far it is."""
+    """A port and its progress."""
 
     project: Path
-    folder: Path  # of the reports
+    folder: Path  # the folder of the reports
     migrated: Path  # the project in the branch's worktree
     branch: str
     base: str  # the commit that was ported
-    uncommitted: bool  # whether there are changes in the project that are not in a commit, and so were not ported
+    uncommitted: bool  # whether the project has uncommitted changes, which were not ported
     steps: tuple[PortStep, ...]
-    analysis: Analysis  # of the branch: what is left
+    analysis: Analysis  # what is left on the branch
 
     @property
     def good(self) -> bool:
-        """Whether nothing that was tried failed."""
+        """Whether nothing failed."""
         return all(step.outcome != "failed" for step in self.steps)
 
 
@@ -61,12 +61,12 @@ def port(
     devices: int | None = None,
     log: Log = lambda _: None,
 ) -> Port:
-    """Port the last commit of a project; a port that was stopped goes on.
+    """Port the last commit of a project. A port that was interrupted continues.
 
-    `command` is a short run for verify, such as ["python", "train.py", "--steps", "20"] or ["bash", "run.sh"], on as
-    many `devices` as it asks for if that is not given. `tests` is the command of
-    the project's tests: None for pytest where there are tests, "" for none. `data` are files that are not in git and
-    that tests and runs need: they are copied beside the code.
+    `command` is a short run for verify, such as ["python", "train.py", "--steps", "20"] or ["bash", "run.sh"]. By
+    default it gets as many `devices` as it asks for. `tests` is the command for the project's tests: None for pytest if
+    there are tests, "" for none. `data` are files outside git that tests and runs need; they are copied next to the
+    code.
 
     >>> port(Path("nanoGPT"), ["python", "train.py", "--max_iters=5"]).good
     True
@@ -98,7 +98,7 @@ def port(
 
 
 def _begin(repository: Repository, work: Path, branch: str, style: Style) -> PortState:
-    """The state to go on with, or a new one for the last commit."""
+    """The state to continue from, or a new one for the last commit."""
     state = PortState.read(work / "state.json")
     if state and state.branch == branch and state.style == style.value:
         if repository.has_branch(branch) or not state.done("migrate", state.base):
@@ -133,10 +133,10 @@ def _analyze(original: Path) -> PortStep:
 
 def _migrated(repository: Repository, state: PortState, work: Path, migrated: Path, log: Log) -> PortStep:
     if done := state.done("migrate", state.base):
-        if not migrated.is_dir():  # the user may have removed it: the branch has everything
+        if not migrated.is_dir():  # the user may have removed it; the branch has everything
             repository.add_worktree(work / "migrated", state.branch)
         return done
-    if repository.has_branch(state.branch):  # of a port that was stopped while it wrote
+    if repository.has_branch(state.branch):  # left by a port that was interrupted while writing
         repository.remove_worktree(work / "migrated")
         repository.delete_branch(state.branch)
     repository.add_worktree(work / "migrated", state.base, state.branch)
@@ -152,7 +152,7 @@ def _migrated(repository: Repository, state: PortState, work: Path, migrated: Pa
 
 
 def _imports_in_words(checked: ImportCheck) -> str:
-    """How many files import after the migration as before, on every device."""
+    """A sentence on how many files import as before on every device."""
     tried = {imported.file for imported in checked.imported if imported.before in ("imports", "runs")}
     back = {imported.file for imported in checked.put_back}
     files = {imported.file for imported in checked.imported}
@@ -165,7 +165,7 @@ def _imports_in_words(checked: ImportCheck) -> str:
 
 
 def _bring(data: Iterable[Path], project: Path, target: Path) -> None:
-    """Copy what is not in git and runs need."""
+    """Copy the files outside git that runs need."""
     for name in data:
         source = project / name
         if not source.exists():

@@ -1,4 +1,4 @@
-"""The report of a port: what was done, how it went, and what is left by hand, each with a suggestion."""
+"""The report of a port: what was done, how it went, and what is left to do by hand, with a suggestion for each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from npukit.report.writing import write_text
 
 
 def report_of(port: Port) -> Report:
-    """The port as a report: its steps are the facts, its findings what is left."""
+    """The port as a report: its steps are the facts, its findings are what is left."""
     left = [_in_project(finding, port.migrated) for finding in by_hand(port.analysis.findings)]
     failed = [step.name for step in port.steps if step.outcome == "failed"]
     end = f"Not finished: {', '.join(failed)} failed" if failed else "Everything that was run passed"
@@ -30,7 +30,7 @@ def report_of(port: Port) -> Report:
 
 
 def _in_project(finding: Finding, migrated: Path) -> Finding:
-    """The finding with its place as it is called in the project, not where the branch is checked out."""
+    """The finding with its path as in the project, not in the branch's worktree."""
     if finding.place is None:
         return finding
     return replace(finding, place=replace(finding.place, file=finding.place.file.relative_to(migrated)))
@@ -46,7 +46,7 @@ def as_data(port: Port) -> dict[str, Any]:
 
 
 def write_reports(port: Port) -> list[Path]:
-    """Write the report as Markdown, HTML and JSON beside the state.
+    """Write the report as Markdown, HTML and JSON next to the state.
 
     >>> write_reports(port(Path("nanoGPT")))
     [PosixPath('nanoGPT/.npukit/port/report.md'), ...]
@@ -63,7 +63,7 @@ def write_reports(port: Port) -> list[Path]:
 
 
 def _details(port: Port) -> str:
-    """What each step said in full, for Markdown."""
+    """The full output of each step, for Markdown."""
     parts = []
     for step in port.steps:
         if step.details:

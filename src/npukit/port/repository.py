@@ -15,10 +15,10 @@ _SOMEBODY = ("-c", "user.name=npukit", "-c", "user.email=npukit@localhost")
 
 @dataclass(frozen=True)
 class Repository:
-    """The repository that a project is, or lies in."""
+    """The repository that contains a project."""
 
     top: Path
-    project: Path  # relative to the top
+    project: Path  # the project's path in the repository
 
     @classmethod
     def of(cls, project: Path) -> Repository:
@@ -47,11 +47,11 @@ class Repository:
         return bool(git(self.top, "branch", "--list", name).strip())
 
     def is_dirty(self) -> bool:
-        """Whether files of the project differ from the last commit, or are not in it."""
+        """Whether the project has uncommitted changes or untracked files."""
         return has_uncommitted_changes(self.top / self.project, untracked=True)
 
     def add_worktree(self, folder: Path, commit: str, branch: str = "") -> None:
-        """Check out a commit into a folder, as a new branch or as none."""
+        """Check out a commit into a folder, optionally as a new branch."""
         self.remove_worktree(folder)
         how = ("-b", branch) if branch else ("--detach",)
         git(self.top, "worktree", "add", "--quiet", *how, str(folder), commit)

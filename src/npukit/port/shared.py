@@ -1,4 +1,4 @@
-"""Import once what many files of a project import from installed packages, before each file is imported in a fork."""
+"""Import what many of a project's files import from installed packages once, before each file is imported in a fork."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class _Import(NamedTuple):
 
 
 def load(files: Iterable[str]) -> None:
-    """Import what these files of the working directory import at their top, where a fork can do so without crashing.
+    """Import the packages that these files of the working directory import at their top, if forking allows it.
 
-    That includes what the project's own files import that they import.
+    This includes the imports of the project's own files that they import.
 
     >>> load(["train.py", "model.py"])  # from transformers import AutoModel
     """
@@ -39,14 +39,14 @@ def _import(names: Iterable[tuple[str, str]]) -> None:
     for module, name in names:
         with contextlib.suppress(Exception, SystemExit):
             loaded = importlib.import_module(module)
-            getattr(loaded, name, None)  # which packages such as transformers load only now
+            getattr(loaded, name, None)  # packages such as transformers load these lazily
 
 
 def _with_imported(files: Iterable[str]) -> list[Path]:
-    """These files, and the project's own that they import, one through another."""
+    """These files, and the project's own files that they import directly or indirectly."""
     paths = [Path(file) for file in files]
     seen = set(paths)
-    for file in paths:  # which grows
+    for file in paths:  # grows during the loop
         for own in _own(file):
             if own not in seen:
                 seen.add(own)
@@ -55,7 +55,7 @@ def _with_imported(files: Iterable[str]) -> list[Path]:
 
 
 def _own(file: Path) -> Iterator[Path]:
-    """The project's files that a file imports, with the packages that they are in."""
+    """The project's files that a file imports, including the packages that contain them."""
     for module, name, level in _imports(file):
         if level:
             start: Path | None = file.parents[level - 1] if level <= len(file.parents) else None
@@ -70,7 +70,7 @@ def _own(file: Path) -> Iterator[Path]:
 
 
 def _of_others(file: Path) -> Iterator[tuple[str, str]]:
-    """The modules of other projects, and names of theirs, that a file imports."""
+    """The modules of other packages that a file imports, and names from them."""
     for module, name, level in _imports(file):
         top = module.split(".")[0]
         if not level and _root(top, file.parent) is None and _is_installed(top):
@@ -84,7 +84,7 @@ def _imports(file: Path) -> tuple[_Import, ...]:
     except (SyntaxError, ValueError, RecursionError):
         return ()
     imports: list[_Import] = []
-    for node in body:  # which grows
+    for node in body:  # grows during the loop
         if isinstance(node, ast.If | ast.Try):
             body += node.body
         elif isinstance(node, ast.Import):
@@ -96,7 +96,7 @@ def _imports(file: Path) -> tuple[_Import, ...]:
 
 @functools.cache
 def _root(package: str, folder: Path) -> Path | None:
-    """The folder of the project that one of its own packages, or modules, lies in."""
+    """The folder that contains the project's top-level packages and modules."""
     folders = [Path(), Path("src"), folder, *folder.parents]
     return next(
         (folder for folder in folders if (folder / package).is_dir() or _is_file(folder / f"{package}.py")), None

@@ -13,7 +13,7 @@ from typing import Any
 
 
 class _Kind(ABCMeta):
-    """Of a class that can stand for anything: called, subclassed, also beside ABC, subscripted, asked for a name."""
+    """The metaclass of stand-ins, which can be called, subclassed (also with ABC) and subscripted, with any name."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -59,7 +59,7 @@ def stand_in(name: str) -> Any:
     """A class that stands for a function, a class, a decorator or a constant of this name."""
 
     def __new__(cls: Any, *args: Any, **_: Any) -> Any:
-        # A decorator gives back what it was given.
+        # As a decorator, it returns the decorated object.
         is_decorated = len(args) == 1 and isinstance(args[0], types.FunctionType | type) and cls is made
         return args[0] if is_decorated else object.__new__(cls)
 
@@ -68,7 +68,7 @@ def stand_in(name: str) -> Any:
 
 
 class _Module(types.ModuleType):
-    __version__ = "9.9.9"  # newer than what a module asks for
+    __version__ = "9.9.9"  # newer than any version that a module requires
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -77,7 +77,7 @@ class _Module(types.ModuleType):
 
 
 class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds what nobody else found, and what lies in the packages that it found."""
+    """An import finder for modules that no other finder found, and for their submodules."""
 
     def __init__(self, tops: frozenset[str]) -> None:
         self.tops = tops
@@ -97,7 +97,7 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def install(packages: frozenset[str]) -> StandIns:
-    """Let these packages be imported although they are not there.
+    """Let these packages be imported although they are not installed.
 
     >>> install(frozenset({"mmcv"}))
     >>> import mmcv.ops

@@ -1,4 +1,4 @@
-"""What was done already, so that a port that was stopped goes on where it was."""
+"""The completed steps of a port, so that an interrupted port can continue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Outcome = Literal["passed", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class PortStep:
-    """One step of a port, and how it went."""
+    """One step of a port and its outcome."""
 
     name: str
     outcome: Outcome
@@ -25,17 +25,17 @@ class PortStep:
 
 @dataclass
 class PortState:
-    """The port of one commit, kept in a file."""
+    """The port of one commit, stored in a file."""
 
     file: Path
     base: str  # the commit that is ported
     branch: str
     style: str
-    steps: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name: a key, and the step
+    steps: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name: a key and the step
 
     @classmethod
     def read(cls, file: Path) -> PortState | None:
-        """The state that a file holds; None where there is none, or it cannot be read."""
+        """Read a state from a file; None if there is none or it cannot be read."""
         try:
             data = json.loads(file.read_text(encoding="utf-8"))
             return cls(file, data["base"], data["branch"], data["style"], data["steps"])
@@ -43,7 +43,7 @@ class PortState:
             return None
 
     def done(self, name: str, key: str) -> PortStep | None:
-        """The result of a step that was done for this very key."""
+        """The result of a step that was completed with exactly this key."""
         kept = self.steps.get(name)
         if not kept or kept["key"] != key:
             return None
@@ -58,7 +58,7 @@ class PortState:
         write_json(self.file, {name: value for name, value in self.__dict__.items() if name != "file"})
 
     def once(self, name: str, key: str, work: Callable[[], PortStep]) -> PortStep:
-        """The result of a step, which is done unless it was; what failed is tried again.
+        """The result of a step, which runs unless it has already succeeded.
 
         >>> state.once("tests", head, lambda: PortStep("tests", "passed", "12 passed"))
         """

@@ -1,4 +1,4 @@
-"""What was found in somebody's code, machine or run, and how it is shown."""
+"""Findings and other results, and how they are shown and written."""
 
 from npukit.report.finding import Finding, Severity, by_hand
 

@@ -1,4 +1,4 @@
-"""The one form in which npukit tells of a problem: every report is made of findings."""
+"""The one form in which npukit describes a problem: every report consists of findings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from npukit.report.language import translated
 
-if TYPE_CHECKING:  # every command imports this file, and few of them read sources
+if TYPE_CHECKING:  # every command imports this file, but few of them read sources
     from npukit.source.place import Edit, Place
 
 
@@ -17,13 +17,13 @@ class Severity(str, Enum):
     """How much a finding matters."""
 
     error = "error"  # it will not run
-    warning = "warning"  # it will run, slowly or with other results
-    note = "note"  # good to know
+    warning = "warning"  # it will run, but slowly or with different results
+    note = "note"  # useful to know
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem, with all that a person or a program needs to act on it.
+    """A problem, with everything that a person or a program needs in order to act on it.
 
     >>> Finding("NPK110", Severity.error, "model.cuda() moves to a CUDA device", why="...", remedy="model.to(device)")
     """
@@ -34,9 +34,9 @@ class Finding:
     why: str = ""
     remedy: str = ""
     place: Place | None = None  # findings about a machine have none
-    evidence: str = ""  # the line, the version, the output that shows it
-    edits: tuple[Edit, ...] = field(default=(), repr=False)  # what fixes it, where npukit can
-    subject: str = ""  # the library, API or setting that it is about, where it is about one
+    evidence: str = ""  # the line, version or output that shows the problem
+    edits: tuple[Edit, ...] = field(default=(), repr=False)  # the edits that fix it, if npukit can
+    subject: str = ""  # the library, API or setting that it concerns, if any
 
     @property
     def fixable(self) -> bool:
@@ -44,7 +44,7 @@ class Finding:
 
 
 def page_hint(findings: Iterable[Finding]) -> list[str]:
-    """The line that says where the pages of findings are, with the first one's code; none without findings.
+    """A line that says where the pages of findings are, with the first code as an example; "" without findings.
 
     >>> page_hint([Finding("NPK901", Severity.error, "there is no NPU")])
     ['More on a finding: `npukit explain NPK901`']

@@ -8,7 +8,7 @@ _LEVELS = {"error": "error", "warning": "warning", "note": "notice"}
 
 
 def render_github(report: Report) -> str:
-    """One line a finding."""
+    """One line per finding."""
     lines = []
     for finding in in_order(report.findings):
         properties = {"title": finding.code}

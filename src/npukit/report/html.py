@@ -1,4 +1,4 @@
-"""Findings as one HTML file that needs nothing else: filters by severity, rule, file and text, and no network."""
+"""Findings as one self-contained HTML file with filters by severity, rule, file and text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npukit.report.report import Report, in_order
 
 
 def render_html(report: Report) -> str:
-    """The report as a page; the findings lie in it as data, and the page draws those that are looked at."""
+    """The report as a page. The findings are embedded as data, and the page renders the visible ones."""
     data = {"findings": [finding_data(finding) for finding in in_order(report.findings)], "rules": report.rule_names}
     facts = (f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in report.facts.items())
     title, verdict = escape(report.title), escape(report.verdict)

@@ -1,4 +1,4 @@
-"""Findings as JSON: the whole report, one object a finding."""
+"""Findings as JSON: the whole report, with one object per finding."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from npukit.report.terminal import UNSAFE
 
 
 def to_json(value: Any) -> str:
-    """A result as JSON: dataclasses, pydantic models and paths become plain data, and a terminal shows it safely.
+    """A result as JSON. Dataclasses, pydantic models and paths become plain data, and the text is safe for terminals.
 
     >>> to_json({"file": Path("a.py"), "name": "\x1b"})
     '{\n  "file": "a.py",\n  "name": "\\u001b"\n}'
     """
     text = json.dumps(value, indent=2, ensure_ascii=False, default=plain)
-    if "NaN" in text or "Infinity" in text:  # which JSON does not know: they become text
+    if "NaN" in text or "Infinity" in text:  # JSON has no such numbers: they become text
         text = json.dumps(json.loads(text, parse_constant=str), indent=2, ensure_ascii=False)
     return UNSAFE.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def plain(value: Any) -> Any:
-    """What JSON has no form for, as what it has one for: the `default` of json.dumps."""
+    """Convert what JSON cannot represent; the `default` function of json.dumps."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in fields(value)}
     if hasattr(value, "model_dump"):
@@ -44,7 +44,7 @@ def as_data(report: Report) -> dict[str, Any]:
 
 
 def finding_data(finding: Finding, base: Path | None = None) -> dict[str, Any]:
-    """A finding as plain data, its file relative to the base; what it does not have is left out."""
+    """A finding as plain data, with its file relative to the base. Missing values are left out."""
     place = finding.place
     data: dict[str, Any] = {
         "code": finding.code,

@@ -1,8 +1,8 @@
-"""The language of what people read: English, or Chinese where NPUKIT_LANG or the locale asks for it.
+"""The language for people: English, or Chinese if NPUKIT_LANG or the locale requests it.
 
-The catalogue is report/zh/*.yaml: rows of an English text and the Chinese one. An English text is a whole message, or a
-template in which {0}, {1} stand for what is filled in and [s] for a plural. What is not in the catalogue stays English,
-and so does all that programs read.
+The catalogue is report/zh/*.yaml: rows of an English text and its Chinese translation. An English text is a complete
+message, or a template in which {0}, {1} stand for inserted values and [s] for a plural. Text that is not in the
+catalogue stays English, and so does everything that programs read.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Literal
 
 FOLDER = Path(__file__).with_name("zh")
-VARIABLES = ("NPUKIT_LANG", "LC_ALL", "LC_MESSAGES", "LANG")  # the first that is set decides
+VARIABLES = ("NPUKIT_LANG", "LC_ALL", "LC_MESSAGES", "LANG")  # the first one that is set counts
 PLACE = re.compile(r"(\s*)((?:[^\s:]+:\d+: |command line: )?)(.*)", re.DOTALL)
 GAP = re.compile(r"\\\{(\d)\\\}|\\\[s\\\]")  # {0} and [s], as re.escape writes them
 
 
 def language() -> Literal["en", "zh"]:
-    """The language that is asked for.
+    """The requested language.
 
     >>> language()
     'en'
@@ -30,7 +30,7 @@ def language() -> Literal["en", "zh"]:
 
 
 def translated(text: str) -> str:
-    """A message in the language that is asked for; in English where the catalogue does not have it.
+    """A message in the requested language; in English if the catalogue does not have it.
 
     >>> translated("Print the result as JSON.")
     'Print the result as JSON.'
@@ -44,14 +44,14 @@ def translated(text: str) -> str:
 
 
 def _translated_line(line: str) -> str:
-    """A line of a message; the place at its beginning, such as `train.yaml:3: `, is no part of its text."""
+    """A line of a message. A position at its beginning, such as `train.yaml:3: `, is not translated."""
     indent, place, text = PLACE.fullmatch(line).groups()  # type: ignore[union-attr]  # it takes any line
     return indent + (chinese(place) or place) + (chinese(text) or text)
 
 
 @functools.lru_cache(maxsize=4096)
 def chinese(text: str) -> str | None:
-    """A message in Chinese; None where the catalogue does not have it.
+    """A message in Chinese; None if the catalogue does not have it.
 
     >>> chinese("Print the result as JSON.")
     '以 JSON 打印结果。'
@@ -66,7 +66,7 @@ def chinese(text: str) -> str | None:
 
 
 def _filled(template: str, match: re.Match[str]) -> str:
-    """The template with what stands in its gaps, which may be messages as well; a word alone is a name."""
+    """The template with its placeholders filled. Values may be messages themselves; a single word is a name."""
     return re.sub(r"\{(\d)\}", lambda gap: _inner(match[f"_{gap[1]}"]), template)
 
 
@@ -76,7 +76,7 @@ def _inner(text: str) -> str:
 
 @functools.cache
 def catalogue() -> dict[str, str]:
-    """Every English text with the Chinese one."""
+    """All English texts with their Chinese translations."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -87,7 +87,7 @@ def catalogue() -> dict[str, str]:
 
 @functools.cache
 def _templates() -> list[tuple[re.Pattern[str], str]]:
-    """The rows with gaps, those with the most words first: they say most exactly what they mean."""
+    """The rows with placeholders, most specific (with the most words) first."""
     rows = [(english, text) for english, text in catalogue().items() if GAP.search(re.escape(english))]
     rows.sort(key=lambda row: -len(re.sub(r"\{\d\}", "", row[0])))
     return [(re.compile(GAP.sub(_gap, re.escape(english)), re.DOTALL), text) for english, text in rows]

@@ -14,7 +14,7 @@ _MARKS = re.compile(r"[\\`*\[\]<>&]|(?<![^\W_])_|_(?![^\W_])")
 
 
 def render_markdown(report: Report) -> str:
-    """The report with a table of what was found and a section a finding."""
+    """The report with a summary table and one section per finding."""
     grouped = groups(report.findings)
     lines = [f"# {escaped(report.title)}", "", escaped(report.verdict), ""]
     lines += [f"- {name}: {escaped(value)}" for name, value in report.facts.items()]
@@ -31,7 +31,7 @@ def render_markdown(report: Report) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text for Markdown: HTML and marks in it are shown as they are, code between backticks stays code.
+    """Escape text for Markdown: HTML and markup are shown literally, code between backticks stays code.
 
     >>> print(escaped("<b> in `List[int]`"))
     \\<b\\> in `List[int]`
@@ -41,12 +41,12 @@ def escaped(text: str) -> str:
 
 
 def cell(text: str) -> str:
-    """Text for a cell of a table."""
+    """Escape text for a table cell."""
     return escaped(text).replace("|", "\\|").replace("\n", " ")
 
 
 def code(text: str) -> str:
-    """Code in a line, whatever backticks it holds.
+    """Inline code, whatever backticks it contains.
 
     >>> code("a`b")
     '`` a`b ``'
@@ -57,7 +57,7 @@ def code(text: str) -> str:
 
 
 def fence(text: str, least: int = 3) -> str:
-    """Backticks that the text cannot end.
+    """A fence of backticks that the text cannot close.
 
     >>> fence("no backticks")
     '```'

@@ -1,4 +1,4 @@
-"""A migration as one HTML file that needs nothing else: side-by-side diffs, what is left to do, filters, no network."""
+"""A migration as one self-contained HTML file: side-by-side diffs, remaining work and filters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CONTEXT = 3
 
 
 class Change(Protocol):
-    """One file before and after, and what each edit was for."""
+    """One file before and after, with the reason for each edit."""
 
     @property
     def path(self) -> Path: ...
@@ -33,7 +33,7 @@ class Change(Protocol):
 
 
 class Migration(Protocol):
-    """What a migration did, and what it left to do."""
+    """What a migration changed, and what it left to do."""
 
     @property
     def root(self) -> Path: ...
@@ -46,7 +46,7 @@ class Migration(Protocol):
 
 
 def write_report(result: Migration, path: Path, verification: Mapping[str, Any] | None = None) -> None:
-    """Write the report; with a verification, as plain data, it says whether the losses stayed the same.
+    """Write the report. A verification, as plain data, adds whether the losses stayed the same.
 
     >>> write_report(migrate(Path("project")), Path("report.html"), dataclasses.asdict(verification))
     """
@@ -54,7 +54,7 @@ def write_report(result: Migration, path: Path, verification: Mapping[str, Any] 
 
 
 def render(result: Migration, verification: Mapping[str, Any] | None = None) -> str:
-    """The report as a page; its contents lie in it as data, and the page draws what is looked at."""
+    """The report as a page. Its contents are embedded as data, and the page renders what is visible."""
     changed = [_changed(change, result.root) for change in result.changes]
     left = [_finding(finding, result.root) for finding in result.left]
     serious = len(by_hand(result.left))
@@ -85,7 +85,7 @@ def _name(path: Path, root: Path) -> str:
 
 
 def _shown(path: Path, text: str) -> list[str]:
-    """A file's lines; of a notebook the lines of its cells, as people know them, not of its JSON."""
+    """The lines of a file; for a notebook the lines of its cells rather than of its JSON."""
     if path.suffix != ".ipynb":
         return _lines(text)
     cells = json.loads(text).get("cells", [])
@@ -104,9 +104,9 @@ def _lines(text: str) -> list[str]:
 
 
 def hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The places that differ, with lines around them: the first line's number on both sides, and pairs of lines.
+    """The changed places with lines of context: the first line's number on both sides, and pairs of lines.
 
-    A line that one side does not have is null; where both sides are the same the pair is one text.
+    A line that one side lacks is null. Equal lines are stored once.
 
     >>> list(hunks(["a", "b"], ["a", "c", "d"]))
     [{'before': 1, 'after': 1, 'rows': ['a', ('b', 'c'), (None, 'd')]}]

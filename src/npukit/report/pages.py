@@ -1,4 +1,4 @@
-"""Pages of Markdown in Chinese: their prose is looked up in the catalogue; code, names and addresses stay."""
+"""Translate Markdown pages to Chinese: the catalogue has their prose; code, names and addresses stay as they are."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from npukit.report.language import chinese
 
 FENCED = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
-# A line of a paragraph that goes on in the next one.
+# A line of a paragraph that continues on the next line.
 CONTINUED = re.compile(r"^(?![#|<]|- )(.*\S)\n(?=[^\s#|<])(?!- )", re.MULTILINE)
-# What stands around prose: marks of headings, list items with their link, cells, breaks and labels.
+# Markup around prose: headings, list items with links, cells, breaks and labels.
 MARKUP = re.compile(
     r"(^#+ (?:NPK\d+: )?|^- (?:\[[^\]]*\]\([^)]*\)(?::| [\w-]+:)? )?|<!--.*?-->|<br>| · "
     r"|(?<!\\)\|(?=(?:[^`\n]*`[^`\n]*`)*[^`\n]*$)"
@@ -22,7 +22,7 @@ SENTENCE = re.compile(r"(?<=[.?!]) (?=[A-Z`])")
 
 
 def chinese_page(page: str) -> str:
-    """The page in Chinese; what the catalogue does not have stays English.
+    """The page in Chinese. What the catalogue does not have stays English.
 
     >>> print(chinese_page("## Output\\n\\n- `--json`: see below"))
     ## 输出
@@ -42,7 +42,7 @@ def prose(page: str) -> Iterator[str]:
 
 
 def _parts(page: str) -> Iterator[tuple[str, bool]]:
-    """The page in pieces, and whether each is code or markup."""
+    """The page in pieces, each with whether it is code or markup."""
     for index, block in enumerate(FENCED.split(page)):
         if index % 2:
             in_commands = block.lstrip().startswith("```bash")
@@ -54,9 +54,9 @@ def _parts(page: str) -> Iterator[tuple[str, bool]]:
 
 
 def _chinese_prose(text: str) -> str:
-    """A text in Chinese with the space around it: as a whole, or else sentence by sentence."""
+    """A text in Chinese with the white space around it: as a whole, or else sentence by sentence."""
     stripped = text.strip()
-    plain = stripped.replace("&lt;", "<").replace("\\|", "|")  # as it was before it was put into a cell
+    plain = stripped.replace("&lt;", "<").replace("\\|", "|")  # without the escapes of a table cell
     known = chinese(plain) or "".join(chinese(part) or f" {part}" for part in SENTENCE.split(plain)).strip()
     if plain != stripped:
         known = known.replace("<", "&lt;").replace("|", "\\|")

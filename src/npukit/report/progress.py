@@ -1,4 +1,4 @@
-"""How far a long piece of work is: a bar on a terminal, a line now and then in a log, both with the time left."""
+"""Show the progress of long work: a bar on a terminal, occasional lines in a log, both with the time left."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from npukit.quiet import verbosity
 from npukit.report.language import translated
 from npukit.report.terminal import console, say
 
-OnProgress = Callable[[int, int], None]  # how much is done, of how much in all (0: not known)
-BETWEEN_LINES = 5.0  # seconds
-ENOUGH = 0.05  # of the work, to tell from it how long the rest takes
+OnProgress = Callable[[int, int], None]  # the amount done, and the total (0 if unknown)
+BETWEEN_LINES = 5.0  # seconds between lines
+ENOUGH = 0.05  # share of the work needed to estimate the time left
 
 
 @contextmanager
 def progress(what: str, unit: str) -> Iterator[OnProgress]:
-    """Show how far `what` is, in "rows" or "bytes"; the first rank of a job does it for all.
+    """Show the progress of `what`, in "rows" or "bytes". In a job, only the first rank does.
 
     >>> with progress("exporting", "bytes") as on_progress:
     ...     on_progress(10, 2000)
@@ -42,13 +42,13 @@ def progress(what: str, unit: str) -> Iterator[OnProgress]:
 
 
 def lines(what: str, unit: str, log: Callable[[str], None]) -> OnProgress:
-    """A line every few seconds, for those who look at a log.
+    """A line every few seconds, for logs.
 
     >>> on_progress = lines("tokenising a.jsonl", "rows", print)
     >>> on_progress(2_000, 120_000)
     """
     last_line = time.monotonic()
-    first: tuple[float, int] | None = None  # when the first part was done, which also waits for what is set up
+    first: tuple[float, int] | None = None  # when the first part was done: it includes set-up
 
     def on_progress(done: int, total: int) -> None:
         nonlocal last_line, first
@@ -71,7 +71,7 @@ def lines(what: str, unit: str, log: Callable[[str], None]) -> OnProgress:
 
 
 def time_left(seconds: float) -> str:
-    """How long something still takes, in the user's language.
+    """The time left, in the user's language.
 
     >>> time_left(75)
     '1 min 15 s left'
@@ -80,7 +80,7 @@ def time_left(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it.
+    """A duration as people write it.
 
     >>> duration(3725)
     '1 h 2 min'

@@ -1,4 +1,4 @@
-"""What is nobody else's business, taken out of a file that is sent to somebody: secrets, paths, user and host names."""
+"""Remove private information from files that are sent to others: secrets, paths, user and host names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECRETS = re.compile(
     r"|\b(?:hf_|sk-|gh[pousr]_|github_pat_|glpat-|xox[abprs]-|pypi-|npm_|dckr_pat_)(?=[\w-]*\d)[\w-]{12,}"
     r"|\b(?:AKIA|ASIA|LTAI|AIza)[A-Za-z0-9_-]{12,}"
     r"|\beyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"  # a JSON web token
-    r"|(?<=://)[^/\s:@]+(?::[^/\s@]*)?(?=@)"  # user and password in an address
+    r"|(?<=://)[^/\s:@]+(?::[^/\s@]*)?(?=@)"  # user and password in a URL
     r"|(?<=Bearer )\S+|(?<=Basic )\S{8,}",
     re.DOTALL,
 )
@@ -34,12 +34,12 @@ PRIVATE_ADDRESS = re.compile(
 )
 HOMES = re.compile(r"(?:/home|/Users|/export/home)/[^/\s:'\",;()<>\[\]]+|/root(?![\w-])")
 PATHS = re.compile(r"(?<![\w.:/])(?:~|/(?!/))[^\s:'\",;()<>\[\]=]*/[^\s:'\",;()<>\[\]=]+")
-SYSTEM = ("/usr/", "/opt/", "/etc/", "/dev/", "/proc/", "/sys/", "/lib", "/bin/", "/var/log/")  # the same everywhere
-SHORTEST = 4  # characters of a name that is removed wherever it stands: shorter ones are parts of words
+SYSTEM = ("/usr/", "/opt/", "/etc/", "/dev/", "/proc/", "/sys/", "/lib", "/bin/", "/var/log/")  # on every machine
+SHORTEST = 4  # a name this long is removed anywhere in a text; shorter ones may be parts of words
 
 
 def redacted(value: Any, environ: Mapping[str, str] | None = None) -> Any:
-    """Plain data without secrets, with paths shortened and without the names of this user and host.
+    """Plain data without secrets and without the names of this user and host, with paths shortened.
 
     >>> redacted({"log": "HF_TOKEN=hf_0123456789abcdefghij in /home/ann/project/train.py"})
     {'log': 'HF_TOKEN=<removed> in …/project/train.py'}
@@ -92,7 +92,7 @@ def _names(environ: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _shortened(match: re.Match[str]) -> str:
-    """The last two parts of a path, which say which file it is; what the system has everywhere stays whole."""
+    """The last two parts of a path, which identify the file. Paths that every system has stay complete."""
     path = match[0]
     if path.startswith(SYSTEM):
         return path

@@ -1,4 +1,4 @@
-"""The forms in which a report can be printed: one model, several renderings."""
+"""The formats in which a report can be printed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Format(str, Enum):
 
     @classmethod
     def of(cls, file: Path) -> Format:
-        """The format that a file's name asks for.
+        """The format that a file's suffix asks for.
 
         >>> Format.of(Path("report.md"))
         <Format.markdown: 'markdown'>
@@ -27,12 +27,12 @@ class Format(str, Enum):
 
 
 def render(report: Report, format: Format, color: bool = False) -> str:
-    """The report in that form, ending in a line break.
+    """The report in this format, ending with a newline.
 
     >>> render(Report("my-project", "Nothing to do.", findings=[]), Format.markdown)
     """
     safe = printable_report(report)
-    if format is not Format.sarif:  # which programs read
+    if format is not Format.sarif:  # read by programs
         safe = replace(safe, findings=[translated_finding(finding) for finding in safe.findings])
     if format is Format.sarif:
         from npukit.report.sarif import render_sarif as chosen

@@ -1,4 +1,4 @@
-"""A report: findings and the sentence that sums them up, before it is known in which form they are shown."""
+"""A report: findings and a summarising sentence, independent of the format in which they are shown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ORDER = [Severity.error, Severity.warning, Severity.note]
 
 @dataclass(frozen=True)
 class Report:
-    """What a command found, with the sentence that sums it up.
+    """What a command found, with a summarising sentence.
 
     >>> Report("my-project", "Ready after migrate.", facts={"target": "torch_npu 2.13 on 910B3"}, findings=[])
     """
@@ -24,14 +24,14 @@ class Report:
     title: str
     verdict: str
     findings: Sequence[Finding]
-    facts: Mapping[str, str] = field(default_factory=dict)  # what was looked at and for which target
+    facts: Mapping[str, str] = field(default_factory=dict)  # what was examined, and for which target
     rule_names: Mapping[str, str] = field(default_factory=dict)  # code: short name
-    base: Path | None = None  # the folder that people read paths from, where it is not the working one
+    base: Path | None = None  # the folder that paths are relative to, if it is not the working directory
 
 
 @dataclass(frozen=True)
 class FindingGroup:
-    """Findings that say the same: told once, with all their places."""
+    """Findings with the same text, shown once with all their places."""
 
     first: Finding
     findings: tuple[Finding, ...]
@@ -50,7 +50,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def few(items: Sequence[object], most: int = 3) -> str:
-    """The first of many.
+    """The first few of many.
 
     >>> few(["a", "b", "c", "d", "e"])
     'a, b, c and 2 more'
@@ -60,7 +60,7 @@ def few(items: Sequence[object], most: int = 3) -> str:
 
 
 def in_order(findings: Sequence[Finding]) -> list[Finding]:
-    """By file and place, those without a place first."""
+    """Sorted by file and position; those without a position come first."""
 
     def key(finding: Finding) -> tuple[str, int, int, int, str]:
         place = finding.place
@@ -72,7 +72,7 @@ def in_order(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def groups(findings: Sequence[Finding]) -> list[FindingGroup]:
-    """The findings that say the same together, the gravest and then the most frequent first."""
+    """Groups of findings with the same text, the most severe and then the most frequent first."""
 
     def same(finding: Finding) -> tuple[int, str, str, str, str]:
         return ORDER.index(finding.severity), finding.code, finding.what, finding.why, finding.remedy
@@ -85,7 +85,7 @@ def groups(findings: Sequence[Finding]) -> list[FindingGroup]:
 
 
 def printable_report(report: Report) -> Report:
-    """The report with everything made visible that could steer a terminal or a viewer."""
+    """The report with everything escaped that could control a terminal or a viewer."""
     return replace(
         report,
         title=printable_line(report.title),
@@ -96,7 +96,7 @@ def printable_report(report: Report) -> Report:
 
 
 def printable_finding(finding: Finding) -> Finding:
-    """The finding with its texts made visible; its place stays a path of the file system."""
+    """The finding with its texts escaped. Its path stays a real path."""
     return replace(
         finding,
         what=printable(finding.what),
@@ -107,13 +107,13 @@ def printable_finding(finding: Finding) -> Finding:
 
 
 def translated_finding(finding: Finding) -> Finding:
-    """The finding in the language of the user."""
+    """The finding in the user's language."""
     what, why, remedy = map(translated, (finding.what, finding.why, finding.remedy))
     return replace(finding, what=what, why=why, remedy=remedy)
 
 
 def shown(path: Path, base: Path | None = None) -> str:
-    """A path as a user would write it: relative where it lies below the base or the working folder.
+    """A path as a user would write it: relative if it lies below the base or the working directory.
 
     >>> shown(Path.cwd() / "src" / "train.py")
     'src/train.py'
@@ -122,7 +122,7 @@ def shown(path: Path, base: Path | None = None) -> str:
 
 
 def relative(path: Path, base: Path | None = None) -> Path:
-    """A path relative to the base or the working folder, where it lies below one of them."""
+    """A path relative to the base or the working directory, if it lies below one of them."""
     for folder in filter(None, (base, Path.cwd())):
         if path.absolute().is_relative_to(folder):
             return path.absolute().relative_to(folder)

@@ -1,7 +1,7 @@
-"""What a command prints with --json: one object with the version of its schema, and a result, an error, or both.
+"""The output of a command with --json: one object with a schema version, and a result, an error, or both.
 
-A process that a command started leaves its result or its error in the file that NPUKIT_RESULT names; the command waits
-for it and prints both.
+A process that a command starts writes its result or error to the file in NPUKIT_RESULT. The command waits for it and
+prints both.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from npukit.errors import NpukitError
 from npukit.report.json import to_json
 from npukit.report.writing import write_text
 
-SCHEMA_VERSION = 1  # another one where a field that was there means something else, or is gone
+SCHEMA_VERSION = 1  # increased if an existing field changes its meaning or is removed
 FILE = "NPUKIT_RESULT"
 
 
 def envelope(command: str, result: Any, exit_code: int = 0, error: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A result as it is printed.
+    """The object to print for a result.
 
     >>> envelope("npukit plan", {"fits": True})
     {'schema_version': 1, 'npukit': '0.1.0', 'command': 'npukit plan', 'exit_code': 0, 'result': {'fits': True}}
@@ -31,12 +31,12 @@ def envelope(command: str, result: Any, exit_code: int = 0, error: dict[str, Any
 
 
 def error_data(code: str, message: str, remedy: str = "") -> dict[str, Any]:
-    """An error as it is printed: what kind it is, the sentence, and the command that helps, where there is one."""
+    """The object for an error: its kind, the sentence, and a command that helps, if there is one."""
     return {"code": code, "message": message, "remedy": remedy or None}
 
 
 def data_of(error: NpukitError) -> dict[str, Any]:
-    """The same for an error of ours.
+    """The same for an NpukitError.
 
     >>> data_of(NpukitError("There is no file a.yaml."))["code"]
     'invalid_input'
@@ -45,12 +45,12 @@ def data_of(error: NpukitError) -> dict[str, Any]:
 
 
 def is_awaited() -> bool:
-    """Whether the command that started this process waits for its end, to print its result."""
+    """Whether the command that started this process waits for its result."""
     return FILE in os.environ
 
 
 def hand_back(part: Literal["result", "error"], value: Any) -> None:
-    """Leave the result or the error of this process to the command that started it, if that waits for one.
+    """Pass the result or the error of this process to the command that started it, if that waits for one.
 
     >>> hand_back("result", {"rows": 3})
     """
@@ -59,6 +59,6 @@ def hand_back(part: Literal["result", "error"], value: Any) -> None:
 
 
 def handed_back(file: Path) -> dict[str, Any]:
-    """What a process left there."""
+    """Read what a process passed back."""
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
     return dict(json.loads(text)) if text else {}

@@ -1,4 +1,4 @@
-"""What is safe to show, and colour. All text that comes from files, logs or models goes through `printable`."""
+"""Safe terminal output and colours. All text from files, logs or models goes through `printable`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npukit.report.language import translated
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Control characters but tab and line ends, what reorders or hides text, and halves of characters (surrogates).
+# Control characters except tabs and newlines, characters that reorder or hide text, and lone surrogates.
 UNSAFE = re.compile(
     "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
@@ -33,21 +33,21 @@ def printable(text: str) -> str:
 
 
 def printable_line(text: str) -> str:
-    """The same for what stands in a line, such as a file's name: line breaks and tabs are made visible too."""
+    """The same for text within a line, such as a file name: newlines and tabs are made visible, too."""
     return printable(text).replace("\r", "\\r").replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _escaped(match: re.Match[str]) -> str:
     number = ord(match[0])
-    if 0xDC80 <= number <= 0xDCFF:  # how Python holds a byte that is not UTF-8
+    if 0xDC80 <= number <= 0xDCFF:  # Python's representation of a byte that is not UTF-8
         number -= 0xDC00
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 def open_closed_streams() -> None:
-    """Open /dev/null where standard input, output or error was closed, as by `>&-`.
+    """Open /dev/null for closed standard streams, as after `>&-`.
 
-    A file that is opened later would otherwise take the stream's number, and be written to by child processes.
+    Otherwise a file that is opened later would get the stream's number, and child processes would write to it.
 
     >>> open_closed_streams()
     """
@@ -60,7 +60,7 @@ def open_closed_streams() -> None:
 
 
 def reader_is_gone() -> bool:
-    """Whether the program that read our output through a pipe has ended, as `| head` does.
+    """Whether the program that read our output through a pipe has ended, as with `| head`.
 
     >>> reader_is_gone()
     False
@@ -71,7 +71,7 @@ def reader_is_gone() -> bool:
 
 
 def has_color(stream: TextIO | None = None) -> bool:
-    """Whether to write colour: to a terminal, unless NO_COLOR or TERM=dumb says otherwise.
+    """Whether to use colours: on a terminal, unless NO_COLOR or TERM=dumb is set.
 
     >>> has_color()
     False
@@ -81,7 +81,7 @@ def has_color(stream: TextIO | None = None) -> bool:
 
 
 def paint(text: str, style: str, color: bool) -> str:
-    """The text in a style, given as ANSI codes such as "31;1", or as it is.
+    """The text in a style, given as ANSI codes such as "31;1"; unchanged if colours are off.
 
     >>> paint("error", "31;1", color=False)
     'error'
@@ -90,7 +90,7 @@ def paint(text: str, style: str, color: bool) -> str:
 
 
 def say(sentence: str) -> None:
-    """One line on stderr in the user's language, marked as npukit's own among the output of whatever is being run.
+    """Print one line in the user's language to stderr, marked as npukit's among other programs' output.
 
     >>> say("interrupted")
     """
@@ -98,7 +98,7 @@ def say(sentence: str) -> None:
 
 
 def console(stream: TextIO | None = None) -> Console:
-    """rich's console for tables and progress: text stays text, whatever brackets and colons it holds."""
+    """A rich console for tables and progress that shows text literally, without markup."""
     from rich.console import Console
 
     return Console(file=stream, markup=False, highlight=False, emoji=False)

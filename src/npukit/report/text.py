@@ -1,4 +1,4 @@
-"""Findings for the terminal: what says the same is told once, with its places below."""
+"""Findings for the terminal. Those with the same text are shown once, with their places below."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from npukit.report.terminal import paint
 from npukit.report.wrapping import wrap
 
 _MAX_PLACES = 6
-_MIN_EVIDENCE = 60  # columns of the line itself, however long its place is
+_MIN_EVIDENCE = 60  # columns for the line itself, however long its position is
 _COLORS = {Severity.error: "31;1", Severity.warning: "33;1", Severity.note: "36"}
 
 
 def terminal_columns() -> int:
-    """How wide text for people is written."""
+    """The width of text for people."""
     return min(shutil.get_terminal_size((110, 24)).columns, 120)
 
 
@@ -38,7 +38,7 @@ def render_text(report: Report, color: bool = False, width: int | None = None) -
 
 
 def grouped(findings: Sequence[Finding], columns: int, color: bool = False, base: Path | None = None) -> Iterator[str]:
-    """The findings as lines, an empty one before each group that says the same."""
+    """The findings as lines, with an empty line before each group with the same text."""
     for group in groups(findings):
         yield ""
         yield from _group(group, columns, color, base)
@@ -67,7 +67,7 @@ def _group(group: FindingGroup, columns: int, color: bool, base: Path | None) ->
 
 
 def labelled(name: str, text: str) -> str:
-    """A text with its name before it.
+    """A text preceded by its label.
 
     >>> labelled("why", "NPUs use HCCL.")
     'why: NPUs use HCCL.'

@@ -1,7 +1,7 @@
-"""Work in progress on disk: it carries a mark in its name, is locked while its process lives, and goes with it.
+"""Files and folders in progress: marked by their names, and locked as long as their process lives.
 
-A process that is killed cannot tidy up. Whoever works in the same place next finds its leavings without a lock and
-removes them, so that nothing piles up and nothing that is still in use is touched.
+A killed process cannot clean up. The next process that works in the same place finds its unlocked files and removes
+them, so that nothing accumulates and nothing in use is touched.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from pathlib import Path
 UNFINISHED = ".unfinished-"
 _UNFINISHED_NAME = re.compile(rf"{re.escape(UNFINISHED)}[0-9a-f]{{16}}(\.\w+)?")
 _TEMPORARY_NAME = re.compile(r"npukit-[a-z]+-[0-9a-f]{16}")
-_NEW = 5  # seconds in which its maker may not have locked it yet
+_NEW = 5  # seconds within which a new file may not be locked yet
 
 
 def unfinished_name(suffix: str = "") -> str:
-    """A name for what is being written, which nobody else has."""
+    """A unique name for something that is being written."""
     return f"{UNFINISHED}{secrets.token_hex(8)}{suffix}"
 
 
 @contextlib.contextmanager
 def temporary_folder(purpose: str) -> Iterator[Path]:
-    """A private folder for the time of the block, removed afterwards; one that a killed process left is removed first.
+    """A private folder that is removed after the block. Folders that killed processes left are removed first.
 
     >>> with temporary_folder("verify") as folder:
     ...     (folder / "ops.json").write_text("{}")
@@ -49,10 +49,10 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def in_use(path: Path) -> Iterator[None]:
-    """Keep others from taking a file or folder for an abandoned one, as long as this process lives."""
+    """Mark a file or folder as in use, as long as this process lives."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
-        with contextlib.suppress(OSError):  # some network disks have no locks; there nothing is ever removed
+        with contextlib.suppress(OSError):  # some network disks have no locks; nothing is ever removed there
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
@@ -61,7 +61,7 @@ def in_use(path: Path) -> Iterator[None]:
 
 @functools.cache
 def remove_abandoned(folder: Path) -> None:
-    """Remove what killed processes left half written in a folder; asked again, do nothing."""
+    """Remove what killed processes left unfinished in a folder. Repeated calls do nothing."""
     _remove_abandoned(folder, _UNFINISHED_NAME)
 
 
@@ -73,7 +73,7 @@ def _remove_abandoned(folder: Path, name: re.Pattern[str]) -> None:
 
 
 def _is_abandoned(path: Path) -> bool:
-    """Whether the process of ours that was at work on it is gone."""
+    """Whether the npukit process that worked on it is gone."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -89,13 +89,13 @@ def _is_abandoned(path: Path) -> bool:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove whatever is half written in a folder. Only for folders that nobody else is writing to."""
+    """Remove everything unfinished in a folder. Only for folders that nobody else writes to."""
     for left in folder.glob(f"{UNFINISHED}*"):
         remove(left)
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder, as far as that is possible."""
+    """Remove a file or a folder, ignoring errors."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -1,4 +1,4 @@
-"""Lines of a terminal: text is wrapped by the columns that it takes, of which Chinese characters take two."""
+"""Wrap text by terminal columns, of which Chinese characters take two."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import textwrap
 import unicodedata
 
 WIDE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\u3000-\u303f"
-CLOSING = "\uff0c\u3002\uff1b\uff1a\u3001\uff01\uff1f\uff09\u300b\u300d\u201d\u2026"  # does not begin a line
+CLOSING = "\uff0c\u3002\uff1b\uff1a\u3001\uff01\uff1f\uff09\u300b\u300d\u201d\u2026"  # must not begin a line
 PIECE = re.compile(rf"[{WIDE}][{CLOSING}]*|[^\s{WIDE}]+[{CLOSING}]*|\s+")
 
 
 def columns(text: str) -> int:
-    """How many columns a terminal shows a text in.
+    """The number of terminal columns that a text takes.
 
     >>> columns("NPU 卡")
     6
@@ -23,12 +23,12 @@ def columns(text: str) -> int:
 
 
 def padded(text: str, width: int) -> str:
-    """The text with spaces behind it, up to so many columns."""
+    """The text padded with spaces to this many columns."""
     return text + " " * (width - columns(text))
 
 
 def wrap(text: str, width: int, initial_indent: str = "", subsequent_indent: str = "") -> list[str]:
-    """The lines of a paragraph.
+    """Wrap a paragraph into lines.
 
     >>> wrap("在模拟NPU上运行。", 10)
     ['在模拟NPU', '上运行。']

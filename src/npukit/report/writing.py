@@ -1,6 +1,6 @@
-"""Write files and folders that are there whole or not at all: written beside the place they belong, then renamed.
+"""Write files and folders atomically: next to their destination, then renamed.
 
-Whatever goes wrong with the disk is one sentence that names the path and the cause.
+Disk errors become one sentence that names the path and the cause.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from npukit.errors import NpukitError
 from npukit.report.unfinished import in_use, remove, remove_abandoned, unfinished_name
 
-NO_ROOM = 1 << 16  # a disk with fewer free bytes is full, whatever the error says
+NO_ROOM = 1 << 16  # a disk with fewer free bytes counts as full, whatever the error says
 FREE_SOME = "Free some space, or use another disk."
 
 
@@ -39,7 +39,7 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file; a device or a pipe, such as /dev/stdout, is written to directly."""
+    """Write a file. Devices and pipes, such as /dev/stdout, are written to directly."""
     if path.exists() and not path.is_file() and not path.is_dir():
         with disk_errors_named(path):
             path.write_bytes(data)
@@ -50,7 +50,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """The name of an empty file to fill, which becomes `path` if the block succeeds and vanishes otherwise.
+    """The name of an empty file to fill. It becomes `path` if the block succeeds, and is removed otherwise.
 
     It has the suffix of `path`, and the mode of the file that it replaces.
 
@@ -58,7 +58,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     ...     figure.savefig(beside)
     """
     check_file(path)
-    final = path.resolve()  # a link stays one, and what it points to is replaced
+    final = path.resolve()  # a link stays, and its target is replaced
     beside = final.with_name(unfinished_name(final.suffix))
     with _removed_in_the_end(beside), disk_errors_named(path, beside):
         os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
@@ -71,9 +71,9 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def whole_folder(path: Path, replace: bool = False) -> Iterator[Path]:
-    """A folder to fill, which becomes `path` if the block succeeds and vanishes otherwise.
+    """A folder to fill. It becomes `path` if the block succeeds, and is removed otherwise.
 
-    A folder that is there already must be empty, unless it is to be replaced.
+    An existing folder must be empty, unless it is to be replaced.
 
     >>> with whole_folder(Path("exported")) as beside:
     ...     model.save_pretrained(beside)
@@ -94,7 +94,7 @@ def whole_folder(path: Path, replace: bool = False) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _removed_in_the_end(beside: Path) -> Iterator[None]:
-    """Leave nothing of `beside`, nor of what killed processes have left in the same folder."""
+    """Remove `beside` at the end, and what killed processes have left in the same folder."""
     remove_abandoned(beside.parent)
     try:
         yield
@@ -106,7 +106,7 @@ def _put(beside: Path, final: Path) -> None:
     if not final.is_dir():
         beside.rename(final)
     elif not any(final.iterdir()):
-        for path in beside.iterdir():  # somebody may stand in the empty folder: it stays, and is filled
+        for path in beside.iterdir():  # it may be somebody's working directory, so it is kept and filled
             path.rename(final / path.name)
     else:
         old = final.rename(final.with_name(unfinished_name()))
@@ -115,21 +115,21 @@ def _put(beside: Path, final: Path) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Refuse a place where no file can be written; ask before long work, so that its result is not lost."""
+    """Refuse a place where no file can be written. Call this before long work, so that its result is not lost."""
     check_parent(path)
     if path.is_dir():
         raise NpukitError(f"Cannot write {path}: it is a folder. Name a file.")
 
 
 def check_parent(path: Path) -> None:
-    """Refuse a place whose folder does not exist: it is more often misspelt than meant to be created."""
+    """Refuse a path whose parent folder does not exist, which is probably a typing error."""
     parent = path.parent
     if not parent.exists():
         raise NpukitError(f"Cannot write {path}: the folder {parent} does not exist.")
     if not parent.is_dir():
         raise NpukitError(f"Cannot write {path}: {parent} is not a folder.")
     if not os.access(parent, os.W_OK):
-        folder = parent.resolve()  # and not ..
+        folder = parent.resolve()  # and is not ..
         raise NpukitError(
             f"Cannot write {path}: you have no permission to write to the folder {folder}. Choose another place."
         )
@@ -137,9 +137,9 @@ def check_parent(path: Path) -> None:
 
 @contextlib.contextmanager
 def disk_errors_named(path: Path, beside: Path | None = None, advice: str = FREE_SOME) -> Iterator[None]:
-    """Turn what the disk says about what is written into a sentence about `path`; other errors pass.
+    """Turn disk errors about `path` into a sentence. Other errors pass through.
 
-    `beside` is where it is written until it is whole; `advice` says what to do about a full disk.
+    `beside` is where it is written until it is complete; `advice` says what to do about a full disk.
 
     >>> with disk_errors_named(Path("run/checkpoint-8")):
     ...     torch.save(state, file)
@@ -159,13 +159,13 @@ def disk_errors_named(path: Path, beside: Path | None = None, advice: str = FREE
 
 
 def is_disk_full(error: BaseException, place: Path | None = None) -> bool:
-    """Whether a full disk or quota is behind an error, also where a library has made an error of its own of it.
+    """Whether an error was caused by a full disk or quota, even if a library replaced the original error.
 
-    `place` is what was being written: torch, numpy and others fail without saying why, but then its disk has no room.
+    `place` is what was being written: torch, numpy and others do not say why they failed, but its disk has no space.
     """
     if place is not None and isinstance(error, OSError | RuntimeError) and _has_no_room(place):
         return True
-    # What is written in Rust (safetensors, tokenizers) has no errno, only the system's own words.
+    # Libraries in Rust (safetensors, tokenizers) give no errno, only the system's message.
     return any(
         (isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT))
         or os.strerror(errno.ENOSPC) in str(cause)
@@ -174,14 +174,14 @@ def is_disk_full(error: BaseException, place: Path | None = None) -> bool:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and those that brought it about."""
+    """An error and its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
 def disk_full(error: BaseException) -> NpukitError | None:
-    """The sentence for an error that a full disk is behind, wherever it was met; None for every other error."""
+    """The sentence for an error caused by a full disk, wherever it occurred; None for any other error."""
     if not is_disk_full(error):
         return None
     filename = next((cause.filename for cause in _chain(error) if isinstance(cause, OSError) and cause.filename), None)
@@ -195,10 +195,10 @@ def _has_no_room(place: Path) -> bool:
     if existing is None:
         return False
     disk = shutil.disk_usage(existing)
-    return disk.total > 0 and disk.free < NO_ROOM  # /proc and /sys have no size at all
+    return disk.total > 0 and disk.free < NO_ROOM  # /proc and /sys have no size
 
 
 def _concerns(error: OSError, beside: Path) -> bool:
-    """Whether an error came from writing: the block may read other files, or the network, as well."""
+    """Whether an error came from writing, since the block may also read other files or the network."""
     is_own = isinstance(error.filename, str | Path) and Path(error.filename).is_relative_to(beside)
     return is_own or error.errno in (errno.EIO, errno.EFBIG)

@@ -1,7 +1,7 @@
-"""What error codes and well-known messages mean, why they come, and what to do: one data file a family.
+"""What error codes and well-known messages mean, what causes them and what to do: one data file per family.
 
-A row's fields are those of `KnownError`. Codes and names are facts of CANN and torch_npu (their public headers and
-documents, read 2026-11); every cause and remedy is npukit's own wording.
+A row has the fields of `KnownError`. Codes and names are facts of CANN and torch_npu (from their public headers and
+documents, read 2026-11); the wording of every cause and remedy is npukit's own.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from npukit.facts.data import load_rows, load_yaml, make_row
 
 FAMILIES = ("python", "torch_npu", "acl", "aclnn", "hccl", "cann")
 
-# general: says less than what stands beside it; reading: only what the sentence itself says, where nobody knows more;
-# aftermath: the same of a sentence that tells what followed (something was waited for in vain), or what to set;
-# class: only what the class of an exception and the package that raised it say, where nothing else in a log says more;
-# unknown: an exception of which nothing is known, where else only what reports it is recognised;
-# hint: only a loose word of a sentence, or what the message says to do, where nothing else at all is recognised;
-# consequence: mostly follows from another rank's error; wrapper: says only that something beneath failed;
-# warning: the program goes on.
+# general: less specific than other explanations of the same line; reading: only what the sentence itself says;
+# aftermath: like a reading, of a sentence that reports a consequence (a wait in vain) or what to set;
+# class: based only on an exception's class and the package that raised it, used if nothing else in a log fits;
+# unknown: an exception about which nothing is known, used if otherwise only a report of it would be recognised;
+# hint: based on a single word, or on the message's own advice, used if nothing else at all is recognised;
+# consequence: usually caused by another rank's error; wrapper: only says that something below it failed;
+# warning: the program continues.
 Kind = Literal[
     "cause", "general", "reading", "aftermath", "class", "unknown", "hint", "consequence", "wrapper", "warning"
 ]
-# exact: the error itself is known, so its causes are stated; reading: its sentence says so much, and the words are
-# named; nearest: a loose word or the class of an exception, only a lead in a list.
+# exact: the error itself is known, so its causes are stated; reading: inferred from the words of its sentence,
+# which are quoted; nearest: based on a single word or an exception's class, only a lead in a list.
 Strength = Literal["exact", "reading", "nearest"]
 STRENGTHS: dict[Kind, Strength] = {
     "reading": "reading",
@@ -40,20 +40,20 @@ STRENGTHS: dict[Kind, Strength] = {
 
 @dataclass(frozen=True)
 class KnownError:
-    """One error: the head of each data file says where its codes come from."""
+    """One error. The head of each data file says where its codes come from."""
 
-    code: str  # as it is written in logs, or a short name of ours for a message without one
+    code: str  # as it appears in logs, or a short name of ours for a message without a code
     meaning: str
-    causes: tuple[str, ...]  # the likeliest first
+    causes: tuple[str, ...]  # the most likely first
     remedies: tuple[str, ...]  # what to do, in order
-    example: str  # a line in which it shows
-    name: str = ""  # what CANN calls it
-    pattern: str = ""  # how to recognise a message without a code
+    example: str  # an example line
+    name: str = ""  # CANN's name for it
+    pattern: str = ""  # patterns that recognise a message without a code
     kind: Kind = "cause"
 
     @property
     def strength(self) -> Strength:
-        """How far it may be believed.
+        """How reliable an explanation by this row is.
 
         >>> known_errors()["507015"].strength
         'exact'
@@ -63,16 +63,16 @@ class KnownError:
 
 @dataclass(frozen=True)
 class NamedError:
-    """What it means that something with one of these names is missing, or that a sentence has one of these phrases."""
+    """The meaning of a missing item with one of these names, or of a sentence with one of these phrases."""
 
     names: tuple[str, ...]
     error: KnownError
-    beside: str = ""  # a pattern that must be in the sentence, too, or in the text around a name
+    beside: str = ""  # a pattern that must also match the sentence, or the text around a name
 
 
 @functools.cache
 def known_errors() -> dict[str, KnownError]:
-    """Every known error by its code.
+    """All known errors by code.
 
     >>> known_errors()["507015"].name
     'ACL_ERROR_RT_AICORE_EXCEPTION'
@@ -91,7 +91,7 @@ def errors_of(family: str) -> tuple[KnownError, ...]:
 
 
 def named_errors(subject: str) -> tuple[NamedError, ...]:
-    """The rows about one kind of thing, in the order in which they are tried.
+    """The rows about one kind of item, in the order in which they are tried.
 
     >>> named_errors("library")[0].names
     ('libhccl.so*',)
@@ -100,7 +100,7 @@ def named_errors(subject: str) -> tuple[NamedError, ...]:
 
 
 def _named_rows() -> Iterator[dict[str, Any]]:
-    """The rows of named.yaml, of raised.yaml and of sentences.yaml: what is particular first."""
+    """The rows of named.yaml, raised.yaml and sentences.yaml, the most specific first."""
     yield from load_yaml("errors/named.yaml")
     yield from load_yaml("errors/raised.yaml")
     yield from load_yaml("errors/sentences.yaml")["rows"]
@@ -109,7 +109,7 @@ def _named_rows() -> Iterator[dict[str, Any]]:
 @functools.cache
 def _named() -> dict[str, tuple[NamedError, ...]]:
     by_subject: dict[str, list[NamedError]] = {}
-    leads: dict[str, list[NamedError]] = {}  # tried where no row fits
+    leads: dict[str, list[NamedError]] = {}  # tried if no other row matches
     for row in _named_rows():
         fields = {name: value for name, value in row.items() if name not in ("subject", "names", "loose", "beside")}
         error, beside = make_row(KnownError, fields), row.get("beside", "")
@@ -121,7 +121,7 @@ def _named() -> dict[str, tuple[NamedError, ...]]:
 
 @functools.cache
 def frameworks() -> frozenset[str]:
-    """The folders of frameworks that are often run from their sources.
+    """The folders of frameworks that are often run from their source trees.
 
     >>> "vllm_ascend" in frameworks()
     True
@@ -131,7 +131,7 @@ def frameworks() -> frozenset[str]:
 
 @functools.cache
 def cann_titles() -> dict[str, str]:
-    """What CANN calls the kind of each of its codes.
+    """CANN's name for the category of each of its codes.
 
     >>> cann_titles()["EZ0007"]
     'Not_Supported_Data_Type'
@@ -142,7 +142,7 @@ def cann_titles() -> dict[str, str]:
 
 @functools.cache
 def code_kinds(family: str) -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
-    """What the parts of a family's codes mean, and its kinds of errors with what to do: kinds.yaml.
+    """The meaning of the parts of a family's codes, and its categories with advice, from kinds.yaml.
 
     >>> code_kinds("cann")[0]["EI"]
     'HCCL'

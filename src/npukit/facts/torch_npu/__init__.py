@@ -1,4 +1,4 @@
-"""Facts about torch_npu, by version; versions without facts of their own use the nearest below."""
+"""Facts about torch_npu by version. Versions without facts of their own use the nearest older ones."""
 
 from __future__ import annotations
 

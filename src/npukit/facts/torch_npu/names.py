@@ -1,4 +1,4 @@
-"""Which names torch.npu, torch.accelerator and torch.cpu have, read from the published wheels."""
+"""The names in torch.npu, torch.accelerator and torch.cpu, extracted from the published wheels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from npukit.facts.torch_npu import NAMES
 
 @functools.cache
 def names_of(module: str, version: str) -> frozenset[str]:
-    """The public names of `npu`, `accelerator` or `cpu` of torch in that version; empty for one too old to be known.
+    """The public names of torch's `npu`, `accelerator` or `cpu` in this version; empty if it is older than the data.
 
     >>> "empty_cache" in names_of("accelerator", "2.7"), "empty_cache" in names_of("accelerator", "2.11")
     (False, True)

@@ -1,4 +1,4 @@
-"""What of torch runs on an NPU, by version of torch_npu and card; scripts/make_support_facts.py makes the data."""
+"""Which APIs of torch run on an NPU, by torch_npu version and card. The data is from scripts/make_support_facts.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from npukit.facts.versions import key
 
 Status = Literal["yes", "limited", "cpu_fallback", "no", "unknown"]
 
-# Where the public function is only a shell around an operator of another name.
+# Public functions that merely wrap an operator with another name.
 _BEHIND = {
     "linalg_inv": "linalg_inv_ex",
     "inverse": "linalg_inv_ex",
@@ -47,17 +47,17 @@ _PREFIXES = {
 
 @dataclass(frozen=True)
 class Support:
-    """Whether an API runs on an NPU; `limits` such as input:fp16|fp32, without:dropout, inference_only, see_docs."""
+    """Whether an API runs on an NPU. Limits are input:fp16|fp32, without:dropout, inference_only, see_docs and others."""
 
     api: str
     status: Status
     source: str
     version: str
     limits: tuple[str, ...] = ()
-    certain: bool = False  # the dispatcher says so, not the documentation alone
+    certain: bool = False  # according to the dispatcher, not only the documentation
 
     def types(self) -> dict[str, frozenset[str]]:
-        """The number types that each limited argument may have.
+        """The number types that each limited argument accepts.
 
         >>> support("torch.bincount", Target.of()).types()
         {}
@@ -73,9 +73,9 @@ def _documented(version: str) -> dict[str, dict[str, str]]:
 
 @functools.cache
 def _kernels(version: str) -> dict[str, str]:
-    """What runs an aten op: npu, composite, cpu or none; empty for versions whose dispatcher was not asked.
+    """What runs an aten operator: npu, composite, cpu or none; empty for versions without dispatcher data.
 
-    Only the dispatcher of the version itself counts: that of an older one knows nothing of newer operators.
+    Only the version's own dispatcher counts, because an older one does not know newer operators.
     """
     return {row["op"]: row["kernel"] for row in OPERATORS.rows(version)}
 
@@ -83,7 +83,7 @@ def _kernels(version: str) -> dict[str, str]:
 def _spellings(api: str) -> Iterator[str]:
     yield api
     head, _, last = api.rpartition(".")
-    if head == "torch.distributions":  # documented under the module it is written in
+    if head == "torch.distributions":  # documented under the module that defines it
         yield f"{head}.{re.sub(r'(?<=[a-z])(?=[A-Z])', '_', last).lower()}.{last}"
 
 
@@ -103,9 +103,10 @@ def _operator(api: str) -> str:
 
 @functools.lru_cache(maxsize=8192)
 def support(api: str, target: Target) -> Support:
-    """What is known about `api` on that torch_npu and card.
+    """What is known about `api` with this torch_npu and card.
 
-    The dispatcher decides where it knows the operator: it is what runs. Else the documentation does.
+    If the dispatcher knows the operator, its answer counts, because it decides what runs; otherwise the
+    documentation's.
 
     >>> support("torch.linalg.det", Target.of()).status
     'cpu_fallback'
@@ -124,14 +125,14 @@ def support(api: str, target: Target) -> Support:
             return Support(api, "unknown", f"{dispatcher} has it, the documentation says no", version)
         return Support(api, "yes", dispatcher, version, certain=True)
     if kernel and stated == "cpu_fallback":
-        stated = "limited"  # only some types leave the NPU
+        stated = "limited"  # only some types fall back to the CPU
     source = f"API table of torch_npu {version}" if row else "no source"
     return Support(api, stated, source, version, limits)  # type: ignore[arg-type]
 
 
 @functools.lru_cache(maxsize=8)
 def unsupported(target: Target) -> frozenset[str]:
-    """Every API of torch that runs on the CPU, or not at all, as far as it is documented or named as its operator is.
+    """Every torch API that falls back to the CPU or does not run, if it is documented or named like its operator.
 
     >>> "torch.linalg.det" in unsupported(Target.of())
     True
@@ -146,7 +147,7 @@ def unsupported(target: Target) -> frozenset[str]:
 
 
 def limited(target: Target, argument: str) -> frozenset[str]:
-    """Every documented API that takes only some types for an argument.
+    """Every documented API with an argument that accepts only some types.
 
     >>> "torch.arange" in limited(Target.of(), "dtype")
     True
@@ -157,7 +158,7 @@ def limited(target: Target, argument: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class OwnOp:
-    """An operator that only torch_npu has; `instead` says what replaced a deprecated one."""
+    """An operator that only torch_npu has. `instead` is the replacement of a deprecated one."""
 
     op: str
     first: str
@@ -173,7 +174,7 @@ def own_ops() -> dict[str, OwnOp]:
 
 
 def has_own_op(op: str, version: str) -> bool:
-    """Whether torch_npu of that version has `op` and does not call it deprecated.
+    """Whether this version of torch_npu has `op` and has not deprecated it.
 
     >>> has_own_op("npu_rms_norm", "2.13"), has_own_op("npu_silu", "2.13")
     (True, False)
