@@ -47,7 +47,7 @@ _PREFIXES = {
 
 @dataclass(frozen=True)
 class Support:
-    """Whether an API runs on an NPU. Limits are input:fp16|fp32, without:dropout, inference_only, see_docs and others."""
+    """Whether an API runs on an NPU. Limits: input:fp16|fp32, without:dropout, inference_only, see_docs and others."""
 
     api: str
     status: Status

@@ -1,4 +1,4 @@
-"""Divides collectives into waiting for other ranks and moving data."""
+"""Divide the time of collectives into waiting for other ranks and moving data."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Shared:
 
 
 def shared(ranks: Sequence[Rank]) -> list[Shared]:
-    """Every collective, divided into moving and waiting.
+    """Every collective, with its time divided into moving and waiting.
 
-    Moving takes as long as on the rank that came last, and never longer than its bytes take at the best rate that the
-    same kind of collective reached in its group.
+    Moving takes as long as on the rank that arrived last, and at most as long as its bytes take at the best rate that
+    the same kind of collective reached in its group.
     """
     shortest: dict[tuple[str, int], int] = {}
     rates: dict[str, float] = defaultdict(float)
@@ -86,7 +86,7 @@ def _exposed(rank: Rank, spans: Spans) -> Spans:
 
 
 def late_rank(every: Sequence[Shared]) -> tuple[int, float] | None:
-    """The rank that waits least, which is the slow one, and how many ms per step less than the others."""
+    """The slow rank, which waits least, and how many ms per step less than the others."""
     waits: dict[int, float] = defaultdict(float)
     for share in every:
         waits[share.rank.trace.rank] += share.rank.per_step(share.waiting)

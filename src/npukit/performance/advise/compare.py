@@ -1,4 +1,4 @@
-"""Compares two profiles of a job, from two versions or devices: what became slower, and by how much."""
+"""Compare two profiles of a job, from two versions or devices: what became slower, and by how much."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ProfileChange:
     after: float
     calls_before: float
     calls_after: float
-    percent: float  # of the first profile's step
+    percent: float  # share of the first profile's step
 
     @property
     def ms(self) -> float:
@@ -50,7 +50,7 @@ class ProfileComparison:
     before: RankSplit
     after: RankSplit
     parts: tuple[ProfileChange, ...]  # of the step's split
-    kinds: tuple[ProfileChange, ...]  # of operators, the largest change first
+    kinds: tuple[ProfileChange, ...]  # changes of operators, the largest first
     operators: tuple[ProfileChange, ...]
 
 

@@ -1,4 +1,4 @@
-"""Floating-point operations of kernels, by their shapes."""
+"""Count the floating-point operations of kernels from their shapes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PRODUCTS = {
     "addmm",
     "linear",
 }
-OPERATIONS_PER_CYCLE = 8192  # of a cube core in fp16 or bf16
+OPERATIONS_PER_CYCLE = 8192  # operations per cycle of a cube core in fp16 or bf16
 
 
 def is_product(kernel: Kernel) -> bool:
@@ -53,7 +53,7 @@ def flops_of(kernel: Kernel) -> float:
 
 
 def peak_of(trace: Trace) -> float | None:
-    """The device's peak in bf16 or fp16, by its name, or by the cores and the frequency that the profile shows."""
+    """The device's peak in bf16 or fp16, by its name, or from the cores and the frequency in the profile."""
     known = peak_flops(trace.device_name) if trace.device_name else None
     if known or trace.device != "npu":
         return known

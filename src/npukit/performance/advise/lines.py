@@ -1,4 +1,4 @@
-"""The work of a script's lines: loops of small operators, and the time of operators by line."""
+"""Attribute work to lines of the script: loops of small operators, and the time of operators by line."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _loop(rank: Rank, line: str, operators: list[OperatorAtLine]) -> Loop | None
     own = [operator for operator in operators if set(operator.loops) - rank.script.step_loops == {line}]
     dependent = sum(operator.calls for operator in own if operator.depth == operator.calls > 1)
     if 2 * dependent > sum(operator.calls for operator in own):
-        return None  # its rounds need each other, as layers do; those of a loop inside it may not
+        return None  # its iterations depend on each other, like layers; those of an inner loop may not
     lines = _with_between(line, {operator.line for operator in operators})
     rounds = max(operator.calls for operator in independent)
     small = sum(kernel.duration for kernel in rank.kernels if kernel.stack in lines and kernel.duration < SMALL)
@@ -69,7 +69,7 @@ def _with_between(loop: str, lines: set[str]) -> set[str]:
 def time_by_line(
     rank: Rank, selects: Callable[[OperatorAtLine], bool], is_it: Callable[[Kernel | HostCall, set[str]], bool]
 ) -> dict[str, float]:
-    """Milliseconds per step by line of the work that the wanted operators of a line are, the most first."""
+    """Milliseconds per step by line for the wanted operators, the largest first."""
     operators: dict[str, set[str]] = defaultdict(set)
     for operator in rank.script.operators:
         if selects(operator):

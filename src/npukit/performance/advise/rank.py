@@ -1,4 +1,4 @@
-"""One rank's profile as the rules use it: its window, the step's split, and the causes of the device's gaps."""
+"""One rank's profile as the rules use it: its window, the step's breakdown, and why the device was idle."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALLOCATE = re.compile(
     r"^(?:cuda|hip)(?:Malloc|Free|HostAlloc|MemCreate|MemUnmap)\b|^aclrt(?:Malloc|Free)\w*|^aclMallocMem\w*|^Dev(?:Malloc|Free)$"
 )
 COMPILE = re.compile(r"^aclopCompile\w*|^aclOpCompile\w*|^OpCompile|^cuModuleLoad\w*|^cuLibraryLoad\w*")
-DYNAMO = re.compile(  # what torch.compile records of its own work; read in traces of torch 2.13
+DYNAMO = re.compile(  # torch.compile's own events, as in traces of torch 2.13
     r"^dynamo$|^entire_(?:frame|backward)_compile$|(?:compile_inner|_backward_impl) \(dynamo_timed\)$"
 )
 COPY = re.compile(r"^(?:cuda|hip|aclrt)Memcpy\w*|^Mem[Cc]opy\w*")
@@ -31,15 +31,15 @@ RUNTIME = {"compile": COMPILE, "allocate": ALLOCATE, "copy": COPY}
 LOADER = "enumerate(DataLoader)"
 
 
-SOON = 50_000  # ns: events that follow so closely belong together
+SOON = 50_000  # ns between events that belong together
 
 
 class Gap(NamedTuple):
-    """An interval in which the device did nothing, and when the host had launched the next kernel."""
+    """An interval in which the device was idle, and when the host had launched the next kernel."""
 
     start: int
     end: int
-    handed_over: int | None  # None: not recorded
+    handed_over: int | None  # None if not recorded
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Rank:
         """The kernels within the window, in order."""
         start, end = self.window
         kernels = [kernel for kernel in self.trace.kernels if kernel.start < end and kernel.end > start]
-        # Without workers the loader's own operators run where the model's do, and so do those that are traced.
+        # Without workers, the data loader's operators run on the model's thread, and so do traced ones.
         host = union([*self.loading, *self.tracing]) if self.trace.device == "cpu" else []
         if host:
             kernels = [kernel for kernel in kernels if not _inside(kernel, host)]
@@ -81,7 +81,7 @@ class Rank:
 
     @property
     def has_timeline(self) -> bool:
-        """Whether the profile has the time of each kernel, not only sums."""
+        """Whether the profile has the time of each kernel rather than only sums."""
         return "kernels" in self.trace.has and bool(self.trace.kernels)
 
     def of(self, *work: Work) -> list[Kernel]:
@@ -101,7 +101,7 @@ class Rank:
 
     @functools.cached_property
     def exposed(self) -> Spans:
-        """Intervals of communication in which nothing is computed."""
+        """Intervals of communication during which nothing is computed."""
         return minus(self.communicating, self.computing)
 
     @functools.cached_property
@@ -110,7 +110,7 @@ class Rank:
 
     @functools.cached_property
     def tracing(self) -> Spans:
-        """When torch.compile traced and compiled a function, as `npukit profile` or torch's own profiler noted it."""
+        """When torch.compile traced and compiled functions, as recorded by `npukit profile` or torch's own profiler."""
         start, end = self.window
         noted = overlap([(start, end)], self.script.compiled)
         return union([*noted, *self._clipped(op for op in self.trace.ops if DYNAMO.search(op.name))])
@@ -120,7 +120,7 @@ class Rank:
         return self._clipped(mark for mark in self.trace.marks if GARBAGE.match(mark.name))
 
     def calls(self, pattern: re.Pattern[str]) -> list[HostCall]:
-        """The runtime calls of that name within the window."""
+        """The runtime calls with this name within the window."""
         start, end = self.window
         return [
             call for call in self.trace.runtime if call.start < end and call.end > start and pattern.match(call.name)
@@ -132,7 +132,7 @@ class Rank:
 
     @functools.cached_property
     def gaps(self) -> list[Gap]:
-        """The intervals in which the device did nothing."""
+        """The intervals in which the device was idle."""
         busy = union(self.computing + self.communicating + self.copying)
         starts = [kernel.start for kernel in self.kernels]
         gaps = []
@@ -144,7 +144,7 @@ class Rank:
 
     @functools.cached_property
     def waiting_for_host(self) -> Spans:
-        """The parts of the gaps in which the host had not launched the next kernel yet."""
+        """The parts of the gaps in which the host had not yet launched the next kernel."""
         if self.trace.device == "cpu":
             return [(gap.start, gap.end) for gap in self.gaps]
         parts = ((gap.start, min(gap.end, gap.handed_over)) for gap in self.gaps if gap.handed_over)
@@ -152,7 +152,7 @@ class Rank:
 
     @functools.cached_property
     def split(self) -> StepBreakdown:
-        """The milliseconds of a step by activity of the device."""
+        """The milliseconds of a step by what the device did."""
         trace = self.trace
         if not self.has_timeline:
             return _mean(trace.given)
@@ -191,7 +191,7 @@ class Rank:
         return {**waits, "launch": left}
 
     def lines_of(self, spans: Spans) -> dict[str, float]:
-        """The milliseconds per step that each of the user's lines ran in these spans, the most first."""
+        """The milliseconds per step that each of the user's lines ran in these spans, the largest first."""
         return {line: self.per_step(time) for line, time in self.script.by_line(spans).items()}
 
     @functools.cached_property
@@ -219,13 +219,13 @@ class Rank:
         return self.per_step(sum(kernel.duration for kernel in kernels))
 
 
-FIRST_CALL = 3.0  # times as long as the others: a first step with one-time work
+FIRST_CALL = 3.0  # a first step this many times longer than the others does one-time work
 
 
 def steady(trace: Trace) -> Trace:
-    """The trace without first steps that are far longer than the others: they load, compile and allocate once.
+    """The trace without first steps that are far longer than the others because they load, compile and allocate.
 
-    Nor is a last one counted in which nothing was launched: there the profiler was about to stop.
+    A last step in which nothing was launched is dropped, too, because the profiler was about to stop.
     """
     last = max((kernel.launched or kernel.start for kernel in trace.kernels), default=0)
     if len(trace.steps) > 1 and 0 < last < trace.steps[-1].start:
@@ -258,13 +258,13 @@ def split_of(rank: Rank) -> RankSplit:
 
 
 def _with_copy(sync: HostCall, copies: Sequence[tuple[int, int]]) -> int:
-    """The start of a wait: `.item()` copies first, which already waits with pageable memory."""
+    """Extend a wait to its copy: `.item()` copies first, which already waits if the memory is pageable."""
     index = bisect_left(copies, (sync.start + 1, 0)) - 1
     return copies[index][1] if index >= 0 and copies[index][0] > sync.start - SOON else sync.start
 
 
 def _step_start(host: int, work: Sequence[Kernel]) -> int:
-    """When the device got to a step that the host began at that time: it may be busy with earlier ones still."""
+    """When the device reached a step that the host began at this time; it may still be busy with earlier ones."""
     launched = [kernel for kernel in work if kernel.launched is not None and kernel.launched >= host]
     if not launched:
         return host

@@ -1,4 +1,4 @@
-"""A rule of `advise`: its check of a profile, the time that could be saved, and the recording that it needs."""
+"""A rule of `advise`: a check of a profile, the time that could be saved, and the data that it needs."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Confidence(str, Enum):
     """The confidence of a finding."""
 
     high = "high"  # measured in this profile
-    medium = "medium"  # follows from it, with an assumption that the finding names
-    low = "low"  # a guess worth a try
+    medium = "medium"  # follows from measurements, with an assumption that the finding names
+    low = "low"  # a guess worth trying
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Rule:
     name: str
     why: str
     remedy: str
-    needs: tuple[str, ...] = ("kernels",)  # of Trace.has
+    needs: tuple[str, ...] = ("kernels",)  # values of Trace.has
     devices: tuple[str, ...] = ("npu", "cuda", "cpu")
     several: bool = False  # whether it needs several ranks
     check: Check | None = None
@@ -104,7 +104,7 @@ class Rule:
         severity: Severity | None = None,
     ) -> Advice:
         """A finding of this rule; `line` is the user's own, as file:line."""
-        whole = max(rank.split.step, ms)  # time before a single step is not part of it
+        whole = max(rank.split.step, ms)  # time before a single step does not belong to it
         percent = 100 * ms / whole if whole else 0.0
         severity = severity or (Severity.warning if percent >= WARNS_FROM else Severity.note)
         finding = Finding(

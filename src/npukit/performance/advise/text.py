@@ -44,7 +44,7 @@ def as_text(advised: Advised, color: bool = False, width: int = 100) -> str:
 
 
 def comparison_text(comparison: ProfileComparison) -> str:
-    """Two profiles beside each other.
+    """Two profiles next to each other.
 
     >>> print(comparison_text(advise([Path("gpu"), Path("npu")])))
     """

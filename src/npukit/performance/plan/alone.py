@@ -1,7 +1,7 @@
-"""One process as rank 0 of many: all other ranks are assumed to have the same values.
+"""Run one process as rank 0 of many, assuming that all other ranks have the same values.
 
-What a rank of a data-parallel job allocates and computes does not depend on the others' numbers, so that one process
-can walk through the job of sixteen cards. The collectives are counted: they are work, too.
+What a rank of a data-parallel job allocates and computes does not depend on the other ranks' values, so that one
+process can walk through a job of sixteen cards. Collectives are counted, because they take time, too.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def _done(result: Any) -> Any:
 
 
 def _copy(target: Tensor, source: Tensor) -> None:
-    """Through the host where it is small: sizes and flags steer programs, and a simulated card moves nothing else."""
+    """Copy small tensors through the host: sizes and flags control programs. A simulated card moves nothing else."""
     values = source.detach().reshape(-1)
     target.detach().view(-1).copy_(values.cpu() if values.nbytes <= STEERING_BYTES else values)
 
 
-_Group: Any = dist.ProcessGroup  # its methods have names and arguments that differ between versions of torch
+_Group: Any = dist.ProcessGroup  # its methods' names and arguments differ between torch versions
 
 
 class Alone(_Group):  # type: ignore[misc]
@@ -80,7 +80,7 @@ class Alone(_Group):  # type: ignore[misc]
         return BACKEND
 
     def _count(self, name: str, tensors: list[Tensor], rounds: float) -> None:
-        """In a ring each rank sends all but one part of the whole in a round."""
+        """In a ring, each rank sends all but one part of the data per round."""
         total = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         self._on_collective(name, rounds * total * (self._members - 1) / max(1, self._members), tensors)
 

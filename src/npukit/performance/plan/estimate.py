@@ -1,4 +1,4 @@
-"""Estimates what a step computes, moves and exchanges, from the shapes of the model's weights alone."""
+"""Estimate what a step computes, moves and exchanges, from the shapes of the model's weights alone."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from npukit.performance.plan.memory import (
 )
 from npukit.performance.plan.work import PlannedWork
 
-BACKWARD_OF_ATTENTION = 2.5  # times its forward pass: five products instead of two
-OPERATORS_OF_A_LAYER = 30  # forward, of those that a card runs; twice as many backward
-OPTIMIZER_BYTES = 110  # moved for each trained parameter: a dozen operators, each over all of it
-LOGITS_BYTES = 60  # moved for each element of the logits
-HEAD_BYTES = 14  # moved for each weight of a trained output layer, for each part of the logits
-TRAFFIC, WITH_ADAPTER = 2.4, 3.5  # how often the results of a layer are moved in a pass
+BACKWARD_OF_ATTENTION = 2.5  # times the forward pass: five products instead of two
+OPERATORS_OF_A_LAYER = 30  # forward kernels of a layer on a card; twice as many backward
+OPTIMIZER_BYTES = 110  # bytes moved per trained parameter: a dozen operators, each over all of it
+LOGITS_BYTES = 60  # bytes moved per element of the logits
+HEAD_BYTES = 14  # bytes moved per weight of a trained output layer, for each chunk of the logits
+TRAFFIC, WITH_ADAPTER = 2.4, 3.5  # how often a layer's results are moved in a pass
 
 
 def estimate(config: Config, model: Outline, devices: int) -> list[PlannedWork]:
@@ -48,7 +48,7 @@ def estimate(config: Config, model: Outline, devices: int) -> list[PlannedWork]:
         calls *= 2
     else:
         parts = ceil(tokens * sizes.vocabulary / LOGITS_AT_ONCE)
-        moved += 6 * inside + HEAD_BYTES * head * parts  # the weights are cast for every pass
+        moved += 6 * inside + HEAD_BYTES * head * parts  # the weights are cast in every pass
     times = training.accumulation
     return [
         PlannedWork("matmul", products * times, 0.0, 0),
@@ -61,7 +61,7 @@ def estimate(config: Config, model: Outline, devices: int) -> list[PlannedWork]:
 
 
 def _tower(config: Config, model: Outline, passes: int, low: int) -> Iterator[PlannedWork]:
-    """Pictures through the tower: its products, and what its layers move; attention inside of a picture is little."""
+    """The vision tower: its products, and what its layers move. Attention within a picture is negligible."""
     if model.tower is None:
         return
     tower, patches = model.tower, batch_patches(config, model) * config.training.accumulation
@@ -73,7 +73,7 @@ def _tower(config: Config, model: Outline, passes: int, low: int) -> Iterator[Pl
 
 
 def _exchanged(config: Config, model: Outline, devices: int, trained: int, low: int) -> Iterator[PlannedWork]:
-    """A ring sends nearly everything once for a gather or a scatter, and twice for a sum."""
+    """A ring sends nearly all data once for a gather or a scatter, and twice for a reduction."""
     if devices == 1:
         return
     stage, part = stage_of(config), (devices - 1) / devices

@@ -1,4 +1,4 @@
-"""Estimates a run's memory on each device from the shapes of the model's weights alone.
+"""Estimate a run's memory on each device from the shapes of the model's weights alone.
 
 The coefficients come from walks through npukit's own training on an NPU (`plan --walk`).
 """
@@ -17,11 +17,11 @@ from npukit.llm.tasks import task as tasks
 
 GIB = 2**30
 LOGITS_AT_ONCE = 2**27  # elements of the logits that npukit's loss computes at a time
-LOGITS_BYTES = 26  # of each: the product, fp32 copies on the way to the loss and to the gradient
-HEAD_BYTES = 16  # of each weight of a trained output layer, while its gradient is summed up
-STATISTICS_BYTES = 64  # kept by attention for each head of a token
-LIVE_PARAMETERS = 1e9  # that ZeRO-3 keeps gathered at most, unless its file says otherwise
-QUANTISED_BYTES = {"nf4": 0.5 + 4 / 64, "hqq": 0.5 + 8 / 64, "int8": 1.0}  # of a weight, with what its block shares
+LOGITS_BYTES = 26  # bytes of each: the product, and fp32 copies for the loss and the gradient
+HEAD_BYTES = 16  # bytes per weight of a trained output layer, while its gradient is summed
+STATISTICS_BYTES = 64  # bytes that attention keeps for each head of a token
+LIVE_PARAMETERS = 1e9  # parameters that ZeRO-3 keeps gathered, unless its file says otherwise
+QUANTISED_BYTES = {"nf4": 0.5 + 4 / 64, "hqq": 0.5 + 8 / 64, "int8": 1.0}  # per weight, with its block's scale
 STAGES = {"zero1": 1, "zero2": 2, "zero3": 3, "fsdp2": 3}
 
 
@@ -35,10 +35,10 @@ class MemoryPlan:
     activations: float
     logits: float
     communication: float
-    update: float  # of the optimizer's step, beyond the memory of activations and logits
-    loading: float  # of loading the model, beyond all that
+    update: float  # in the optimizer's step, beyond the memory of activations and logits
+    loading: float  # while loading the model, beyond all the others
     outside: float  # of torch's allocator
-    sampling: float = 0.0  # of sampling answers, beyond all that
+    sampling: float = 0.0  # while sampling answers, beyond all the others
 
     @property
     def total(self) -> float:
@@ -69,13 +69,13 @@ def token_cache(config: Config, model: Outline) -> float:
 
 
 def batch_tokens(config: Config) -> int:
-    """Tokens that go through the model on a device at once; a pair of answers is two rows."""
+    """Tokens that go through the model on a device at once. A pair of answers counts as two rows."""
     rows = config.training.batch_size * tasks.of(config).rows_per_item
     return ceil(rows * row_length(config) / config.training.sequence_parallel)
 
 
 def trained_parameters(config: Config, model: Outline) -> int:
-    """The number of trainable parameters; other adapters are counted like a LoRA of the same rank."""
+    """The number of trainable parameters. Other adapters are counted like LoRA of the same rank."""
     tuning = config.tuning
     if tuning.method == "full":
         return sum(prod(shape) for name, shape in model.shapes.items() if not _is_frozen(config, model, name))
@@ -100,12 +100,12 @@ def _targets(config: Config, model: Outline) -> list[tuple[int, ...]]:
 
 
 def _is_frozen(config: Config, model: Outline, name: str) -> bool:
-    """Whether a weight belongs to a part of a vision-language model that is not trained."""
+    """Whether a weight belongs to a frozen part of a vision-language model."""
     return bool(getattr(config.tuning, f"freeze_{model.part_of(name)}", False))
 
 
 def trains_tower(config: Config) -> bool:
-    """Whether a model's tower or projector is trained, so that gradients go through it."""
+    """Whether a model's tower or projector is trained, so that gradients pass through it."""
     return not (config.tuning.freeze_vision_tower and config.tuning.freeze_projector)
 
 
@@ -130,7 +130,7 @@ def stage_of(config: Config) -> int:
 
 
 def low_bytes(config: Config) -> int:
-    """Bytes of a number in the precision that layers compute in; auto is 16 bits on every card."""
+    """Bytes per number in the precision that layers compute in; `auto` is 16 bits on every card."""
     return 4 if config.training.precision == "fp32" else 2
 
 
@@ -145,11 +145,11 @@ def memory(config: Config, model: Outline, devices: int) -> MemoryPlan:
     if kind := config.model.quantize:
         whole -= (kept - QUANTISED_BYTES[kind]) * sum(map(prod, model.linear().values()))
     if config.tuning.turns == "badam":
-        trained = ceil(trained / model.sizes.layers)  # the layers take turns
-    # Gradients and the optimizer's states have the type of what is trained: an adapter is always kept in fp32.
+        trained = ceil(trained / model.sizes.layers)  # only one layer at a time needs it
+    # Gradients and optimizer states have the trained weights' dtype; adapters are always kept in fp32.
     held = 4 if lora else kept
     weights, gradients, optimizer = whole, trained * float(held), trained * _state_bytes(config, model) * held / 4
-    if deepspeed:  # all weights in 16 bits, a copy of the trained ones in 32, and its states with it
+    if deepspeed:  # all weights in 16 bits, and a copy of the trained ones in 32 with their states
         optimizer = trained * _state_bytes(config, model)
         weights, gradients = float(model.parameters * low + (trained * low if lora else 0)), trained * low * 1.0
         optimizer += trained * 4
@@ -159,18 +159,18 @@ def memory(config: Config, model: Outline, devices: int) -> MemoryPlan:
         0.0 if training.offload else optimizer / (devices if stage else 1),
     )
     if tasks.of(config).samples and config.grpo.beta:
-        weights += trained * float(held)  # a copy from before training
+        weights += trained * float(held)  # a copy of the weights before training
     batch, logits = activations(config, model, low), _logits(config, model)
     batch += _tower_activations(config, model, low, batch + logits)
     if kept > low and not stage:
-        batch += low * sum(map(prod, model.linear().values()))  # autocast keeps copies until the loss is there
-    # Two temporaries of Adam in fp32, one in 16 bits; DeepSpeed's gradients in fp32 and one; none if the host does it.
+        batch += low * sum(map(prod, model.linear().values()))  # autocast keeps copies until the loss has been computed
+    # Two temporaries of Adam in fp32, one in 16 bits; DeepSpeed's fp32 gradients and one; none if the host does it.
     temporaries = 1.0 if held == 2 and not deepspeed else 2.0
     update = 0.0 if training.offload else temporaries * held * trained / (devices if stage else 1)
     update += 0.0 if training.offload else _head_gradient(config, model)
     communication = _exchanged(config, model, trained, low) if devices > 1 else 0.0
     steady = weights + gradients + optimizer + max(batch + logits, update) + communication
-    loading = whole if deepspeed and stage == 3 and devices > 1 else 0.0  # DeepSpeed shards it from there
+    loading = whole if deepspeed and stage == 3 and devices > 1 else 0.0  # DeepSpeed shards it there
     gathered = model.parameters * low if stage == 3 and devices > 1 else 0
     sampling = gathered + row_length(config) * token_cache(config, model) if tasks.of(config).samples else 0.0
     return MemoryPlan(
@@ -202,14 +202,14 @@ def _exchanged(config: Config, model: Outline, trained: int, low: int) -> float:
     parallel = config.training.parallel
     if parallel == "ddp":
         return trained * 4.0
-    if parallel == "fsdp2":  # two layers, or what is in none and stays gathered for the loss
+    if parallel == "fsdp2":  # two layers, or the parameters outside layers, which stay gathered for the loss
         return float(max(2 * model.of_layers(1), model.parameters - model.of_layers(model.sizes.layers)) * low)
     gathered = min(LIVE_PARAMETERS, model.parameters) * low if stage_of(config) == 3 else 0.0
     return gathered + min(trained, 5e8) * low
 
 
 def activations(config: Config, model: Outline, low: int) -> float:
-    """The activations for the backward pass: attention keeps no scores, an adapter keeps its own input."""
+    """The activations for the backward pass. Attention keeps no scores; an adapter keeps its own input."""
     tokens = batch_tokens(config)
     sizes = model.sizes
     gated = any("gate" in name for name in model.shapes)
@@ -225,8 +225,8 @@ def activations(config: Config, model: Outline, low: int) -> float:
 
 
 def _tower_activations(config: Config, model: Outline, low: int, others: float) -> float:
-    """Pixels, and what the tower keeps of them; one that is not trained keeps nothing once the language model runs,
-    and needs more than the `others` of that only if its layer is larger.
+    """Pixels, and what the tower keeps of them. A frozen tower keeps nothing while the language model runs, and adds to
+    the `others` only if one of its layers is larger.
     """
     if model.tower is None:
         return 0.0
@@ -249,5 +249,5 @@ def _logits(config: Config, model: Outline) -> float:
 
 
 def _head_gradient(config: Config, model: Outline) -> float:
-    """The output layer's gradient, as the loss made it, lives until the next step."""
+    """The output layer's gradient, which lives until the next step."""
     return 4.0 * model.sizes.vocabulary * model.sizes.hidden if config.tuning.method == "full" else 0.0

@@ -1,4 +1,4 @@
-"""Observes a training process: its work, and what uses its memory at the peak."""
+"""Observe a training process: the work it does, and what uses its memory at the peak."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from npukit.performance.plan.operators import flops_of, kind_of, moved_bytes
 from npukit.performance.plan.walked import Held, Walked
 from npukit.performance.plan.work import PlannedWork
 
-BLOCK = 512  # the allocator hands out multiples of it
-LARGE_ON_HOST = 2**24  # elements of a tensor of zeros that is only a source to copy from
-STEPS_ELSEWHERE = 10  # after which a script is assumed not to use the device
+BLOCK = 512  # the allocator's granularity
+LARGE_ON_HOST = 2**24  # a tensor of zeros with at most this many elements is only a source to copy from
+STEPS_ELSEWHERE = 10  # after this many passes, assume that a script does not use the device
 
 
 class WalkIsOver(BaseException):
@@ -29,7 +29,7 @@ class WalkIsOver(BaseException):
 
 
 class Block:
-    """Memory that one storage holds, from one moment to another."""
+    """The memory of one storage over its lifetime."""
 
     __slots__ = ("born", "died", "module", "role", "size")
 
@@ -38,7 +38,7 @@ class Block:
         self.died: int | None = None
 
 
-_Mode: Any = TorchDispatchMode  # which has no types
+_Mode: Any = TorchDispatchMode  # storages have no types
 
 
 class Observer(_Mode):  # type: ignore[misc]
@@ -53,7 +53,7 @@ class Observer(_Mode):  # type: ignore[misc]
         super().__init__()
         self._device, self._steps_wanted = device, steps
         self.steps = 0
-        self._updated = False  # whether the last event was an update of the weights, before any forward pass
+        self._updated = False  # whether the last event was an update of the weights, not yet followed by a forward pass
         self._has_optimizer = self._has_gradients = False
         self._elsewhere = 0  # forward passes of a training that does not use the device
         self._clock = 0
@@ -62,9 +62,9 @@ class Observer(_Mode):  # type: ignore[misc]
         self._live = self._highest = self._highest_at = 0
         self._modules: list[str] = []
         self._names: dict[int, str] = {}
-        self._roots: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # the modules that are in no other module
+        self._roots: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # the modules without a parent
         self._in_optimizer = False
-        self._work: list[Counter[tuple[Any, ...]]] = [Counter()]  # of each step
+        self._work: list[Counter[tuple[Any, ...]]] = [Counter()]  # per step
 
     def __enter__(self) -> Any:
         self._hooks = [
@@ -148,7 +148,7 @@ class Observer(_Mode):  # type: ignore[misc]
             self._live -= block.size
 
     def _moved(self, tensor: Tensor, into: Tensor) -> None:
-        """torch_npu's fused optimizers move tensors into one large one and free their own memory."""
+        """Account for torch_npu's fused optimizers, which move tensors into one large one and free their own memory."""
         mine, other = id(tensor.untyped_storage()), id(into.untyped_storage())
         if mine in self._of_storage and other in self._of_storage:
             self._end(self._of_storage[mine])
@@ -156,7 +156,7 @@ class Observer(_Mode):  # type: ignore[misc]
             self._of_storage[mine] = self._of_storage[other]
 
     def _watch_resizing(self) -> None:
-        """Observe FSDP's storages, which it resizes to gather weights."""
+        """Observe the storages of FSDP, which resizes them to gather weights."""
         resize, observer = self._resize, self
 
         def resize_(storage: Any, size: int) -> Any:
@@ -204,7 +204,7 @@ class Observer(_Mode):  # type: ignore[misc]
             self._modules.pop()
 
     def _look_for_update(self, func: Any, inputs: list[Tensor]) -> None:
-        """Notice a script that updates its weights itself, as `p.data.add_(p.grad, alpha=-rate)` does."""
+        """Detect a script that updates its weights itself, as `p.data.add_(p.grad, alpha=-rate)` does."""
         phase = self._phase()
         if phase == "backward":
             self._has_gradients = True
@@ -225,7 +225,7 @@ class Observer(_Mode):  # type: ignore[misc]
         self._updated = True
 
     def _next_step(self) -> None:
-        """Start the next step, which ends this one: several optimizers, or one called for each group, make one step."""
+        """Start the next step. Several optimizers, or one called for each group, count as one step."""
         self._updated = False
         self.steps += 1
         if self.steps >= self._steps_wanted:
@@ -236,7 +236,7 @@ class Observer(_Mode):  # type: ignore[misc]
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 self._call(parameter.grad, "gradients")
-                self._call(parameter, "optimizer")  # unless it is a weight: then it is a copy to update
+                self._call(parameter, "optimizer")  # except for a weight, which is copied to be updated
         for state in optimizer.state.values():
             for value in state.values():
                 self._call(value if isinstance(value, Tensor) else None, "optimizer")
@@ -277,7 +277,7 @@ class Observer(_Mode):  # type: ignore[misc]
 
 
 def _issuing(phase: str) -> float:
-    """The host's cost of issuing an operator, in units of one that Python issues."""
+    """The host's cost of issuing an operator, relative to one issued from Python."""
     if torch._C._current_autograd_node() is None:
         return 1.0
     return planning().issued_by_autograd if phase == "backward" else planning().computed_again
@@ -293,7 +293,7 @@ def _plain(tensor: Tensor) -> Iterator[Tensor]:
 
 
 def _on_host(func: Any, args: Any, kwargs: Any) -> Tensor | None:
-    """The result of an operator that would fill gigabytes of the host: allocated but never written."""
+    """The result of an operator that would fill gigabytes of host memory, allocated but never written."""
     if func is torch.ops.aten.zeros.default and torch.device(kwargs.get("device") or "cpu").type == "cpu":
         return torch.empty(*args, **kwargs) if torch.Size(args[0]).numel() > LARGE_ON_HOST else None
     source = args[0] if args and isinstance(args[0], Tensor) else None

@@ -1,4 +1,4 @@
-"""The work of an operator, from its arguments."""
+"""The work of an operator, computed from its arguments."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ FREE = {
     "aten::is_pinned",
     "aten::record_stream",
 }
-# Products that torch_npu differentiates as a whole; other backends decompose them first.
+# Operators that torch_npu differentiates as a whole; other backends decompose them first.
 WHOLE: dict[str, Callable[[Any, Any], float]] = {
     "aten::matmul": lambda args, result: 2.0 * result.numel() * args[0].shape[-1],
     "aten::matmul_backward": lambda args, _: 2.0 * args[0].numel() * args[1].shape[-1] * sum(args[3]),
 }
-FP32_FACTOR = 4  # a matrix unit takes about four times as long for fp32
+FP32_FACTOR = 4  # matrix units take about four times as long for fp32
 BACKWARD_OF_ATTENTION = 2.5  # times the forward pass
 
 
 def kind_of(func: Any) -> Kind | None:
-    """The kind of work; None for operators without any, such as views.
+    """The kind of work; None for operators without work, such as views.
 
     >>> kind_of(torch.ops.aten.mm.default)
     'matmul'
@@ -47,7 +47,7 @@ def kind_of(func: Any) -> Kind | None:
 
 
 def flops_of(func: Any, args: Any, kwargs: Any, result: Any) -> float:
-    """Floating-point operations, in those of the device's 16-bit peak."""
+    """Floating-point operations, in terms of the device's 16-bit peak."""
     if "attention" in func._schema.name:
         return _attention(func, args, kwargs)
     factor = FP32_FACTOR if any(isinstance(argument, Tensor) and argument.itemsize == 4 for argument in args) else 1
@@ -57,14 +57,14 @@ def flops_of(func: Any, args: Any, kwargs: Any, result: Any) -> float:
 
 
 def moved_bytes(inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> float:
-    """The bytes that are read and written; an expanded tensor counts as the smaller one."""
+    """The bytes read and written. An expanded tensor counts with its actual size."""
     return float(
         sum(min(tensor.numel() * tensor.itemsize, tensor.untyped_storage().nbytes()) for tensor in (*inputs, *outputs))
     )
 
 
 def _attention(func: Any, args: Any, kwargs: Any) -> float:
-    """Two products of [queries, keys] for every head; half of it, since a language model looks back only."""
+    """Two products of [queries, keys] per head, halved because a language model only looks back."""
     by_name = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)} | kwargs
     query, key = by_name["query"], by_name["key"]
     layout = by_name.get("input_layout", "BNSD")

@@ -1,4 +1,4 @@
-"""The other work of a reinforcement learning step: sampling and rewarding answers."""
+"""The additional work of a reinforcement learning step: sampling and rewarding answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def phases(config: Config, model: Outline, devices: int, learning: list[PlannedW
 
 
 def _sampling(config: Config, model: Outline, devices: int, answers: float) -> list[PlannedWork]:
-    """Prompts are read once for each group; then every step of the engine reads all weights and the cache."""
+    """Prompts are read once per group; then every step of the engine reads all weights and the cache."""
     options, low = config.grpo, low_bytes(config)
     weights = float(model.computed() + model.sizes.vocabulary * model.sizes.hidden)
     share = (config.training.batch_size * (options.steps_per_generation or config.training.accumulation)) / answers

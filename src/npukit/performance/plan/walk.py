@@ -1,4 +1,4 @@
-"""Walks through a job's real steps on a simulated card: nothing is computed, but memory is counted."""
+"""Walk through a job's real steps on a simulated card: nothing is computed, but memory is counted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from npukit.performance.plan.walker import STEPS as STEPS_VARIABLE
 from npukit.report.unfinished import temporary_folder
 
 STEPS = 2  # the second one has the optimizer's states
-MEMORY_MIB = 2**20  # more than any card, so that a job that does not fit is walked through to the end
+MEMORY_MIB = 2**20  # more than any card has, so that a job that does not fit is walked through to the end
 WALKER = "npukit.performance.plan.walker"
 
 
@@ -63,7 +63,7 @@ def _walk(
 
 
 def _rank_zero(devices: int, per_node: int) -> dict[str, str]:
-    """The variables of rank 0 of a launcher; none for a single process."""
+    """The environment of a launcher's rank 0; empty for a single process."""
     if devices == 1:
         return {}
     return {

@@ -32,15 +32,15 @@ class Walked:
     update: tuple[PlannedWork, ...]  # the optimizer
 
     def of_step(self, batches: float = 1.0, gathers: bool = False) -> tuple[PlannedWork, ...]:
-        """The work of a step that has `batches` times as many batches as the one that was walked through.
+        """The work of a step with `batches` times as many batches as the one that was walked through.
 
-        Gradients are exchanged once a step; weights that are gathered (`gathers`) in every batch.
+        Gradients are exchanged once per step, gathered weights (`gathers`) in every batch.
         """
         times = [batches if gathers or work.kind != "collective" else 1.0 for work in self.work]
         return (*(work.times(number) for work, number in zip(self.work, times, strict=True)), *self.update)
 
     def by_role(self) -> dict[str, int]:
-        """What holds the memory at the peak, largest first; the sum is the peak, or a little more."""
+        """What holds the memory at the peak, largest first. The sum is the peak or slightly more."""
         totals: dict[str, int] = defaultdict(int)
         for held in self.held:
             totals[held.role] += held.bytes
@@ -48,7 +48,7 @@ class Walked:
 
 
 def from_json(data: dict[str, Any]) -> Walked:
-    """Read what `to_json` wrote."""
+    """Read the output of `to_json`."""
     return Walked(
         **{
             **data,

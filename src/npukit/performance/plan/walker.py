@@ -1,7 +1,7 @@
 """The process of a walk: `python -m npukit.performance.plan.walker [SCRIPT|-m MODULE] [ARGS]`.
 
-Without a script it walks through the training of the configuration in its environment. It writes what it saw as JSON
-to the file that NPUKIT_WALK names, or why there is nothing to see.
+Without a script it walks through the training of the configuration in its environment. It writes its observations as
+JSON to the file in NPUKIT_WALK, or the reason why there are none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 FILE, STEPS = "NPUKIT_WALK", "NPUKIT_WALK_STEPS"
-FAILED = "failed"  # the key of the reason, in place of a result
+FAILED = "failed"  # the key of the reason, instead of a result
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The least and the most time of work: a roofline model of what a step computes, moves and exchanges."""
+"""The shortest and longest time of work: a roofline model of what a step computes, moves and exchanges."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class PlannedWork:
 
     kind: Kind
     flops: float
-    bytes: float  # read and written; of a collective, sent by one rank
-    calls: float  # by the host's cost: one that costs twice as much counts as two
+    bytes: float  # bytes read and written; for a collective, sent by one rank
+    calls: float  # weighted by the host's cost: an operator that costs twice as much counts as two
 
     def times(self, number: float) -> PlannedWork:
         """This work, repeated."""
@@ -27,7 +27,7 @@ class PlannedWork:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Ranges of seconds of one optimizer step: its parts and the total."""
+    """The duration of an optimizer step in seconds, in total and by part, as ranges."""
 
     compute: Range
     memory: Range
@@ -36,14 +36,14 @@ class StepTime:
     step: Range
 
     def tokens_per_second(self, tokens: float) -> Range:
-        """The speed for so many tokens in a step, low to high."""
+        """The range of the speed for this many tokens per step."""
         return tokens / self.step[1], tokens / self.step[0]
 
 
 def step_time(
     work: Iterable[PlannedWork], speed: Speed, between_servers: bool = False, assumed: Planning | None = None
 ) -> StepTime | None:
-    """The time of one step of one rank; None if ranks exchange something and the speed of their link is not known.
+    """The time of one step of one rank; None if ranks communicate and the speed of their links is unknown.
 
     >>> step_time([Work("matmul", 1e14, 1e9, 100)], speed_of("910B3")).step
     (0.4521…, 0.6781…)
@@ -58,7 +58,7 @@ def step_time(
 
 
 def _bound(work: list[PlannedWork], speed: Speed, link: float, assumed: Planning, slow: bool) -> dict[str, float]:
-    share, cost = (0, 1) if slow else (1, 0)  # the lower share of a peak is slow, the higher cost is
+    share, cost = (0, 1) if slow else (1, 0)  # the lower share of a peak is the slow case, the higher cost is
     compute = memory = host = collectives = 0.0
     for item in work:
         host += item.calls * assumed.launch_us[cost] * 1e-6

@@ -1,4 +1,4 @@
-"""The CSV files of torch_npu's profiler, with the columns of any of its versions."""
+"""The CSV files of torch_npu's profiler, with the columns of any version."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from npukit.performance.read.values import dtypes_of, microseconds, number, shap
 
 RATIO = re.compile(r"^(ai[cv])_(\w+)_ratio$")
 HCCL = re.compile(r"^hcom_(\w+?)__")
-OP_SUMMARY = {  # the names of msprof's columns, by those of torch_npu
+OP_SUMMARY = {  # msprof's column names, by those of torch_npu
     "Op Name": "Name",
     "OP Type": "Type",
     "Task Type": "Accelerator Core",
     "Task Start Time(us)": "Start Time(us)",
     "Task Duration(us)": "Duration(us)",
 }
-MEGABYTE = 2**20  # of memory; in communication files it is 10**6
+MEGABYTE = 2**20  # bytes per MB in memory files; in communication files it is 10**6
 
 
 def read_kernels(path: Path, trace: Trace) -> None:
-    """kernel_details.csv, or msprof's op_summary_*.csv: what ran on the card."""
+    """kernel_details.csv, or msprof's op_summary_*.csv: the kernels that ran on the card."""
     starts: dict[int, int] = {}
     for columns in csv_rows(path):
         row = {OP_SUMMARY.get(name, name): value for name, value in columns.items()}
@@ -56,14 +56,14 @@ def read_kernels(path: Path, trace: Trace) -> None:
 
 
 def work_of(name: str, core: str) -> Work:
-    """What kind of work a row is, by the core that did it."""
+    """The kind of work of a row, by the core that executed it."""
     if core in ("COMMUNICATION", "HCCL") or HCCL.match(name):
         return Work.communication
     return Work.aicpu if core == "AI_CPU" else Work.compute
 
 
 def type_of(name: str) -> str:
-    """An operator's type from the name of its kernel: the last word that does not count.
+    """The operator type in a kernel's name: its last word that is not a number.
 
     >>> type_of("aclnnMatmul_MatMulV3Common_MatMulV3")
     'MatMulV3'
@@ -81,7 +81,7 @@ def _ratios(row: dict[str, str]) -> dict[str, float] | None:
 
 
 def read_step_time(path: Path, trace: Trace) -> None:
-    """step_trace_time.csv: the step as the profiler itself splits it."""
+    """step_trace_time.csv: the step's breakdown by the profiler itself."""
     for row in csv_rows(path):
         compute, exposed, free = (
             number(row.get(name)) for name in ("Computing", "Communication(Not Overlapped)", "Free")
@@ -92,7 +92,7 @@ def read_step_time(path: Path, trace: Trace) -> None:
 
 
 def read_api_statistic(path: Path, trace: Trace) -> None:
-    """api_statistic.csv: how often the host called CANN, and how long."""
+    """api_statistic.csv: how often the host called CANN, and for how long."""
     for row in csv_rows(path):
         count, total = whole(row.get("Count")), number(row.get("Time(us)"))
         if count and total is not None:
@@ -100,7 +100,7 @@ def read_api_statistic(path: Path, trace: Trace) -> None:
 
 
 def read_memory(path: Path, trace: Trace) -> None:
-    """memory_record.csv: PyTorch's allocator over time, and the whole process."""
+    """memory_record.csv: the memory of PyTorch's allocator over time, and of the whole process."""
     for row in csv_rows(path):
         time, reserved = microseconds(row.get("Timestamp(us)")), number(row.get("Total Reserved(MB)"))
         if time is None or reserved is None:

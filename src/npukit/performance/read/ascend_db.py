@@ -14,7 +14,7 @@ from npukit.performance.read.model import Collective, HostCall, Kernel, Link, Sa
 from npukit.performance.read.stream import sentences
 from npukit.performance.read.values import SIZES, dtype_of, dtypes_of, number, shapes_of, users_line, whole
 
-OPERATOR = 50001  # the type of a framework operator in PYTORCH_API
+OPERATOR = 50001  # the type of framework operators in PYTORCH_API
 
 
 @contextlib.contextmanager
@@ -29,7 +29,7 @@ def _opened(path: Path) -> Iterator[_Tables]:
 
 
 class _Tables:
-    """Rows by the names of their columns, with None for a column that this version does not write."""
+    """Rows by column name, with None for columns that this version does not write."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -48,7 +48,7 @@ class _Tables:
 
 
 def read_database(path: Path, trace: Trace) -> None:
-    """ascend_pytorch_profiler_{rank}.db, or msprof's own: everything of one rank."""
+    """ascend_pytorch_profiler_{rank}.db, or msprof's own database: everything about one rank."""
     with _opened(path) as tables:
         strings = {identity: str(value) for identity, value in tables.rows("STRING_IDS", "id", "value")}
         reader = _Database(tables, strings, trace)
@@ -68,7 +68,7 @@ class _Database:
         return self.strings.get(identity, "") if isinstance(identity, int) else str(identity or "")
 
     def read_host(self) -> None:
-        """The calls of PyTorch and of CANN, and which launch is whose."""
+        """The calls of PyTorch and CANN, and which call launched which kernel."""
         for start, end, thread, connection, name in self.tables.rows(
             "CANN_API", "startNs", "endNs", "globalTid", "connectionId", "name"
         ):
@@ -110,14 +110,14 @@ class _Database:
                 self._op_of[task] = call
 
     def _lines(self) -> dict[Any, str]:
-        """The user's own line of each call chain."""
+        """The user's own line in each call chain."""
         frames: dict[Any, list[tuple[int, str]]] = {}
         for identity, frame, depth in self.tables.rows("PYTORCH_CALLCHAINS", "id", "stack", "stackDepth"):
             frames.setdefault(identity, []).append((depth or 0, self.text(frame)))
         return {identity: users_line(text for _, text in sorted(chain)) for identity, chain in frames.items()}
 
     def read_kernels(self) -> None:
-        """TASK with COMPUTE_TASK_INFO; tasks without are copies, or of no interest."""
+        """TASK joined with COMPUTE_TASK_INFO. Tasks without the latter are copies or irrelevant."""
         columns = (
             "globalTaskId",
             "name",
@@ -185,7 +185,7 @@ class _Database:
             self.trace.has |= {"sizes", "collectives"}
 
     def read_rest(self) -> None:
-        """Memory, frequency, garbage collection, the card, and what was found at all."""
+        """Memory, frequency, garbage collection, the card, and which data is present."""
         trace, tables = self.trace, self.tables
         for component, time, allocated, reserved in tables.rows(
             "MEMORY_RECORD", "component", "timestamp", "totalAllocated", "totalReserved"
@@ -213,7 +213,7 @@ class _Database:
 
 
 def read_analysis(path: Path, trace: Trace) -> None:
-    """analysis.db: the step's split, which is in microseconds, and the links."""
+    """analysis.db: the step's breakdown in microseconds, and the links."""
     with _opened(path) as tables:
         for compute, exposed, free in tables.rows("StepTraceTime", "computing", "communication_not_overlapped", "free"):
             parts = [number(compute), number(exposed), number(free)]
@@ -235,7 +235,7 @@ def _span(start: Any, end: Any) -> Span | None:
 
 
 def whole_ns(value: Any) -> int | None:
-    """Nanoseconds, which PYTORCH_API holds as text; a float would lose the last digits."""
+    """Nanoseconds, which PYTORCH_API stores as text. A float would lose the last digits."""
     try:
         return int(value)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""A folder that torch_npu's profiler or msprof wrote, or any part of one: find its files and put them together."""
+"""Find the files in a folder, or a part of one, that torch_npu's profiler or msprof wrote, and combine them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from npukit.performance.read.values import whole
 
 OUTPUT = "ASCEND_PROFILER_OUTPUT"
 DATABASE = re.compile(r"(?:ascend_pytorch_profiler(?:_(\d+))?|msprof_\d+)\.db$")
-# By the name of the file, msprof's with the time at which it was written; in this order: kernels first, then what is
-# known about them.
+# By file name (msprof adds a timestamp), in this order: kernels first, then
+# details about them.
 READERS: tuple[tuple[re.Pattern[str], Callable[[Path, Trace], None]], ...] = (
     (re.compile(r"kernel_details\.csv$|op_summary(_slice_\d+)?(_\d+)*\.csv$"), ascend_csv.read_kernels),
     (re.compile(r"trace_view\.json$|msprof(_slice_\d+)?(_\d+)*\.json$"), ascend_json.read_trace_view),
@@ -32,7 +32,7 @@ OTHERS = {"analysis.db", "operator_details.csv", "operator_memory.csv", "npu_mod
 
 
 def is_ascend(name: str) -> bool:
-    """Whether a file of that name is of torch_npu's profiler or of msprof.
+    """Whether a file with this name belongs to torch_npu's profiler or msprof.
 
     >>> is_ascend("op_summary_20250102030405.csv")
     True
@@ -41,12 +41,12 @@ def is_ascend(name: str) -> bool:
 
 
 def is_output(folder: Path) -> bool:
-    """Whether a folder holds files of torch_npu's profiler or of msprof."""
+    """Whether a folder contains files of torch_npu's profiler or msprof."""
     return any(is_ascend(path.name) for path in folder.iterdir() if path.is_file())
 
 
 def read_ascend(folder: Path) -> list[Trace]:
-    """The ranks in a folder: one for each database where there are several, else one for each card.
+    """The ranks in a folder: one per database if there are several, otherwise one per card.
 
     >>> read_ascend(Path("host_123_ascend_pt/ASCEND_PROFILER_OUTPUT"))[0].rank
     0
@@ -59,7 +59,7 @@ def read_ascend(folder: Path) -> list[Trace]:
 
 
 def _read_files(folder: Path, files: list[Path]) -> Trace:
-    """One trace from these files; one that is damaged is left out and noted."""
+    """One trace from these files. A damaged file is skipped and noted."""
     trace = Trace(folder, "torch_npu")
     _attempt(trace, folder, _read_information)
     trace.script = read_script(folder, trace.rank, base=0)
@@ -82,7 +82,7 @@ def _read_files(folder: Path, files: list[Path]) -> Trace:
 
 
 def by_card(trace: Trace) -> list[Trace]:
-    """The same trace for each of its cards: the host's side is that of all, and a card's number stands for a rank."""
+    """Split a trace by card. All share the host's side, and a card's number serves as its rank."""
     cards = sorted({kernel.card for kernel in trace.kernels if kernel.card is not None})
     if len(cards) < 2:
         return [trace]
@@ -95,7 +95,7 @@ def by_card(trace: Trace) -> list[Trace]:
 
 
 def read_ascend_file(path: Path) -> list[Trace]:
-    """One file of torch_npu's profiler or of msprof alone."""
+    """A single file of torch_npu's profiler or msprof."""
     trace = Trace(path, "torch_npu")
     if path.suffix == ".db":
         trace.rank = _rank_of(path, 0)
@@ -110,7 +110,7 @@ def read_ascend_file(path: Path) -> list[Trace]:
 
 
 def _rank_of(database: Path, otherwise: int) -> int:
-    """The rank in a database's name; the number in one of msprof's is a time."""
+    """The rank in a database's name. In names of msprof, the number is a timestamp."""
     match = DATABASE.match(database.name)
     return int(match[1]) if match and match[1] else otherwise
 
@@ -123,7 +123,7 @@ def _attempt(trace: Trace, path: Path, reader: Callable[[Path, Trace], None]) ->
 
 
 def _read_information(folder: Path, trace: Trace) -> None:
-    """The settings and the rank, from the files that lie beside the output."""
+    """The settings and the rank, from files next to the output."""
     around = folder.parent if folder.name == OUTPUT else folder
     rank = None
     for path in sorted(around.glob("profiler_info*.json")):

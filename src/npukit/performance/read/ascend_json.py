@@ -23,11 +23,11 @@ COMPUTE_TASKS = {
     "KERNEL_AIVEC",
 }
 COPY_TASKS = {"MEMCPY_ASYNC", "SDMA_SQE", "MEMCPY"}
-MEGABYTE = 10**6  # of what goes over links
+MEGABYTE = 10**6  # bytes per MB sent over links
 
 
 def read_trace_view(path: Path, trace: Trace) -> None:
-    """trace_view.json: the host's side, which call launched which kernel, copies and the cores' frequency."""
+    """trace_view.json: the host's calls, which call launched which kernel, copies and the cores' frequency."""
     reader = _TraceView(trace)
     for event in json_items(path):
         if isinstance(event, dict):
@@ -41,15 +41,15 @@ class _TraceView:
         self._with_kernels = not trace.kernels
         self._processes: dict[Any, str] = {}
         self._frames = Frames()
-        self._later: list[dict[str, Any]] = []  # events of processes that are not named yet
+        self._later: list[dict[str, Any]] = []  # events of processes whose names are not known yet
         self._op_at: dict[tuple[str, int], HostCall] = {}
         self._call_end: dict[tuple[str, int], int] = {}
-        self._flows: dict[tuple[str, Any], tuple[str, int]] = {}  # category and id: the thread and time it left
+        self._flows: dict[tuple[str, Any], tuple[str, int]] = {}  # by category and id: the starting thread and time
         self._arrivals: list[tuple[str, Any, int]] = []
         self._steps: list[Span] = []
 
     def take(self, event: dict[str, Any]) -> None:
-        """One event, in whatever order they come."""
+        """Add one event; they may come in any order."""
         phase = event.get("ph")
         if phase == "M" and event.get("name") == "process_name" and isinstance(event.get("args"), dict):
             self._processes[_key(event.get("pid"))] = str(event["args"].get("name", ""))
@@ -121,7 +121,7 @@ class _TraceView:
             self.trace.kernels.append(Kernel(name, type_of(name), work_of(name, task), start, end, stream))
 
     def finish(self) -> None:
-        """Link what the flows say belongs together."""
+        """Link the calls and kernels that flow events connect."""
         trace = self.trace
         for event in self._later:
             self._take_span(event)
@@ -146,7 +146,7 @@ class _TraceView:
 
 
 def read_communication(path: Path, trace: Trace) -> None:
-    """communication.json: what each collective moved over which link, and how long it waited."""
+    """communication.json: how much each collective moved over which link, and how long it waited."""
     known = {(collective.name, collective.step): collective for collective in trace.collectives}
     for step, kind, name, facts in _operations(json_whole(path)):
         times, links = facts.get("Communication Time Info"), facts.get("Communication Bandwidth Info")
@@ -169,7 +169,7 @@ def read_communication(path: Path, trace: Trace) -> None:
 
 
 def _packets(links: Any) -> tuple[tuple[tuple[str, float, int], ...], int | None]:
-    """The packets by link, and the bytes of all; SDMA sums up what other links carried."""
+    """The packets by link, and the total bytes; SDMA includes what other links carried."""
     packets: list[tuple[str, float, int]] = []
     total = 0.0
     for link, facts in links.items() if isinstance(links, dict) else ():
@@ -200,7 +200,7 @@ def _operations(data: dict[str, Any]) -> list[tuple[int | None, str, str, dict[s
 
 
 def read_matrix(path: Path, trace: Trace) -> None:
-    """communication_matrix.json: what went from which rank to which; `total` where it is there, else the parts."""
+    """communication_matrix.json: what each rank sent to each other rank, from `total` if present, or else the parts."""
     operations = _operations(json_whole(path))
     totals = [operation for operation in operations if "-total" in operation[2]]
     for _, _, _, pairs in totals or operations:

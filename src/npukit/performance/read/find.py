@@ -1,4 +1,4 @@
-"""Find the profiles below the paths that a user names, one a rank."""
+"""Find the profiles below the paths that a user names, one per rank."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SKIPPED = {"FRAMEWORK", "logs", "node_modules", "cluster_analysis_output"}
 
 
 def read_profiles(paths: Sequence[Path]) -> list[Trace]:
-    """Every rank below these files and folders, by rank.
+    """Every rank below these files and folders.
 
-    What is damaged among several is noted and left out; it is an error if nothing is left.
+    If there are several profiles, damaged ones are skipped and noted; it is an error if none is left.
 
     >>> read_profiles([Path("profile")])[0].steps
     """
@@ -50,7 +50,7 @@ def read_profiles(paths: Sequence[Path]) -> list[Trace]:
 
 @contextlib.contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Millions of events are kept, and none in a cycle: looking through them again and again takes half of the time."""
+    """Disable the garbage collector: scanning millions of live events, none of them in a cycle, takes half the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -67,7 +67,7 @@ def _records_gc(trace: Trace) -> bool:
 
 
 def _profiles(path: Path) -> Iterator[Path]:
-    """The files and folders to read: a folder of torch_npu counts as one."""
+    """The files and folders to read. A folder of torch_npu counts as one."""
     if path.is_file():
         yield path
         return
@@ -76,20 +76,20 @@ def _profiles(path: Path) -> Iterator[Path]:
         if is_output(path):
             yield path
             return
-    parsed = any(entry.name == OUTPUT for entry in entries)  # by torch_npu, from the raw data beside it
+    parsed = any(entry.name == OUTPUT for entry in entries)  # written by torch_npu next to the raw data
     for entry in entries:
         if entry.is_dir():
             raw = parsed and entry.name.startswith("PROF_")
             if entry.name not in SKIPPED and not raw and not entry.name.startswith(".") and not entry.is_symlink():
                 yield from _profiles(entry)
         elif not entry.is_file():
-            continue  # a pipe would be waited for
+            continue  # reading a pipe would block
         elif entry.name == "log.jsonl" or (entry.name.endswith(TRACES) and _is_trace(entry)):
             yield entry
 
 
 def _is_trace(path: Path) -> bool:
-    """Whether a JSON file in a folder is a trace, by how it begins: others lie about in any folder."""
+    """Whether a JSON file is a trace, judging by its beginning: folders contain other JSON files as well."""
     try:
         with sentences(path), open_bytes(path) as file:
             head = file.read(1 << 18)
@@ -114,7 +114,7 @@ def _read(path: Path) -> list[Trace]:
 
 
 def _distinct(traces: list[Trace]) -> list[Trace]:
-    """Ranks that only the order of the files tells apart get numbers in that order."""
+    """Number the ranks that only the order of their files distinguishes."""
     ranks = [trace.rank for trace in traces if trace.format != "log"]
     if len(set(ranks)) < len(ranks):
         for index, trace in enumerate(trace for trace in traces if trace.format != "log"):

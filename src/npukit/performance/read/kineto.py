@@ -1,4 +1,4 @@
-"""Traces of torch.profiler: chrome JSON by Kineto, for CUDA, ROCm and the CPU, packed or not."""
+"""Traces of torch.profiler: Kineto's Chrome JSON for CUDA, ROCm and the CPU, optionally compressed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npukit.performance.read.python_stack import Frames, Innermost, place_backwa
 from npukit.performance.read.stream import UnreadableProfile, json_head, json_items
 from npukit.performance.read.values import SIZES, dtype_of, lists_to_shapes, microseconds, users_line, whole
 
-SETTINGS = ("with_stack", "record_shapes", "profile_memory", "npukit_gc")  # the last by us
+SETTINGS = ("with_stack", "record_shapes", "profile_memory", "npukit_gc")  # the last one is written by npukit
 HEAD = ("deviceProperties", "distributedInfo", "baseTimeNanoseconds", *SETTINGS)
 EVALUATE = "autograd::engine::evaluate_function"
 STEP = re.compile(r"ProfilerStep#(\d+)$")
@@ -24,7 +24,7 @@ _ON_CPU = re.compile(r"^(?:gloo|mpi|ucc):(\w+)$")
 
 
 def read_kineto(path: Path, listed: bool = False) -> Trace:
-    """One rank's trace; `listed` where the file is a bare list of events.
+    """Read one rank's trace. `listed` means that the file is a plain list of events.
 
     >>> read_kineto(Path("rank0.pt.trace.json.gz")).device
     'cuda'
@@ -42,12 +42,12 @@ class _Reader:
         self._read_head(head)
         self._frames = Frames()
         self._ops: dict[int, HostCall] = {}  # by Kineto's external id
-        self._launches: dict[int, HostCall] = {}  # by correlation
-        self._links: list[tuple[Kernel, int | None, int | None]] = []  # kernel, correlation, external id
+        self._launches: dict[int, HostCall] = {}  # by correlation id
+        self._links: list[tuple[Kernel, int | None, int | None]] = []  # kernel, correlation id, external id
         self._cpu_collectives: list[tuple[HostCall, str]] = []
         self._memory: list[Sample] = []
-        self._forward: dict[int, HostCall] = {}  # by the number that autograd gave its node: the last call with it
-        self._nodes: list[tuple[HostCall, int]] = []  # calls that evaluate a node, with that number
+        self._forward: dict[int, HostCall] = {}  # by autograd's sequence number: the last forward call that has it
+        self._nodes: list[tuple[HostCall, int]] = []  # calls that evaluate a backward node, with its sequence number
 
     def _read_head(self, head: dict[str, Any]) -> None:
         trace = self.trace
@@ -61,7 +61,7 @@ class _Reader:
         trace.settings = {name: str(head[name]) for name in SETTINGS if name in head}
 
     def take(self, event: dict[str, Any]) -> None:
-        """One event of the trace."""
+        """Add one event of the trace."""
         if event.get("ph") == "X":
             start, length = microseconds(event.get("ts")), microseconds(event.get("dur", 0))
             if start is None or length is None or length < 0 or not isinstance(event.get("name"), str):
@@ -184,7 +184,7 @@ class _Reader:
         return trace
 
     def _cpu_work(self) -> None:
-        """On the CPU the operators are the work: those that no other operator called."""
+        """On the CPU, operators are the work: those that no other operator called."""
         trace = self.trace
         for call, op in self._cpu_collectives:
             size = _bytes(call)
@@ -196,12 +196,12 @@ class _Reader:
             trace.kernels.append(kernel)
 
 
-# Wrappers of work, not work: what they hold is counted, and the Python between it is the host's.
+# Wrappers are not work: their contents are counted, and Python code between them belongs to the host.
 _WRAPPER = (EVALUATE, "c10d::", "record_param_comms", "torch/csrc", "## ")
 
 
 def outermost(calls: list[HostCall]) -> list[HostCall]:
-    """The operators that no other operator called, by thread; autograd's wrappers are looked through."""
+    """The operators that no other operator called, by thread; autograd's wrappers are transparent."""
     outer: list[HostCall] = []
     ends: dict[str, int] = {}
     for call in sorted(calls, key=lambda item: (item.start, -item.end)):
@@ -216,7 +216,7 @@ def outermost(calls: list[HostCall]) -> list[HostCall]:
 def _collective(name: str, op: str, start: int, end: int, args: dict[str, Any]) -> Collective:
     elements = max(whole(args.get("In msg nelems")) or 0, whole(args.get("Out msg nelems")) or 0)
     size = elements * SIZES.get(dtype_of(str(args.get("dtype", ""))), 4)
-    # Older traces name the kernel only, which all-to-all and a pipeline's send and receive share.
+    # Older traces give only the kernel's name, which all-to-all and a pipeline's send and receive share.
     kind = str(args.get("Collective name") or op).lower().replace("_", "").replace("sendrecv", "alltoall")
     ranks = tuple(int(rank) for rank in re.findall(r"\d+", str(args.get("Process Group Ranks", ""))))
     return Collective(name, kind, start, end, str(args.get("Process Group Name", "")), ranks, size or None)

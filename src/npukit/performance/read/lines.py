@@ -1,4 +1,4 @@
-"""What `npukit profile` noted about the script beside the trace: which of its lines ran when, and what they did."""
+"""What `npukit profile` recorded about the script next to the trace: which lines ran when, and what they did."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ LINES = "lines"  # lines.rank0.json.gz, in the folder of a profile
 
 
 class OperatorAtLine(NamedTuple):
-    """An operator that a line calls, as one step in detail showed it."""
+    """An operator that a line calls, as observed in one step."""
 
     line: str
     op: str
-    calls: int  # in the step
-    constant: int  # calls whose result depends on nothing that a step changes
-    direct: bool  # called by the line itself, not by a library
+    calls: int  # calls in the step
+    constant: int  # calls whose result depends on nothing that changes between steps
+    direct: bool  # called by the line itself rather than by a library
     depth: int  # the longest chain in which each call needs the one before
-    loops: tuple[str, ...]  # of the user's, around it
+    loops: tuple[str, ...]  # the user's loops around it
 
 
 @dataclass
@@ -37,26 +37,26 @@ class Script:
 
     lines: list[str] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
-    changes: list[tuple[int, int]] = field(default_factory=list)  # from this time on it is at this line
-    writing: frozenset[int] = frozenset()  # lines that call what writes files
+    changes: list[tuple[int, int]] = field(default_factory=list)  # from this time on, this line is running
+    writing: frozenset[int] = frozenset()  # lines with calls that write files
     written: list[tuple[int, int, str]] = field(default_factory=list)  # library calls that wrote files
-    compiled: Spans = field(default_factory=list)  # when torch.compile was at work
+    compiled: Spans = field(default_factory=list)  # when torch.compile was working
     operators: list[OperatorAtLine] = field(default_factory=list)
-    float64: list[str] = field(default_factory=list)  # lines that it comes from
-    step_loops: frozenset[str] = frozenset()  # the loops that go from step to step
-    kept: dict[str, Any] = field(default_factory=dict)  # nodes and bytes of graphs more each step; name, line
+    float64: list[str] = field(default_factory=list)  # lines that float64 comes from
+    step_loops: frozenset[str] = frozenset()  # the loops over steps
+    kept: dict[str, Any] = field(default_factory=dict)  # growth per step in nodes and bytes; variable, line
 
     @functools.cached_property
     def _times(self) -> list[int]:
         return [time for time, _ in self.changes]
 
     def at(self, time: int) -> str:
-        """The line that ran at a time; empty before the first."""
+        """The line that ran at a time; empty before the first one."""
         index = bisect_right(self._times, time) - 1
         return self.lines[self.changes[index][1]] if index >= 0 else ""
 
     def by_line(self, spans: Spans) -> dict[str, int]:
-        """How long each line ran within these stretches of time, the longest first."""
+        """How long each line ran within these intervals, the longest first."""
         total: dict[int, int] = defaultdict(int)
         for start, end in spans:
             index = max(0, bisect_right(self._times, start) - 1)
@@ -81,7 +81,7 @@ class Script:
 
 
 def read_script(folder: Path, rank: int, base: int) -> Script | None:
-    """What was noted for this rank in this folder or one above it, with times on the clock of its trace."""
+    """What was recorded for this rank in this folder or its parent, with times on the clock of the rank's trace."""
     for place in [folder, *folder.parents][:4]:
         if (path := place / f"{LINES}.rank{rank}.json.gz").is_file():
             try:

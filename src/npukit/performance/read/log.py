@@ -1,4 +1,4 @@
-"""log.jsonl of `npukit train`: no operators, but the step, the loader's share and the memory of a whole run."""
+"""log.jsonl of `npukit train`: no operators, but the step time, the loader's share and the memory of a whole run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npukit.performance.read.stream import UnreadableProfile, open_bytes, senten
 
 
 def read_log(path: Path) -> Trace:
-    """The figures of a run; a last line that a kill cut off is left out.
+    """The figures of a run. An incomplete last line of a killed run is ignored.
 
     >>> read_log(Path("output/log.jsonl")).given[0].step
     """
@@ -34,7 +34,7 @@ def read_log(path: Path) -> Trace:
 
 
 def _steps(records: list[Mapping[str, float]]) -> list[StepBreakdown]:
-    """Each stretch between two lines: the time of a step, and how much of it was waiting for data."""
+    """Each interval between two lines: the time of a step, and the share spent waiting for data."""
     timed = [record for record in records if "seconds" in record]
     breakdowns = []
     for before, after in pairwise(timed):

@@ -1,4 +1,4 @@
-"""What a profile holds, whoever wrote it: one Trace a rank, all times in integer nanoseconds."""
+"""The common form of a profile: one Trace per rank, with all times in integer nanoseconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from npukit.performance.read.lines import Script
 
-GARBAGE = re.compile(r"^(?:npukit::)?gc\b|garbage.collect", re.IGNORECASE)  # how collections are called in traces
+GARBAGE = re.compile(r"^(?:npukit::)?gc\b|garbage.collect", re.IGNORECASE)  # the name of collections in traces
 Shape = tuple[int, ...]
 
 
@@ -19,13 +19,13 @@ class Work(str, Enum):
     """What a device is busy with."""
 
     compute = "compute"
-    aicpu = "aicpu"  # operators that an Ascend card runs on its own slow CPU cores
+    aicpu = "aicpu"  # operators that an Ascend card runs on its slow built-in CPU cores
     communication = "communication"
     copy = "copy"
 
 
 class Span(NamedTuple):
-    """A stretch of time."""
+    """A time interval."""
 
     start: int
     end: int
@@ -33,12 +33,12 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class StepBreakdown:
-    """The milliseconds of one step by what the device did; `host` and `idle` are one figure where `idle` is None."""
+    """The milliseconds of one step by what the device did. If `idle` is None, `host` includes it."""
 
     compute: float
     communication: float  # exposed: while nothing was computed
     copy: float
-    host: float  # the device waited for the host to give it work
+    host: float  # the device waited for the host to launch work
     idle: float | None
 
     @property
@@ -48,7 +48,7 @@ class StepBreakdown:
 
 @dataclass(slots=True)
 class Kernel:
-    """One piece of work on the device; on the CPU, an operator that no other operator called."""
+    """One kernel on the device; on the CPU, an operator that no other operator called."""
 
     name: str
     type: str
@@ -56,17 +56,17 @@ class Kernel:
     start: int
     end: int
     stream: str = ""
-    launched: int | None = None  # when the host had handed it over
-    op: str = ""  # the framework's operator that asked for it
+    launched: int | None = None  # when the host had launched it
+    op: str = ""  # the framework's operator that launched it
     shapes: tuple[Shape, ...] = ()
     dtypes: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
     outputs: tuple[Shape, ...] = ()
     step: int | None = None
-    card: int | None = None  # where a profile holds several
+    card: int | None = None  # the device, if a profile has several
     bytes: int = 0
     stack: str = ""  # the innermost line of the user's own code
-    ratios: Mapping[str, float] | None = None  # of the card's pipes: mac, vec, mte2 ...
+    ratios: Mapping[str, float] | None = None  # share of the card's pipes: mac, vec, mte2 ...
 
     @property
     def duration(self) -> int:
@@ -75,7 +75,7 @@ class Kernel:
 
 @dataclass(slots=True)
 class Collective:
-    """One operation between ranks, as this rank saw it."""
+    """One collective operation, as this rank saw it."""
 
     name: str
     op: str  # allreduce, allgather, send, recv, batchsendrecv ...
@@ -84,9 +84,9 @@ class Collective:
     group: str = ""
     ranks: tuple[int, ...] = ()
     bytes: int | None = None
-    waited: int | None = None  # for the other ranks, where the profiler tells
+    waited: int | None = None  # for the other ranks, if the profiler reports it
     step: int | None = None
-    packets: tuple[tuple[str, float, int], ...] = ()  # link, bytes of a packet, how many
+    packets: tuple[tuple[str, float, int], ...] = ()  # link, bytes per packet, number
 
     @property
     def duration(self) -> int:
@@ -99,7 +99,7 @@ class Collective:
 
 @dataclass(slots=True)
 class HostCall:
-    """Something that the host did."""
+    """A call on the host."""
 
     name: str
     start: int
@@ -123,7 +123,7 @@ class Sample(NamedTuple):
 
 
 class Link(NamedTuple):
-    """What went from one rank to another."""
+    """The transfers from one rank to another."""
 
     source: int
     target: int
@@ -134,7 +134,7 @@ class Link(NamedTuple):
 
 @dataclass
 class Trace:
-    """The profile of one rank. What a file did not hold is empty; `has` says what was there to be read.
+    """The profile of one rank. Missing data is empty; `has` says what was present.
 
     >>> Trace(Path("rank0.json"), "kineto", rank=0, device="cuda")
     """
@@ -146,24 +146,24 @@ class Trace:
     device: str = "npu"  # npu, cuda or cpu
     device_name: str = ""
     simulated: bool = False
-    base: int = 0  # nanoseconds to add to be on the clock of the other ranks
+    base: int = 0  # nanoseconds to add to match the other ranks' clocks
     steps: list[Span] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
     collectives: list[Collective] = field(default_factory=list)
     ops: list[HostCall] = field(default_factory=list)  # the framework's operators
-    runtime: list[HostCall] = field(default_factory=list)  # calls to CANN or CUDA
+    runtime: list[HostCall] = field(default_factory=list)  # calls of CANN or CUDA
     marks: list[HostCall] = field(default_factory=list)  # annotations: data loader, optimizer, garbage collection
-    memory: list[Sample] = field(default_factory=list)  # of PyTorch's allocator
-    process_memory: int = 0  # the most that the whole process held on the device
+    memory: list[Sample] = field(default_factory=list)  # memory of PyTorch's allocator
+    process_memory: int = 0  # the peak device memory of the whole process
     links: list[Link] = field(default_factory=list)
     cores: int = 0  # the most cube cores that a kernel used
     frequencies: list[int] = field(default_factory=list)  # MHz of the AI cores over time
     api_totals: dict[str, tuple[int, int]] = field(default_factory=dict)  # runtime call: count, ns
-    given: list[StepBreakdown] = field(default_factory=list)  # the step as the profiler itself summed it up
+    given: list[StepBreakdown] = field(default_factory=list)  # the step's breakdown by the profiler itself
     environment: dict[str, str] | None = None
-    parallel: dict[str, int] = field(default_factory=dict)  # tensor, pipeline, data ...: size
-    settings: dict[str, str] = field(default_factory=dict)  # how the profiler was set
+    parallel: dict[str, int] = field(default_factory=dict)  # sizes of tensor, pipeline, data ... parallelism
+    settings: dict[str, str] = field(default_factory=dict)  # the profiler's settings
     has: set[str] = field(default_factory=set)  # kernels, launches, shapes, stacks, memory, host, sizes, gc
     notes: list[str] = field(default_factory=list)  # what could not be read, and why
-    script: Script | None = None  # the user's code over time, where `npukit profile` recorded
+    script: Script | None = None  # the user's code over time, if `npukit profile` recorded it
     step_log: list[Mapping[str, float]] = field(default_factory=list)  # of a log.jsonl

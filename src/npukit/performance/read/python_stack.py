@@ -1,4 +1,4 @@
-"""Find what was running around a call: the user's own line around an operator, the operator around a launch."""
+"""Find what was running around a call: the user's line around an operator, or the operator around a launch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npukit.performance.read.values import users_line
 
 
 class Frames:
-    """The functions of the user's code by thread; those of libraries are dropped as they come.
+    """The functions of the user's code by thread. Those of libraries are dropped on arrival.
 
     >>> frames = Frames()
     >>> frames.add("train.py(12): main", 0, 100, "1")
@@ -31,7 +31,7 @@ class Frames:
             self._threads[thread].append((start, end, line))
 
     def place(self, calls: list[HostCall], script: Script | None = None) -> None:
-        """Give every call the user's line: the one that ran then where that was noted, else the function around it."""
+        """Attribute each call to the user's line that was running, if that is known, or to the enclosing function."""
         if script and script.changes:
             for call in calls:
                 call.stack = script.at(call.start)
@@ -76,9 +76,9 @@ class Innermost:
 
 
 def place_backward(calls: list[HostCall], nodes: list[tuple[HostCall, HostCall]]) -> None:
-    """Give what ran in a node of a backward pass the line of the forward call that made the node.
+    """Attribute what ran in a node of the backward pass to the line of the forward call that created the node.
 
-    `nodes`: the call that evaluates a node, with that forward call.
+    `nodes`: each call that evaluates a node, with that forward call.
     """
     threads: dict[str, list[tuple[HostCall, HostCall]]] = defaultdict(list)
     for node in sorted(nodes, key=lambda node: node[0].start):

@@ -1,4 +1,4 @@
-"""Read files of any size, item by item; what is damaged becomes one sentence."""
+"""Read files of any size item by item. Damage is reported in one sentence."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from npukit.errors import NpukitError
 
 
 class UnreadableProfile(NpukitError):
-    """A file that is not what it should be."""
+    """A file that does not have the expected content."""
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """A file, unpacked where it is packed by gzip, whatever it is called."""
+    """Open a file, decompressing gzip whatever its suffix."""
     file = path.open("rb")
     packed = file.read(2) == b"\x1f\x8b"
     file.seek(0)
@@ -34,11 +34,11 @@ class _Cut(ValueError):
 
 
 class _Scanner:
-    """JSON in a file of any size: the standard library's decoder on a window that moves along."""
+    """JSON in a file of any size: the standard library's decoder applied to a moving window."""
 
-    _WINDOW = 1 << 22  # characters
-    _LARGEST = 1 << 26  # of one value
-    _TOKEN = 16  # of what may be wrong because the window ends in it
+    _WINDOW = 1 << 22  # characters in a window
+    _LARGEST = 1 << 26  # characters of one value
+    _TOKEN = 16  # at this distance from the window's end, an error may be due to the cut
     _SPACE = re.compile(r"[ \t\r\n]*")
     _decode = staticmethod(json.JSONDecoder(strict=False).raw_decode)
 
@@ -47,7 +47,7 @@ class _Scanner:
         self._text, self._at = "", 0
 
     def next(self) -> str:
-        """The next character that is no space."""
+        """The next character that is not white space."""
         while True:
             match = self._SPACE.match(self._text, self._at)
             self._at = match.end() if match else self._at
@@ -56,13 +56,13 @@ class _Scanner:
             self._read_on()
 
     def take(self, expected: str) -> bool:
-        """Go past the next character if it is one of these."""
+        """Skip the next character if it is one of these."""
         is_next = self.next() in expected
         self._at += is_next
         return is_next
 
     def value(self) -> Any:
-        """The next value, whole."""
+        """The next complete value."""
         self.next()
         while True:
             try:
@@ -72,13 +72,13 @@ class _Scanner:
                 if not is_cut or len(self._text) - self._at > self._LARGEST:
                     raise
             else:
-                if end < len(self._text):  # a number could go on
+                if end < len(self._text):  # a number could continue
                     self._at = end
                     return value
             self._read_on()
 
     def members(self) -> Iterator[str]:
-        """The names of an object; after each one its value is to be taken."""
+        """The names of an object. The value must be read after each one."""
         more = self.take("{") and not self.take("}")
         while more:
             name = str(self.value())
@@ -104,7 +104,7 @@ class _Scanner:
 
 @contextlib.contextmanager
 def sentences(path: Path) -> Iterator[None]:
-    """Turn what reading a damaged file raises into a sentence."""
+    """Turn errors from reading a damaged file into a sentence."""
     try:
         yield
     except _Cut:
@@ -122,7 +122,7 @@ def sentences(path: Path) -> Iterator[None]:
 
 
 def json_head(path: Path, keep: tuple[str, ...]) -> dict[str, Any]:
-    """The members of a Kineto trace that stand beside its events, without reading those."""
+    """The members of a Kineto trace other than its events, without reading these."""
     kept: dict[str, Any] = {}
     with sentences(path), open_bytes(path) as file:
         scanner = _Scanner(file)
@@ -136,7 +136,7 @@ def json_head(path: Path, keep: tuple[str, ...]) -> dict[str, Any]:
 
 
 def json_items(path: Path, member: str = "") -> Iterator[Any]:
-    """The items of the list that a JSON file is, or that one of its members is, one by one.
+    """The items of the list that a JSON file or one of its members contains, one by one.
 
     >>> json_items(Path("trace.json"), "traceEvents")
     """
@@ -152,7 +152,7 @@ def json_items(path: Path, member: str = "") -> Iterator[Any]:
 
 
 def json_whole(path: Path) -> dict[str, Any]:
-    """A small JSON file that holds an object."""
+    """A small JSON file that contains an object."""
     with sentences(path):
         with open_bytes(path) as file:
             content = json.load(file)
@@ -162,7 +162,7 @@ def json_whole(path: Path) -> dict[str, Any]:
 
 
 def csv_rows(path: Path) -> Iterator[dict[str, str]]:
-    """The rows of a CSV file by the names of its columns; a row that was cut off is left out."""
+    """The rows of a CSV file by column name, without an incomplete last row."""
     with sentences(path), open_bytes(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
         reader = csv.reader((line.replace("\0", "") for line in text), strict=False)

@@ -1,4 +1,4 @@
-"""Turn what profilers write into numbers, shapes and types; what cannot be read becomes nothing, never an error."""
+"""Turn what profilers write into numbers, shapes and types. What cannot be read becomes empty, never an error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _USERS = re.compile(
 
 
 def microseconds(value: Any) -> int | None:
-    """Microseconds, as a number or as text of any length, in nanoseconds; text loses no digit.
+    """Convert microseconds, as a number or as text of any length, to nanoseconds. Text loses no digits.
 
     >>> microseconds("1736408883704643.212	")
     1736408883704643212
@@ -55,7 +55,7 @@ def number(value: Any) -> float | None:
 
 
 def whole(value: Any) -> int | None:
-    """A whole number, or None."""
+    """An integer, or None."""
     finite = number(value)
     return None if finite is None else int(finite)
 
@@ -78,7 +78,7 @@ def _shape(cell: str) -> Shape:
 
 @functools.lru_cache(maxsize=4096)
 def dtypes_of(text: str) -> tuple[str, ...]:
-    """The types in a cell, by torch's names.
+    """The dtypes in a cell, by torch's names.
 
     >>> dtypes_of("DT_BF16;FLOAT")
     ('bfloat16', 'float32')
@@ -88,13 +88,13 @@ def dtypes_of(text: str) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def dtype_of(text: str) -> str:
-    """A type by torch's name, whoever wrote it."""
+    """A dtype by torch's name, whatever tool wrote it."""
     lower = text.strip().lower()
     return _DTYPES.get(lower) or _DTYPES.get(lower.removeprefix("dt_")) or lower.removeprefix("dt_")
 
 
 def lists_to_shapes(dims: Any) -> tuple[Shape, ...]:
-    """The shapes of Kineto's `Input Dims`, which may nest a list of tensors.
+    """The shapes of Kineto's `Input Dims`, which may contain nested lists of tensors.
 
     >>> lists_to_shapes([[2, 3], [], [[4], [5]]])
     ((2, 3), (), (4,), (5,))
@@ -111,7 +111,7 @@ def lists_to_shapes(dims: Any) -> tuple[Shape, ...]:
 
 
 def users_line(frames: Iterable[str]) -> str:
-    """The first frame that is in the user's own code, as file:line.
+    """The first stack frame in the user's own code, as file:line.
 
     >>> users_line(["torch/nn/modules/linear.py(134): forward", "train.py(12): main"])
     'train.py:12'

@@ -1,1 +1,1 @@
-"""What runs inside of a profiled script: the profiler, the lines of its code, and what its operators depend on."""
+"""Record what runs in a profiled script: the profiler, its lines of code, and the dependencies of its operators."""

@@ -1,7 +1,7 @@
-"""Look at one step operator by operator, after the recorded ones: who asks for the work, and what does it depend on?
+"""Examine one step operator by operator, after the recorded steps: which line calls what, and what does it depend on?
 
-Times are not taken here: looking slows the step down. What is learned is joined to the recorded operators by line
-and name.
+No times are taken here, because the examination slows the step down. Its results are joined to the recorded operators
+by line and name.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from npukit.performance.recording.users_code import line_name, source_of, users_
 
 RANDOM = torch.Tag.nondeterministic_seeded
 WIDE = (torch.float64, torch.complex128)
-FEW = 64  # numbers: a smaller tensor costs nothing, whatever its type
-# Files of torch between a call and where it is seen.
+FEW = 64  # elements: a smaller tensor costs nothing, whatever its type
+# Files of torch between a call and the place where it is observed.
 BETWEEN = (
     "torch/_tensor.py", "torch/_ops.py", "torch/_compile.py", "torch/_dynamo/eval_frame.py", "torch/functional.py",
     "torch/overrides.py", "torch/utils/_device.py",
@@ -31,7 +31,7 @@ Site = tuple[str, str]  # a line of the user's, and the operator that it calls
 
 
 class StepExaminer(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """For each line of the user's code and operator: how often, whether it could be made once, and in which loops.
+    """Counts calls by line and operator: how many, how many could be made once, and in which loops.
 
     >>> with StepExaminer() as examiner:
     ...     model(batch).sum().backward()
@@ -40,7 +40,7 @@ class StepExaminer(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        # By storage, which views share; the weak references keep their addresses from being used again.
+        # By storage, which views share. Weak references prevent reuse of addresses.
         self._facts: dict[int, tuple[StorageWeakRef, _Fact]] = {}
         self._done = False
         self._calls: dict[Site, int] = defaultdict(int)
@@ -48,11 +48,11 @@ class StepExaminer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._direct: set[Site] = set()
         self._depth: dict[Site, int] = defaultdict(int)
         self._loops: dict[Site, set[str]] = defaultdict(set)
-        self._wide: dict[str, int] = defaultdict(int)  # float64: numbers made, by the line where they come from
+        self._wide: dict[str, int] = defaultdict(int)  # elements in float64, by the line they come from
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         results = func(*args, **(kwargs or {}))
-        if not self._done and torch._C._current_graph_task_id() == -1:  # not in a backward pass
+        if not self._done and torch._C._current_graph_task_id() == -1:  # except in a backward pass
             frame = sys._getframe(1)
             if func.namespace != "profiler" and (
                 lines := [(outer.f_code.co_filename, outer.f_lineno) for outer in users_frames(frame)]
@@ -92,7 +92,7 @@ class StepExaminer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return entry[1] if entry else None
 
     def _origin(self, result: torch.Tensor, inputs: list[torch.Tensor], known: list[_Fact | None], here: str) -> str:
-        """The line from which float64 came into this tensor; empty where it is of another type."""
+        """The line from which float64 entered this tensor; empty if it has another type."""
         if result.dtype not in WIDE:
             return ""
         wide = (fact.origin for tensor, fact in zip(inputs, known, strict=True) if tensor.dtype in WIDE and fact)
@@ -102,13 +102,13 @@ class StepExaminer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return origin
 
     def leave(self) -> None:
-        """End the examination; where the script has entered a mode of its own meanwhile, only stop looking."""
+        """Stop examining. If the script has entered a mode of its own meanwhile, only stop recording."""
         self._done = True
         if _get_current_dispatch_mode() is self:
             self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def as_data(self) -> dict[str, Any]:
-        """One row for each line and operator, and the lines that float64 comes from, the most numbers first."""
+        """One row for each line and operator, and the lines that float64 comes from, most elements first."""
         rows = [
             {
                 "line": line,
@@ -125,7 +125,7 @@ class StepExaminer(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _Fact:
-    """What is known about a tensor: the same in every step, how often each line's operator stands before it."""
+    """What is known about a tensor: whether it is constant over steps, and how many calls of each line precede it."""
 
     __slots__ = ("constant", "depth", "origin")
 
@@ -134,13 +134,13 @@ class _Fact:
 
 
 def _is_view(results: list[Any], inputs: list[torch.Tensor]) -> bool:
-    """Whether nothing was computed: what came out is what went in, seen otherwise."""
+    """Whether nothing was computed, because the result is a view of the input."""
     storages = {tensor.untyped_storage()._cdata for tensor in inputs}
     return all(isinstance(result, torch.Tensor) and result.untyped_storage()._cdata in storages for result in results)
 
 
 def _calls_directly(frame: FrameType | None) -> bool:
-    """Whether the user's own code called the operator, and not a library on its behalf."""
+    """Whether the user's own code called the operator, rather than a library on its behalf."""
     while frame is not None and frame.f_code.co_filename.endswith(BETWEEN):
         frame = frame.f_back
     return frame is not None and next(users_frames(frame), None) is frame
@@ -153,5 +153,5 @@ def _loops(lines: list[tuple[str, int]]) -> Iterator[str]:
 
 
 def step_loops(frame: FrameType | None) -> list[str]:
-    """The user's loops around this frame: those that go from step to step, where it is the optimizer's."""
+    """The user's loops around this frame, which are the loops over steps if it is the optimizer's."""
     return list(_loops([(outer.f_code.co_filename, outer.f_lineno) for outer in users_frames(frame)]))

@@ -1,4 +1,4 @@
-"""Find graphs of autograd that are kept from step to step, as by `losses.append(loss)`."""
+"""Find autograd graphs that are kept from step to step, as by `losses.append(loss)`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from npukit.performance.recording.users_code import line_name, source_of, users_frames
 
-MAX_NODES = 200_000  # nodes to count
+MAX_NODES = 200_000  # nodes to count at most
 
 
 def live_nodes() -> int:
@@ -25,7 +25,7 @@ def live_nodes() -> int:
 
 
 def _reached(stack: list[Any]) -> int:
-    """The nodes of the graphs that end in these, themselves among them."""
+    """The nodes of the graphs that end in these nodes, including them."""
     seen: set[Any] = set()
     while stack and len(seen) < MAX_NODES:
         node = stack.pop()
@@ -36,7 +36,7 @@ def _reached(stack: list[Any]) -> int:
 
 
 def memory_in_use() -> int:
-    """Bytes that tensors hold on the accelerator; on the CPU, those of the whole process."""
+    """Bytes of tensors on the accelerator; on the CPU, of the whole process."""
     accelerator = torch.accelerator.current_accelerator() if hasattr(torch, "accelerator") else None
     if accelerator is not None:
         return int(torch.get_device_module(accelerator.type).memory_allocated())
@@ -54,7 +54,7 @@ def holder() -> tuple[str, str]:
         if (line := source_of(file).grows(name)) is not None:
             return name, line_name(file, line)
     nodes = live_nodes()
-    for name, value, file in variables:  # a state that is handed on, and its history with it
+    for name, value, file in variables:  # a state that is carried on, including its history
         line = source_of(file).hands_on(name)
         if line is not None and 2 * _reached([tensor.grad_fn for tensor in _tensors(value)]) > nodes:
             return name, line_name(file, line)
@@ -62,7 +62,7 @@ def holder() -> tuple[str, str]:
 
 
 def _variables() -> Iterator[tuple[str, Any, str]]:
-    """The user's variables, and the attributes of objects that these are, with the file of the function."""
+    """The user's variables and the attributes of objects in them, with the file of the function."""
     for frame in users_frames(sys._getframe(1)):
         file = frame.f_code.co_filename
         for name, value in [*frame.f_locals.items(), *frame.f_globals.items()]:
@@ -73,14 +73,14 @@ def _variables() -> Iterator[tuple[str, Any, str]]:
 
 
 def _graphs(value: Any) -> int:
-    """How many graphs a variable holds: a container one for each tensor, a tensor one for each sum in its chain."""
+    """How many graphs a variable holds: one per tensor of a container, or one per addition in a tensor's chain."""
     if isinstance(value, torch.Tensor):
         return _chain(value.grad_fn)
     return sum(tensor.grad_fn is not None for tensor in _tensors(value))
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    """A tensor itself, or those right in a container."""
+    """The tensor itself, or the tensors directly in a container."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, Mapping):
@@ -91,7 +91,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _chain(node: Any) -> int:
-    """How many additions follow on one another from a running total."""
+    """The number of consecutive additions to a running total."""
     length = 0
     while node is not None and type(node).__name__.startswith("AddBackward") and length < MAX_NODES:
         length += 1

@@ -1,4 +1,4 @@
-"""What is learned about a script beside its profile: its lines over time, one step in detail, and kept graphs."""
+"""What is learned about a script besides its profile: its lines over time, one step in detail, and kept graphs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npukit.performance.recording.lines import LineTracer
 
 
 class Insight:
-    """Begins with the first step that is recorded; the step after the last one is examined.
+    """Starts with the first recorded step. The step after the last one is examined.
 
     >>> insight = Insight()
     >>> insight.next_step(recorded=False)
@@ -31,7 +31,7 @@ class Insight:
         self._tracer.start()
 
     def next_step(self, recorded: bool) -> None:
-        """A step has ended; `recorded` says whether the next one is, too."""
+        """Called after each step; `recorded` says whether the next one is recorded."""
         self._steps += 1
         if recorded:
             self._tracer.next_step()
@@ -58,11 +58,11 @@ class Insight:
         }
 
     def stop(self) -> None:
-        """Note no further lines."""
+        """Stop recording lines."""
         self._tracer.stop()
 
     def write(self, path: Path) -> None:
-        """Stop, and write what there is."""
+        """Stop, and write the results."""
         self.stop()
         data = self._tracer.as_data() | {"kept": self._kept, "step_loops": self._step_loops}
         if self._examiner is not None:
@@ -73,6 +73,6 @@ class Insight:
 
 
 def _is_compiled() -> bool:
-    """Whether torch.compile is in use: it would compile everything anew to be looked at."""
+    """Whether torch.compile is in use, which would recompile everything in order to be examined."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return bool(dynamo and dynamo.counters["stats"])

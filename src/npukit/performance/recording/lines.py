@@ -1,8 +1,8 @@
-"""Note which line of the user's code is at work while steps are recorded.
+"""Record which line of the user's code is running while steps are recorded.
 
-The profilers know the functions around an operator, but of a function that runs on and on, such as the training loop
-itself, only the line where recording began. Here each change of line is noted with its time, by `sys.settrace`, in
-the user's own files only.
+Profilers record the functions around an operator. For a function that keeps running, such as the training loop, they
+only know the line at which recording began. Here every change of line is recorded with its time through `sys.settrace`,
+in the user's own files only.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from npukit.performance.recording.users_code import (
     users_frames,
 )
 
-ENOUGH = 5000  # changes of line in one code object and step; more of them would measure the tracing
-LibraryCall = tuple[int, int, str]  # from when to when
+ENOUGH = 5000  # changes of line per code object and step; beyond this, tracing itself would be measured
+LibraryCall = tuple[int, int, str]  # start and end
 
 
 class LineTracer:
-    """Times at which another line of the user's code began to run, of the thread that starts it.
+    """Records the times at which lines of the user's code began to run, in the thread that starts it.
 
     >>> tracer = LineTracer()
     >>> tracer.start()
@@ -37,20 +37,20 @@ class LineTracer:
     def __init__(self) -> None:
         self._changes: list[tuple[int, CodeType, int]] = []
         self._library: list[LibraryCall] = []
-        self._kinds: dict[CodeType, str | None] = {}  # "" the user's, None of no interest, or a library's
+        self._kinds: dict[CodeType, str | None] = {}  # "" for the user's code, None: irrelevant, or a library
         self._counts: dict[CodeType, int] = {}
         self._last: tuple[CodeType, int] | None = None
         self._running = False
 
     def start(self) -> None:
-        """Begin; not where a debugger or a coverage tool traces already."""
+        """Start, unless a debugger or a coverage tool is already tracing."""
         if sys.gettrace() is None:
             self._running = True
             self.next_step()
             sys.settrace(self._enter)
 
     def next_step(self) -> None:
-        """Trace again what had been left alone because it changed lines too often."""
+        """Resume tracing code that was skipped because its lines changed too often."""
         if self._running:
             self._counts.clear()
             for frame in users_frames(sys._getframe(1)):

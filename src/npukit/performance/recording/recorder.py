@@ -1,4 +1,4 @@
-"""Inside of a profiled script: count its steps and record those that were asked for.
+"""Count the steps of a profiled script and record the requested ones.
 
 Run as `python -m npukit.performance.recording.recorder SCRIPT|-m MODULE [ARGS]` with the settings in NPUKIT_PROFILE.
 """
@@ -25,20 +25,20 @@ from npukit.quiet import verbosity
 from npukit.report.report import counted
 from npukit.report.terminal import say
 
-PATIENCE = 64  # backward passes without a step: gradients are not accumulated over that many
-STACKS = 2  # the level from which on call stacks are recorded
+PATIENCE = 64  # this many backward passes without a step are not gradient accumulation
+STACKS = 2  # the lowest level that records call stacks
 
 
 class ProfileRecorder:
-    """Starts and stops the profiler around the steps of the first optimizer that makes one."""
+    """Starts and stops the profiler around the steps of the first optimizer that is used."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.done = 0  # steps
+        self.done = 0  # finished steps
         self._optimizer: int | None = None
         self._backwards = 0
         self._profiler: Any = None
-        self._stepping = False  # within an optimizer's step
+        self._stepping = False  # inside an optimizer's step
         self._finished = False
         self._insight: Insight | None = None
 
@@ -46,8 +46,8 @@ class ProfileRecorder:
         import torch
 
         optimizers: Any = torch.optim.Optimizer
-        # Not by a hook of torch's: they run inside of the mark `Optimizer.step`, which would then reach into the next
-        # step, and torch_npu assigns no kernel of a step that begins within a mark to its operator.
+        # Not with torch's hooks, which run inside the mark `Optimizer.step`. The mark would extend into the next step,
+        # and torch_npu does not attribute the kernels of a step that begins within a mark to its operator.
         marked = optimizers.profile_hook_step
         optimizers.profile_hook_step = staticmethod(lambda step: self._counted(marked(step)))
         for kind in _subclasses(optimizers):
@@ -58,14 +58,14 @@ class ProfileRecorder:
         if self.settings.first <= 1:
             self._start()
             if self.settings.first == 0:
-                self._profiler.step()  # the warm-up ends before it has begun
+                self._profiler.step()  # the warm-up ends immediately
 
     def _counted(self, step: Any) -> Any:
-        """An optimizer's `step`, after which a step of training is over."""
+        """Wrap an optimizer's `step`, which ends a training step."""
 
         @functools.wraps(step)
         def counted(optimizer: Any, *arguments: Any, **keywords: Any) -> Any:
-            if self._stepping or self._finished:  # a subclass may call its parent's
+            if self._stepping or self._finished:  # a subclass may call its parent's step
                 return step(optimizer, *arguments, **keywords)
             self._stepping = True
             try:
@@ -78,7 +78,7 @@ class ProfileRecorder:
         return counted
 
     def _count_backwards(self) -> None:
-        """Take backward passes for steps where no optimizer of torch's makes one for long."""
+        """Count backward passes as steps if no torch optimizer makes one for a while."""
         import torch
 
         backward = torch.autograd.backward
@@ -93,7 +93,7 @@ class ProfileRecorder:
 
     def _after_step(self, optimizer: Any) -> None:
         if self._optimizer is None:
-            self._optimizer = id(optimizer)  # a GAN has two: one of them counts
+            self._optimizer = id(optimizer)  # a GAN has two optimizers: count one of them
         if id(optimizer) != self._optimizer or self._finished:
             return
         self.done += 1
@@ -123,7 +123,7 @@ class ProfileRecorder:
             self._profiler.stop()
 
     def close(self) -> None:
-        """Stop and write; also where the script ends early."""
+        """Stop and write the results, even if the script ends early."""
         if self._finished:
             return
         self._finished = True
@@ -157,11 +157,9 @@ def _subclasses(kind: Any) -> Iterator[Any]:
 
 
 def make_profiler(settings: Settings, has_steps: Callable[[], bool]) -> Any:
-    """torch_npu's profiler on an NPU, torch's own elsewhere; it warms up for one step and writes the folder at the end.
+    """torch_npu's profiler on an NPU, torch's own elsewhere. It warms up for one step and writes the folder at the end.
 
-    It writes nothing if there are no steps by then.
-
-    Both print a warning when they are not to warm up at all.
+    It writes nothing if no steps have been recorded by then. Both print a warning if the warm-up is skipped.
     """
     import torch
 
@@ -202,7 +200,7 @@ def _npu_profiler(settings: Settings, active: int, options: dict[str, Any], has_
 
 
 def _without_chatter(write: Callable[[Any], None]) -> Callable[[Any], None]:
-    """The same, of which only errors are heard: torch_npu prints each stage of its work, and a wheel that turns."""
+    """The profiler with only its errors shown: torch_npu prints each stage of its work, and a spinner."""
 
     def write_quietly(profiler: Any) -> None:
         with contextlib.redirect_stdout(io.StringIO()) as heard:
@@ -218,7 +216,7 @@ _open: list[Any] = []
 
 
 def _mark_collection(phase: str, info: dict[str, int]) -> None:
-    """Show a garbage collection in the trace; those of the youngest objects come all the time and cost nothing."""
+    """Show garbage collections in the trace, except those of the youngest objects."""
     import torch
 
     if info["generation"] == 0:
