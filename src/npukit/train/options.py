@@ -31,7 +31,9 @@ from npukit.train.mistakes import sentences
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Logger = Literal["tensorboard", "wandb", "swanlab", "mlflow"]
-Optimizer = Literal["adamw", "adam", "sgd", "adafactor", "muon", "galore", "apollo", "adam_mini", "adamw_8bit"]
+Optimizer = Literal[
+    "adamw", "adam", "sgd", "adafactor", "muon", "muonclip", "galore", "apollo", "adam_mini", "adamw_8bit"
+]
 LOGGERS = str | list[Logger]  # as they may be written
 
 

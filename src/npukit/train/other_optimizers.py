@@ -1,4 +1,4 @@
-"""Optimizers besides Adam and SGD: torch's Muon, transformers' Adafactor, and those of other packages.
+"""Optimizers besides Adam and SGD: torch's Muon, MuonClip, transformers' Adafactor, and those of other packages.
 
 All of them need whole matrices, so parameters must not be sharded.
 """
@@ -6,13 +6,15 @@ All of them need whole matrices, so parameters must not be sharded.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
 from npukit.errors import NpukitError
+from npukit.train.joined import Joined
+from npukit.train.muon_clip import QUERIES_AND_KEYS, MuonClip
 from npukit.train.options import TrainOptions
 
 Named = list[tuple[str, nn.Parameter]]
@@ -25,37 +27,15 @@ def make_other(model: nn.Module, options: TrainOptions) -> torch.optim.Optimizer
     >>> make_other(model, TrainOptions(optimizer="muon", learning_rate=1e-3))
     """
     trained = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
-    return MAKERS[options.optimizer](model, trained, options)
+    try:
+        return MAKERS[options.optimizer](model, trained, options)
+    except TypeError as error:  # an option that it does not have
+        raise NpukitError(f"training.optimizer_options do not fit {options.optimizer}: {error}.") from error
 
 
 def is_other(name: str) -> bool:
     """Whether an optimizer is one of these."""
     return name in MAKERS
-
-
-class Joined(torch.optim.Optimizer):
-    """Several optimizers as one. It has the groups of all, so that the learning rate schedule reaches them."""
-
-    def __init__(self, *parts: torch.optim.Optimizer) -> None:
-        self.parts = parts
-        super().__init__([group for part in parts for group in part.param_groups], {})
-        for part, groups in self._own():
-            part.param_groups, part.state = groups, self.state
-
-    def _own(self) -> Iterable[tuple[torch.optim.Optimizer, list[dict[str, Any]]]]:
-        at = 0
-        for part in self.parts:
-            yield part, self.param_groups[at : at + len(part.param_groups)]
-            at += len(part.param_groups)
-
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        for part in self.parts:
-            part.step(closure)
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        super().load_state_dict(state_dict)
-        for part, groups in self._own():
-            part.param_groups, part.state = groups, self.state
 
 
 def _muon(_model: nn.Module, trained: Named, options: TrainOptions) -> torch.optim.Optimizer:
@@ -68,6 +48,25 @@ def _muon(_model: nn.Module, trained: Named, options: TrainOptions) -> torch.opt
     muon = torch.optim.Muon(matrices, **rates, adjust_lr_fn="match_rms_adamw", **options.optimizer_options)
     adamw = torch.optim.AdamW(others, **rates, betas=options.betas, eps=options.epsilon) if others else None
     return Joined(muon, adamw) if adamw else muon
+
+
+def _muonclip(model: nn.Module, trained: Named, options: TrainOptions) -> torch.optim.Optimizer:
+    matrices = [(name, value) for name, value in trained if _is_matrix(name, value)]
+    others = [value for name, value in trained if not _is_matrix(name, value)]
+    clipped = [value for name, value in matrices if any(part in name.split(".") for part in QUERIES_AND_KEYS)]
+    largest: Any = next((part.largest_score for part in model.modules() if hasattr(part, "largest_score")), None)
+    if largest is None or not clipped:
+        names = " and ".join(QUERIES_AND_KEYS)
+        raise NpukitError(f"training.optimizer muonclip needs a language model whose {names} are trained: use muon.")
+    return MuonClip(
+        [value for _, value in matrices],
+        clipped,
+        others,
+        largest,
+        lr=options.learning_rate,
+        weight_decay=options.weight_decay,
+        **options.optimizer_options,
+    )
 
 
 def _is_matrix(name: str, value: nn.Parameter) -> bool:
@@ -140,6 +139,7 @@ def _package(name: str) -> Any:
 
 MAKERS: dict[str, Callable[[nn.Module, Named, TrainOptions], torch.optim.Optimizer]] = {
     "muon": _muon,
+    "muonclip": _muonclip,
     "adafactor": _adafactor,
     "galore": _projected("galore-torch", "GaLoreAdamW"),
     "apollo": _projected("apollo-torch", "APOLLOAdamW"),

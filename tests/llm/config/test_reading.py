@@ -129,4 +129,6 @@ def test_a_package_that_is_missing_is_named_before_anything_is_loaded(
 def test_every_optimizer_of_another_package_says_so() -> None:
     from npukit.train.other_optimizers import MAKERS
 
-    assert {*MAKERS} - {"muon", "adafactor"} == {value for key, value, _ in NEEDED if key == "training.optimizer"}
+    assert {*MAKERS} - {"muon", "muonclip", "adafactor"} == {
+        value for key, value, _ in NEEDED if key == "training.optimizer"
+    }

@@ -156,6 +156,15 @@ def test_tuners_of_swift(assert_has: Check) -> None:
     assert ranks["target_r"] == 4 and ranks["init_r"] == 12 and ranks["lora_alpha"] == 32
 
 
+def test_muonclip_reads_optim_args(assert_has: Check) -> None:
+    reading = swift(
+        "--model models/tiny --dataset rows.jsonl --optimizer muonclip --optim_args qk_clip_tau=50,qk_clip_threshold=9"
+    )
+    options = {"training.optimizer": "muonclip", "training.optimizer_options": {"qk_clip_tau": 50}}
+    assert_has(reading.config, options)
+    assert any("qk_clip_threshold" in note for note in reading.notes)
+
+
 def test_its_defaults_where_nothing_is_said(assert_has: Check) -> None:
     config = swift("--model models/tiny --dataset rows.jsonl").config
     assert_has(config, {"training.learning_rate": 1e-4, "training.epochs": 3, "training.batch_size": 1})
@@ -170,6 +179,8 @@ def test_its_defaults_where_nothing_is_said(assert_has: Check) -> None:
         ("--task_type seq_cls", "command line: task_type seq_cls needs num_labels."),
         ("--task_type embeding", "not 'embeding': did you mean embedding?"),
         ("--optimizer muon --deepspeed zero2", "muon needs whole parameters"),
+        ("--optimizer muonclip --optim_args nesterov=true", "optim_args nesterov=true is not supported"),
+        ("--optim_args momentum=0.9", "optim_args are read with --optimizer muonclip only"),
         ("--new_special_tokens none.txt", "there is no file none.txt"),
         ("--deepspeed zero7", "command line: there is no DeepSpeed file zero7: did you mean zero"),
         (

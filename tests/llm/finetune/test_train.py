@@ -242,15 +242,30 @@ def test_layers_take_turns(
     assert changed_layers(tmp_path, tiny_qwen2) == changed
 
 
-@pytest.mark.parametrize("turns", ["lisa", "badam"])
-def test_turns_go_on_where_a_run_was_stopped(turns: str, tiny_qwen2: Path, rows: Path, tmp_path: Path) -> None:
-    tuning = {"method": "full", "turns": turns, "turn_steps": 2, "turn_layers": 1}
+TURNS = {"method": "full", "turn_steps": 2, "turn_layers": 1}
+CLIPPED = {"optimizer": "muonclip", "optimizer_options": {"qk_clip_tau": 0.1}, "packing": True}
+
+
+@pytest.mark.parametrize(
+    ("tuning", "more"),
+    [({**TURNS, "turns": "lisa"}, {}), ({**TURNS, "turns": "badam"}, {}), ({"method": "lora"}, CLIPPED)],
+    ids=["lisa", "badam", "muonclip"],
+)
+def test_a_stopped_run_goes_on_as_if_it_had_not_been(
+    tuning: dict[str, Any], more: dict[str, Any], tiny_qwen2: Path, rows: Path, tmp_path: Path
+) -> None:
     for folder, lengths in (("whole", [5]), ("parts", [3, 5])):
         for steps in lengths:
-            wanted = config(tiny_qwen2, rows, tmp_path / folder, "full", max_steps=steps, save_every=1)
+            wanted = config(tiny_qwen2, rows, tmp_path / folder, "full", max_steps=steps, save_every=1, **more)
             training = {**wanted.training.model_dump(), "schedule": "constant"}
             train(Config.model_validate({**wanted.model_dump(), "tuning": tuning, "training": training}))
     assert logged(tmp_path / "parts", "loss") == logged(tmp_path / "whole", "loss")
+    if more:  # the second matrix of a pair begins at zero, and the first of queries and keys only ever shrinks
+        trained = load_file(tmp_path / "whole" / "adapter_model.safetensors")
+        first = {
+            name: trained[next(key for key in trained if f"{name}.lora_A" in key)] for name in ("q_proj", "v_proj")
+        }
+        assert first["q_proj"].norm() < first["v_proj"].norm() / 2
 
 
 @pytest.mark.parametrize("init", ["pissa_niter_4", "lora_ga"])

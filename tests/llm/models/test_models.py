@@ -335,6 +335,29 @@ def test_other_adapters_of_peft_learn(method: str, more: dict[str, Any]) -> None
     assert any("q_proj" in name for name in frozen)
 
 
+@pytest.mark.parametrize("joined", [True, False])
+def test_the_largest_score_of_attention_is_noted(joined: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    attention.register()
+    model, bounds, plain = make(SHAPES["qwen3"]), [], F.scaled_dot_product_attention
+    model.set_attn_implementation(attention.NAME if joined else "sdpa")
+    attention.watch_scores(model, torch.device("cpu"))
+
+    def noting(query: Any, key: Any, *args: Any, **options: Any) -> Any:
+        bounds.append(query.norm(dim=-1).max() * key.norm(dim=-1).max() * options["scale"])
+        return plain(query, key, *args, **options)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", noting)
+    rows = [torch.arange(1, 9), torch.arange(20, 28)]
+    batch = packed(rows, 16) if joined else {"input_ids": torch.stack(rows)}
+    batch.pop("labels", None)
+    largest = model.model.layers[0].self_attn.largest_score
+    model(**batch)
+    assert largest == 0  # outside of training
+    bounds.clear()
+    model.train()(**batch)
+    torch.testing.assert_close(largest, max(bounds).detach())
+
+
 def test_an_option_that_the_adapter_does_not_have() -> None:
     with pytest.raises(NpukitError, match="PEFT's oft has no option block"):
         tune(make(SHAPES["qwen2"]), *options(method="oft", peft={"block": 8}))

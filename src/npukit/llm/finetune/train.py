@@ -31,7 +31,7 @@ from npukit.llm.finetune.during import follow
 from npukit.llm.finetune.save import RUN, save_model, save_run, save_trainer_state
 from npukit.llm.images.images import Images
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
-from npukit.llm.models.attention import register
+from npukit.llm.models.attention import register, watch_scores
 from npukit.llm.models.experts import use_grouped_experts
 from npukit.llm.models.forward import share_rows
 from npukit.llm.models.fused import use_compilable_gelu, use_fused_operators
@@ -312,6 +312,8 @@ def adapt(
     task.set_output(model, config, tokenizer)
     tuned = tune(model, config.tuning, config.model, gradients)
     task.after_tuning(model, tuned, config, device)
+    if config.training.optimizer == "muonclip":
+        watch_scores(model, device)
     if compiles:
         if config.tuning.is_adapter:
             compute_again()

@@ -8,7 +8,8 @@ one `row_length` are a batch like any other, for which there are faster kernels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
+from npukit.errors import NpukitError
 from npukit.launch.abilities import abilities
 from npukit.llm.models.sequence import SharedRows
 
@@ -33,6 +35,39 @@ def register() -> None:
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, packed_attention)
+
+
+def watch_scores(model: Any, device: torch.device) -> None:
+    """Let the layers of a language model keep the largest score of their attention while they are trained.
+
+    The score itself is inside of fused kernels, so it is a bound: the longest query times the longest key.
+    """
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
+
+    name = model.config.get_text_config()._attn_implementation
+    if name not in ALL_ATTENTION_FUNCTIONS:
+        raise NpukitError(
+            f"training.optimizer muonclip cannot see the attention of {model.config.model_type}: use muon."
+        )
+    function, largest = ALL_ATTENTION_FUNCTIONS[name], torch.zeros((), device=device)
+    for module in model.get_decoder().modules():
+        if hasattr(module, "q_proj"):
+            module.largest_score = largest
+    if not hasattr(function, "__wrapped__"):
+        AttentionInterface.register(name, _watched(function))
+
+
+def _watched(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def attend(module: Any, query: Tensor, key: Tensor, *args: Any, **options: Any) -> Any:
+        if module.training and hasattr(module, "largest_score"):
+            scale = options.get("scaling") or query.shape[-1] ** -0.5
+            lengths = [torch.linalg.vector_norm(part.detach(), dim=-1, dtype=torch.float32) for part in (query, key)]
+            bound = lengths[0].amax() * lengths[1].amax() * scale
+            module.largest_score.copy_(torch.maximum(module.largest_score, bound))
+        return function(module, query, key, *args, **options)
+
+    return attend
 
 
 def packed_attention(

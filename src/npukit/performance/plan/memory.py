@@ -194,7 +194,7 @@ def _state_bytes(config: Config, model: Outline) -> float:
         rank = float(training.optimizer_options.get("rank", 128))
         return 8.0 * min(1.0, rank / model.sizes.hidden)
     known = {"adamw": 8, "adam": 8, "sgd": 4 if training.momentum else 0, "muon": 4, "adafactor": 0, "adam_mini": 4}
-    return float({**known, "adamw_8bit": 2}[training.optimizer])
+    return float({**known, "muonclip": 4, "adamw_8bit": 2}[training.optimizer])
 
 
 def _exchanged(config: Config, model: Outline, trained: int, low: int) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from npukit.llm.config.dialects.training.transformers import Translated
 from npukit.llm.config.dialects.values import RefusedValue, Values
 
@@ -29,6 +31,12 @@ APOLLO = {
     "apollo_proj_type": "proj_type",
     "apollo_scale_type": "scale_type",
 }
+# ms-swift's --optimizer.
+PLUGINS = {"default": None, "muon": "muon", "muonclip": "muonclip", "galore": "galore", "lorap": None}
+# What its MuonClip reads of --optim_args; it skips names that it does not know.
+MUONCLIP = {"momentum": "momentum", "newton_schulz_steps": "ns_steps", "qk_clip_tau": "qk_clip_tau"}
+FIXED = ("weight_decay", "nesterov", "qk_clip_enabled", "rms_scale_factor")
+NUMBER = re.compile(r"\d+(\.\d*)?(e-?\d+)?")
 ONE_BY_ONE = ("galore_layerwise", "apollo_layerwise", "galore_optim_per_parameter")
 
 
@@ -36,7 +44,7 @@ def optimizer(values: Values) -> Translated:
     """LLaMA-Factory switches some on by keys of their own, ms-swift by --optimizer or --use_galore."""
     named = values.choice("optim", OPTIMIZERS, otherwise="adamw_torch")
     switched = [kind for key, kind in SWITCHES.items() if values.flag(key)]
-    plugin = values.choice("optimizer", {"default": None, "muon": "muon", "galore": "galore", "lorap": None}, "default")
+    plugin = values.choice("optimizer", PLUGINS, "default")
     wanted = list(dict.fromkeys([*switched, *([plugin] if plugin else [])]))
     if len(wanted) > 1:
         raise RefusedValue("optim", f"{' and '.join(wanted)} are both asked for: remove one of them.")
@@ -63,3 +71,19 @@ def _refuse_parts(values: Values) -> None:
     for key in ("galore_quantization", "galore_with_embedding", "apollo_scale_front"):
         if values.flag(key):
             raise RefusedValue(key, f"{key} is not supported: leave it out.")
+
+
+def optim_args(values: Values) -> Translated:
+    """ms-swift's `name=number` between commas, which its MuonClip reads."""
+    if (given := values.words("optim_args")) and values.get("optimizer") != "muonclip":
+        raise RefusedValue("optim_args", "optim_args are read with --optimizer muonclip only: leave them out.")
+    options: Translated = {}
+    for word in given:
+        name, _, value = word.replace(" ", "").partition("=")
+        if name in FIXED or (name in MUONCLIP and not NUMBER.fullmatch(value)):
+            raise RefusedValue("optim_args", f"optim_args {word} is not supported: leave it out.")
+        if name in MUONCLIP:
+            options[MUONCLIP[name]] = int(value) if value.isdigit() else float(value)
+        else:
+            values.notes.append(f"optim_args: muonclip does not know {name}, in ms-swift either")
+    return {"training.optimizer_options": options} if options else {}

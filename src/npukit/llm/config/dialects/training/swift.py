@@ -13,7 +13,7 @@ from npukit.llm.chat.peers.swift_agent import weights
 from npukit.llm.chat.peers.tools import names
 from npukit.llm.config.dialects.table import Dialect, load, named_values
 from npukit.llm.config.dialects.training import transformers
-from npukit.llm.config.dialects.training.optimizers import optimizer
+from npukit.llm.config.dialects.training.optimizers import optim_args, optimizer
 from npukit.llm.config.dialects.training.swift_data import datasets, uses_hugging_face, validation
 from npukit.llm.config.dialects.training.swift_grpo import grpo, is_grpo, plugins, sequence_parallel
 from npukit.llm.config.dialects.training.swift_heads import head, head_of
@@ -420,6 +420,6 @@ OWN = (
     most_rows,
 )
 ALSO = (predictions, best_metric, model, bad_rows, folder, packing, loss_on, tool_format, output, resume, images)
-MORE = (new_tokens, rope, grpo, plugins, sequence_parallel, optimizer, accumulation, learning_rate)
+MORE = (new_tokens, rope, grpo, plugins, sequence_parallel, optimizer, optim_args, accumulation, learning_rate)
 FUNCTIONS = {function.__name__: function for function in (*OWN, *ALSO, *MORE, *TUNING)}
 SWIFT = Dialect("ms-swift", load(TABLE, "training/swift"), {**transformers.FUNCTIONS, **FUNCTIONS})
