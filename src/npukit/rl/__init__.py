@@ -1,5 +1,5 @@
-"""Reinforcement learning: one process on a device samples answers, rewards them and learns from them.
+"""Reinforcement learning: each process samples answers on its device, rewards them and learns from them.
 
-The rollout engine is npukit's inference engine on the modules that are trained: the weights are held once, and
+The rollout engine is npukit's inference engine running on the modules that are trained: the weights exist once, and
 nothing is copied between steps.
 """

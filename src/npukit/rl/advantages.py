@@ -1,4 +1,4 @@
-"""How much better than expected each answer was."""
+"""Compute how much better than expected each answer was."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _SMALL_GDPO = 1e-8
 
 
 def total_rewards(rewards: Tensor, weights: Tensor) -> Tensor:
-    """The reward of each answer from those of all functions, [answers, functions], of which NaN is none.
+    """The total reward of each answer, from the rewards of all functions [answers, functions], where NaN means none.
 
-    An answer that no function rewarded has NaN.
+    The result is NaN for an answer that no function rewarded.
 
     >>> total_rewards(torch.tensor([[1.0, 0.5], [float("nan"), float("nan")]]), torch.tensor([1.0, 2.0]))
     tensor([2., nan])
@@ -24,10 +24,10 @@ def total_rewards(rewards: Tensor, weights: Tensor) -> Tensor:
 
 
 def advantages(rewards: Tensor, weights: Tensor, options: GrpoOptions, distance: Tensor | None = None) -> Tensor:
-    """The advantage of each answer; the answers to a prompt follow each other.
+    """The advantage of each answer. Answers to the same prompt are adjacent.
 
-    An answer without a reward has none, and does not count for the others of its group. `distance` is how far each
-    answer is from the reference, which is taken off its reward.
+    An answer without a reward has no advantage and does not affect the others in its group. `distance`, which is how
+    far each answer is from the reference, is subtracted from its reward.
 
     >>> advantages(torch.tensor([[1.0], [0.0]]), torch.ones(1), GrpoOptions(num_generations=2, scale_rewards="none"))
     tensor([ 0.5000, -0.5000])
@@ -39,7 +39,7 @@ def advantages(rewards: Tensor, weights: Tensor, options: GrpoOptions, distance:
         return _gdpo(rewards, weights, options.num_generations)
     groups = total.view(-1, options.num_generations)
     better = groups - groups.nanmean(1, keepdim=True)
-    if options.advantage_estimator == "rloo":  # the mean of the others alone
+    if options.advantage_estimator == "rloo":  # the mean of the other answers
         count = (~groups.isnan()).sum(1, keepdim=True)
         better = better * count / (count - 1).clamp(min=1)
     scaled = better if options.advantage_estimator == "reinforce_plus_plus" else groups
@@ -51,7 +51,7 @@ def advantages(rewards: Tensor, weights: Tensor, options: GrpoOptions, distance:
 
 
 def _gdpo(rewards: Tensor, weights: Tensor, size: int) -> Tensor:
-    """Each function is scaled in its group, so that none drowns another; their sum over the batch."""
+    """Normalise each function within its group, so that none dominates, then normalise the sum over the batch."""
     total = torch.zeros(len(rewards), dtype=rewards.dtype)
     for function, weight in zip(rewards.T, weights, strict=True):
         groups = function.reshape(-1, size)
@@ -61,7 +61,7 @@ def _gdpo(rewards: Tensor, weights: Tensor, size: int) -> Tensor:
 
 
 def has_signal(totals: Tensor, size: int) -> Tensor:
-    """Of each group whether its answers have different rewards, from which something can be learnt.
+    """Whether the answers of each group have different rewards, so that there is something to learn.
 
     >>> has_signal(torch.tensor([1.0, 1.0, 0.0, 1.0]), 2)
     tensor([False,  True])
@@ -72,7 +72,7 @@ def has_signal(totals: Tensor, size: int) -> Tensor:
 
 
 def _deviation(groups: Tensor, more: float) -> Tensor:
-    """The standard deviation (n - 1) of each row of values, some of which may be missing; one alone has none."""
+    """The standard deviation (n - 1) of each row, ignoring missing values; NaN for a single value."""
     known = ~groups.isnan()
     count = known.sum(1)
     apart = (groups - groups.nanmean(1, keepdim=True)).nan_to_num(0.0)

@@ -1,6 +1,6 @@
-"""Answers with their rewards. Ranks share the work; afterwards, each has all of them.
+"""Collect answers with their rewards. Ranks share the work, and each gets all of the results.
 
-Random numbers depend on the seed, the generation and the place of an answer in it, and on nothing else.
+Random numbers depend only on the seed, the generation and an answer's position in it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TOLD = 3  # how often one kind of problem with a reward function is logged
 
 
 class Collector:
-    """Samples answers, and computes their rewards with functions and models."""
+    """Samples answers and computes their rewards with functions and models."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Collector:
         self.begin()
 
     def begin(self) -> None:
-        """Reset the times of a generation, and how often functions failed in it."""
+        """Reset the timers of a generation and its counts of failures."""
         self.seconds = {"sampling": 0.0, "rewards": 0.0}
         self.failures: Counter[str] = Counter()
 
@@ -119,7 +119,7 @@ class Collector:
         return RewardProblem(name, "raised", sample.problem, sample.text, "scheduler")
 
     def replaced(self, generation: int, samples: list[RolloutSample], step: int) -> list[RolloutSample]:
-        """Replace groups from which nothing can be learnt by those of other prompts (DAPO's dynamic sampling)."""
+        """Replace groups from which nothing can be learned by groups for other prompts (DAPO's dynamic sampling)."""
         size = self._config.grpo.num_generations
         for attempt in range(1, self._config.grpo.max_resample_times + 1):
             empty = (~has_signal(self.totals(samples), size)).nonzero().flatten().tolist()
@@ -134,7 +134,7 @@ class Collector:
         return samples
 
     def totals(self, samples: Sequence[RolloutSample]) -> Tensor:
-        """The reward of each answer by all functions together."""
+        """The total reward of each answer."""
         return total_rewards(torch.tensor([sample.rewards for sample in samples]), self.weights)
 
     def _log_problems(self, problems: Sequence[RewardProblem]) -> None:

@@ -1,4 +1,4 @@
-"""The figures of a generation, by the names that TRL and its users know them by."""
+"""The metrics of a generation, under the names that TRL's users know."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npukit.rl.samples import RolloutSample
 
 
 def figures_of(samples: Sequence[RolloutSample], totals: Tensor, names: Sequence[str], size: int) -> dict[str, Tensor]:
-    """Rewards, lengths, and the share of groups without a learning signal; what people look at first comes first."""
+    """Rewards, lengths, and the share of groups without a learning signal, the most important first."""
     lengths = torch.tensor([float(len(sample.ids)) for sample in samples])
     is_cut = torch.tensor([sample.is_cut for sample in samples])
     rewards = torch.tensor([sample.rewards for sample in samples])
@@ -39,7 +39,7 @@ def figures_of(samples: Sequence[RolloutSample], totals: Tensor, names: Sequence
     for number, name in enumerate(names):
         values[f"rewards/{name}/mean"] = rewards[:, number].nanmean()
         values[f"rewards/{name}/std"] = _deviation(rewards[:, number])
-    return {name: value.nan_to_num(0.0) for name, value in values.items()}  # a NaN in a log hides what comes after it
+    return {name: value.nan_to_num(0.0) for name, value in values.items()}  # a NaN in a log would hide what follows it
 
 
 def times(seconds: Mapping[str, float], failures: Mapping[str, int]) -> dict[str, Tensor]:

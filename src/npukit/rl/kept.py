@@ -1,4 +1,4 @@
-"""Records answers: all of them in completions.jsonl, and the best and the worst of a step on the terminal."""
+"""Record answers: all of them in completions.jsonl, and the best and worst of a step on the terminal."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SHOWN = 400  # characters of a text on the terminal
 
 
 class Kept:
-    """completions.jsonl in the folder of a run: a line for every answer."""
+    """completions.jsonl in the folder of a run, with one line per answer."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / FILE
 
     def forget_after(self, step: int) -> None:
-        """Drop the lines that a run wrote after this step, before it was killed or started over."""
+        """Drop the lines that a run wrote after this step, before it was killed or restarted."""
         if self.file.exists():
             lines = self.file.read_text(encoding="utf-8").splitlines(keepends=True)
             write_text(self.file, "".join(line for line in lines if _step(line) <= step))
@@ -57,7 +57,7 @@ def _step(line: str) -> float:
     try:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError):
-        return math.inf  # the end of a file that was being written
+        return math.inf  # an incomplete line at the end of the file
 
 
 def view(step: int, samples: Sequence[RolloutSample], names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What of a model is one thing while it learns and another while it answers: compiled layers, adapters' types."""
+"""Switch what differs between learning and answering: compiled layers, and the dtype of adapters."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-_SMALL = 0.1  # of a model
+_SMALL = 0.1  # layers of a model
 
 
 class SamplerLayers:
-    """Inside, layers are called as the rollout engine compiles them, if it does; outside, as the trainer does.
+    """Inside this context, layers are called as the rollout engine compiles them; outside, as the trainer does.
 
     >>> with SamplerLayers(layers):
     ...     engine.generate(requests)
@@ -21,7 +21,7 @@ class SamplerLayers:
 
     def __init__(self, layers: Sequence[nn.Module]) -> None:
         self._layers: list[Any] = list(layers)
-        self._others: list[Any] = [None for _ in layers]  # what is not called at the moment
+        self._others: list[Any] = [None for _ in layers]  # those not in use at the moment
 
     def __enter__(self) -> None:
         self._swap()
@@ -37,10 +37,11 @@ class SamplerLayers:
 
 
 class SamplerWeights:
-    """Inside, the matrices of adapters have the type that the model computes in; outside, the one they are trained in.
+    """Inside this context, adapter matrices have the dtype that the model computes in; outside, the one they are
+    trained in.
 
-    Autocast would cast each of them in every pass, to the same values. The copies stay at their addresses, which graphs
-    know.
+    Autocast would cast each of them in every pass, to the same values. The copies keep their addresses, which recorded
+    graphs rely on.
 
     >>> with SamplerWeights(model, torch.bfloat16):
     ...     engine.generate(requests)
@@ -54,7 +55,7 @@ class SamplerWeights:
     def __enter__(self) -> None:
         trained = [value for value in self._model.parameters() if self._is_cast(value)]
         if sum(map(torch.numel, trained)) > _SMALL * sum(map(torch.numel, self._model.parameters())):
-            trained = []  # the weights of a whole model are not kept twice
+            trained = []  # the weights of a whole model are not duplicated
         if [copy.shape for copy in self._copies] != [value.shape for value in trained]:
             self._copies = [torch.empty_like(value, dtype=self._dtype) for value in trained]
         self._trained = [(value, value.data) for value in trained]

@@ -1,4 +1,4 @@
-"""Log-probabilities of answers before the first update from them, computed in the batches of the training steps."""
+"""Compute log-probabilities of answers before the first update from them, in the batches of the training steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from npukit.train.parallel import Parallel
 
 
 class Notes:
-    """Computes what a loss needs of old, reference and teacher log-probabilities, and which tokens are learnt from."""
+    """Computes the old, reference and teacher log-probabilities that a loss needs, and which tokens count."""
 
     def __init__(
         self, options: GrpoOptions, collate: SampleCollator, parallel: Parallel, repeats: int, teacher: Any = None
@@ -30,7 +30,7 @@ class Notes:
         self._keeps_old = repeats > 1 or self._masks or (options.kl_in_reward and options.beta > 0)
 
     def add(self, samples: Sequence[RolloutSample], batches: Sequence[Sequence[int]]) -> None:
-        """Add them to the samples that this rank learns from: those with these numbers."""
+        """Add them to the samples with these indices, from which this rank learns."""
         entropies: dict[int, Floats] = {}
         for numbers in batches if self._keeps_old or self._reference or self._teacher else ():
             some = [samples[number] for number in numbers]
@@ -52,7 +52,7 @@ class Notes:
                 samples[number].noted["learns"] = (entropy_row >= least).astype(np.float32)
 
     def distances(self, samples: Sequence[RolloutSample]) -> Tensor | None:
-        """How much likelier the policy finds each answer than the reference does, if its reward is reduced by that."""
+        """How much likelier the policy finds each answer than the reference does, if rewards are reduced by this."""
         if not (self._reference and self._options.kl_in_reward):
             return None
         own = {

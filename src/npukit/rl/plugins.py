@@ -1,4 +1,4 @@
-"""Python files of the user's: they are run, and what is in them is looked up."""
+"""Run Python files of the user's and look up their contents."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def run_file(file: Path) -> ModuleType:
 
 
 def cannot_run(file: Path, error: Exception) -> NpukitError:
-    """The sentence about a file that raised an exception."""
+    """The message about a file that raised an exception."""
     return NpukitError(f"rewards.plugins: {file} cannot be run: {type(error).__name__}: {error}")
 
 
 def functions_of(module: ModuleType) -> dict[str, Callable[..., Any]]:
-    """The functions that a file defines itself, but for those whose names begin with _."""
+    """The functions that a file defines itself, except those whose names begin with _."""
     return {
         name: function
         for name, function in vars(module).items()
@@ -46,7 +46,7 @@ def functions_of(module: ModuleType) -> dict[str, Callable[..., Any]]:
 
 
 def accepted(function: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Those of the arguments that a function takes."""
+    """The arguments that a function accepts."""
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return given

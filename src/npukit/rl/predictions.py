@@ -1,4 +1,4 @@
-"""Evaluation by answers: the model that is trained generates the last answer of each validation row."""
+"""Evaluate by generating: the model being trained writes the last answer of each validation row."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from npukit.report.writing import disk_errors_named
 from npukit.rl.sampler import Sampler
 from npukit.train import Trainer
 
-FOLDER = "predictions"  # in the folder of a run: a file of answers for each evaluation
+FOLDER = "predictions"  # in the folder of a run: a file of answers per evaluation
 
 
 class Predictions:
-    """The likeliest answer to each question, compared with the expected one."""
+    """Generates the most likely answer to each question and compares it with the expected one."""
 
     def __init__(self, config: Config, collate: Collator, tokenizer: Any, end_tokens: frozenset[int]) -> None:
         self._folder = config.training.output / FOLDER
@@ -53,7 +53,7 @@ class Predictions:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
     def _write(self, numbers: Sequence[int], answers: Sequence[str], expected: Sequence[str]) -> None:
-        """Write the answers of all ranks, each once: a rank without a batch repeats another one."""
+        """Write the answers of all ranks without duplicates: a rank without a batch repeats another one."""
         parallel = self._trainer.parallel
         gathered = parallel.gather(list(zip(numbers, answers, expected, strict=True)))
         if not parallel.is_main:

@@ -1,4 +1,4 @@
-"""One process of a training that generates: `python -m npukit.rl.rank`, with the configuration in its environment."""
+"""One process of a training run that generates: `python -m npukit.rl.rank`, configured by its environment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npukit.train.watch import Summary
 
 
 def train(config: Config) -> Summary:
-    """Train to the end; what came of it is in training.output.
+    """Train to the end. The results are in training.output.
 
     >>> train(Config(task="grpo", model={"path": "Qwen/Qwen3-0.6B"}, data={"train": "questions.jsonl"}, rewards=…))
     """

@@ -1,4 +1,4 @@
-"""The reference model: the policy before training, from which the KL divergence is measured."""
+"""The reference model for the KL divergence: the policy before training."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from torch import Tensor, nn
 
 
 class InitialWeights:
-    """Inside, a model has the trained weights that it began with; an adapter that was continued is as it was, too.
+    """Inside this context, a model has its initial trained weights, including those of an adapter that training
+    continues.
 
-    Only what is trained is kept twice: with LoRA that is little. Weights that ranks share must be whole when it is made
-    and entered.
+    Only the trained weights are duplicated, which is little with LoRA. Weights that ranks share must be gathered when
+    this is created and entered.
     """
 
     def __init__(self, model: nn.Module) -> None:

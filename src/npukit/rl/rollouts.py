@@ -1,7 +1,7 @@
-"""What a trainer asks for before each step: the batches of answers to learn from.
+"""Provide the batches of answers that a trainer learns from in each step.
 
-A generation is sampled, rewarded and compared once, and learnt from in one step or several. Every rank has all of
-its answers, so that the steps are the same however many ranks share them.
+A generation is sampled, rewarded and compared once, and is learned from in one step or several. Every rank has all of
+its answers, so that steps are the same however many ranks share them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from npukit.train.randomness import seed_of
 
 
 class GrpoRollouts:
-    """The rollouts of a configuration; npukit.train.rollouts says what a trainer asks of them."""
+    """The rollouts of a configuration, with the interface of npukit.train.rollouts."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class GrpoRollouts:
         self._images = collate.images
         self._collate = SampleCollator(collate, self._options.mask_truncated_completions)
         accumulation = config.training.accumulation
-        self._parts = (self._options.steps_per_generation or accumulation) // accumulation  # steps that share answers
+        self._parts = (self._options.steps_per_generation or accumulation) // accumulation  # steps sharing answers
         self.repeats = self._parts * self._options.num_iterations
         self.figures: dict[str, Tensor] = {}
         self._samples: list[RolloutSample] = []
@@ -83,7 +83,7 @@ class GrpoRollouts:
         self._processes.close()
 
     def _conversations(self, shape: Any) -> Conversations | None:
-        """What holds them, if answers have several turns."""
+        """The object that conducts conversations, if answers have several turns."""
         if not self._options.has_turns:
             return None
         encoder = TurnEncoder(self._config, self._tokenizer)
@@ -111,7 +111,7 @@ class GrpoRollouts:
             self._kept.forget_after(step)
 
     def metrics(self, _model: Any, prompts: Sequence[RolloutPrompt]) -> dict[str, float]:
-        """The mean reward of one answer to each prompt; `loss` is its negative, so that lower is better."""
+        """The mean reward of one answer to each prompt. `loss` is its negative, so that lower is better."""
         seeds = [seed_of(self._config.training.seed, -1, prompt.number) for prompt in prompts]
         with self._parallel.whole_weights():
             samples = self._collector.answer(prompts, seeds, 0)
@@ -123,7 +123,7 @@ class GrpoRollouts:
         began, collector = time.perf_counter(), self._collector
         collector.begin()
         wanted = self.rows(self._parallel.world_size)
-        prompts = [given[number % len(given)] for number in range(wanted)]  # an epoch may end with fewer
+        prompts = [given[number % len(given)] for number in range(wanted)]  # an epoch may end with fewer prompts
         with self._parallel.whole_weights():
             samples = collector.collect(generation, prompts, step)
             totals = collector.totals(samples)
@@ -149,9 +149,9 @@ class GrpoRollouts:
             self._log(view(step, samples, self._collector.names))
 
     def _dealt(self, generation: int) -> list[list[tuple[int, Sequence[int], bool]]]:
-        """This rank's batches in each of the steps that learn from a generation once: the numbers of their answers."""
+        """The indices of this rank's answers in each step of one pass over a generation."""
         order = np.arange(len(self._samples))
-        if self._parts > 1:  # or a step would have a few groups alone
+        if self._parts > 1:  # otherwise a step would have only a few groups
             order = np.random.default_rng(seed_of(self._config.training.seed, generation)).permutation(order)
         return [list(self._split.deal(part.tolist())) for part in np.array_split(order, self._parts)]
 
@@ -164,7 +164,7 @@ class GrpoRollouts:
             yield Batch(content, items, size, number == dealt[-1][0], ends_epoch, rows)
 
     def _pinned(self, content: dict[str, Any]) -> dict[str, Any]:
-        """The batch where a device fetches it by itself: it would wait for its work before a copy of other memory."""
+        """The batch in pinned memory, because copying other memory would wait for the device to finish its work."""
         if not abilities(self._parallel.device).own_memory:
             return content
         return {name: part.pin_memory() if isinstance(part, Tensor) else part for name, part in content.items()}

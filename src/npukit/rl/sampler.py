@@ -1,4 +1,4 @@
-"""Samples answers from the model that is trained, with the inference engine on its own modules."""
+"""Sample answers from the model that is trained, with the inference engine on its own modules."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from npukit.rl.layers import SamplerLayers, SamplerWeights
 from npukit.rl.samples import Drawn, RolloutSample
 from npukit.rl.turns.conversing import Asked, Conversations, Draw
 
-NEVER = -1e4  # added to the logit of a token that answers must not have
+NEVER = -1e4  # added to the logit of a token that answers must not contain
 
 
 class Sampler:
     """The rollout engine: an inference engine on the model that is trained. It has no weights of its own: adapters are
-    not merged, and a step of the optimizer updates the engine too.
+    not merged, and an optimizer step updates the engine too.
     """
 
     def __init__(
@@ -41,21 +41,21 @@ class Sampler:
         conversations: Conversations | None = None,
         images: Images | None = None,
     ) -> None:
-        """`dtype` is the type that the model computes in, and `ends` are the tokens that end an answer. Answers have
-        one turn unless there are `conversations`; `images` reads those of a vision-language model.
+        """`dtype` is what the model computes in, and `ends` are the tokens that end an answer. Answers have one turn
+        unless `conversations` is given; `images` reads the images of a vision-language model.
         """
         self._model = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._tokenizer, self._end_tokens, self._dtype, self._options = tokenizer, ends, dtype, options
         self._engine: Engine | None = None
-        self._made_for = (0, 0)  # tokens of a sequence, and sequences at the same time
+        self._made_for = (0, 0)  # tokens per sequence, and concurrent sequences
         self._layers = SamplerLayers(layers_of(self._model))
         self._weights = SamplerWeights(self._model, dtype)
         self._conversations, self._images, self._is_awake = conversations, images, False
-        # An image token that the model itself samples would have no pixels.
+        # An image token sampled by the model would have no pixels.
         self._bias = dict.fromkeys(images.token_ids, NEVER) if images else {}
 
     def sample(self, prompts: Sequence[RolloutPrompt], seeds: Sequence[int]) -> list[RolloutSample]:
-        """An answer to each prompt; repeated prompts stand side by side, and share their cache."""
+        """One answer per prompt. Repeated prompts should be adjacent, and share their cache."""
         if not prompts:
             return []
         with self.awake() as draw:
@@ -67,9 +67,9 @@ class Sampler:
 
     @contextmanager
     def awake(self) -> Iterator[Draw]:
-        """Inside, answers can be drawn, and their cache stays; outside, the model can be trained."""
+        """Inside this context answers can be sampled and their cache is kept; outside it the model can be trained."""
         device = self._model.device
-        # A graph would keep the weights that autocast has cast to another type.
+        # A graph would keep weights that autocast has cast to another dtype.
         caches = not abilities(device).records_graphs
         computes = torch.autocast(device.type, self._dtype, enabled=self._dtype != torch.float32, cache_enabled=caches)
         with torch.no_grad(), computes, self._layers, self._weights:
@@ -82,7 +82,7 @@ class Sampler:
                     self._engine = self._engine if self._options.keep_cache else None
 
     def _draw(self, asked: Sequence[Asked]) -> list[Drawn]:
-        """An answer to each; what the cache has no room for gets none, and its `problem` says so."""
+        """Sample an answer for each prompt. If the cache has no room for one, its `problem` says so."""
         engine = self._large_enough(len(asked), max(len(one.ids) + one.most for one in asked))
         room = engine.max_model_len
         fitting = iter(self._answers(engine, [one for one in asked if len(one.ids) < room]))
@@ -91,7 +91,7 @@ class Sampler:
     def _answers(self, engine: Engine, asked: Sequence[Asked]) -> list[Drawn]:
         pictures: dict[tuple[Any, ...], PromptMedia | None] = {}
         for prompt in (one.prompt for one in asked):
-            if prompt.content not in pictures:  # which all answers to it share
+            if prompt.content not in pictures:  # shared by all answers to the prompt
                 pictures[prompt.content] = self._pictures(prompt)
         with _without_garbage_collection():
             answers = engine.generate([self._request(one, pictures[one.prompt.content]) for one in asked])
@@ -101,13 +101,13 @@ class Sampler:
         return [self._drawn(answer) for answer in answers]
 
     def _large_enough(self, answers: int, longest: int) -> Engine:
-        """An engine for so many answers, whose sequences have so many tokens, as far as the model reads and memory
-        goes: the one that is there, if it was made for as much.
+        """An engine for this many answers of this length, as far as the model and memory allow: the existing one if it
+        is large enough.
         """
         positions = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
         longest, rows = min(longest, positions or longest), min(answers, self._options.max_num_seqs)
         if self._engine is None or longest > self._made_for[0] or rows > self._made_for[1]:
-            if self._engine is not None:  # conversations grow: the next turn should fit, too
+            if self._engine is not None:  # conversations grow, and the next turn should fit as well
                 self._engine.sleep(keep_cache=False)
                 longest, rows = max(longest, min(2 * longest, positions or longest)), max(rows, self._made_for[1])
             options = EngineOptions(
@@ -162,8 +162,8 @@ class Sampler:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """A generation makes an object for each of its tokens. None is in a cycle, and again and again looking for cycles
-    among all objects of the process takes longer than making them.
+    """Disable the garbage collector. A generation creates an object for each token, none of them in a cycle, and
+    searching all objects of the process for cycles repeatedly would take longer than creating them.
     """
     was_on = gc.isenabled()
     gc.disable()

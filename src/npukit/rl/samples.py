@@ -1,4 +1,4 @@
-"""Answers of the model, on their way from the rollout engine to the trainer."""
+"""Answers of the model, as they pass from the rollout engine to the trainer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from npukit.llm.data.prompts import RolloutPrompt
 from npukit.llm.data.rows import IGNORED
 
 Floats = NDArray[np.float32]
-# What the trainer computes for each token before the first update, by its name in a batch.
+# What the trainer computes per token before the first update, by its name in a batch.
 NOTED = ("old", "reference", "teacher", "learns")
 TURNS = ("messages", "turns", "infos", "problem")
 
@@ -27,40 +27,40 @@ class Drawn(NamedTuple):
     ids: list[int]
     logprobs: list[float]
     text: str
-    has_ended: bool  # with a token that ends answers, or it reached the longest length
-    problem: str = ""  # why there is none
+    has_ended: bool  # with an end token, or by reaching the maximum length
+    problem: str = ""  # why there is no answer
 
 
 @dataclass
 class RolloutSample:
     """An answer: its tokens, their log-probabilities when they were sampled, and its rewards.
 
-    One of several turns has the tokens of all of them, and `messages` after the prompt; `loss_mask` is 0 for tokens
-    that the model did not sample.
+    An answer of several turns contains the tokens of all of them, and `messages` after the prompt. `loss_mask` is 0 for
+    tokens that the model did not sample.
     """
 
     prompt: RolloutPrompt
     ids: NDArray[np.int64]
     sampled: Floats
     text: str
-    is_cut: bool  # it reached the longest length
-    rewards: list[float] = field(default_factory=list)  # by function; NaN where there is none
+    is_cut: bool  # it reached the maximum length
+    rewards: list[float] = field(default_factory=list)  # by function; NaN if there is none
     advantage: float = 0.0
     noted: dict[str, Floats] = field(default_factory=dict)
     loss_mask: Floats | None = None  # all 1
     messages: list[dict[str, Any]] = field(default_factory=list)
     turns: int = 1
-    infos: dict[str, Any] = field(default_factory=dict)  # of the scheduler
-    problem: str = ""  # why the scheduler ended it, or why there is none
+    infos: dict[str, Any] = field(default_factory=dict)  # information from the scheduler
+    problem: str = ""  # why the scheduler ended it, or why there is no answer
 
     def __post_init__(self) -> None:
         self.messages = self.messages or [{"role": "assistant", "content": self.text}]
-        if not len(self.ids):  # one token that does not count: a batch without any would have no loss
+        if not len(self.ids):  # one token that does not count, because a batch without tokens would have no loss
             self.ids, self.sampled, self.loss_mask = np.zeros(1, np.int64), *np.zeros((2, 1), np.float32)
         self.mask: Floats = np.ones(len(self.ids), np.float32) if self.loss_mask is None else self.loss_mask
 
     def state_dict(self) -> dict[str, Any]:
-        """The answer in plain containers; the prompt is known by its number."""
+        """The answer in plain containers. The prompt is stored by its index."""
         arrays = {name: torch.from_numpy(array) for name, array in self.noted.items()}
         plain = {"number": self.prompt.number, "text": self.text, "is_cut": self.is_cut, "rewards": self.rewards}
         tokens = {"ids": torch.from_numpy(self.ids), "sampled": torch.from_numpy(self.sampled)}
@@ -71,10 +71,10 @@ class RolloutSample:
 
     @classmethod
     def of(cls, state: Mapping[str, Any], prompt: RolloutPrompt) -> RolloutSample:
-        """What `state_dict` returned, as a sample again."""
+        """Restore a sample from the result of `state_dict`."""
         noted = {name: tensor.numpy() for name, tensor in state["noted"].items()}
         plain = {name: state[name] for name in ("text", "is_cut", "rewards", "advantage")}
-        if "loss_mask" in state:  # of several turns, which may have begun with another prompt
+        if "loss_mask" in state:  # with several turns, it may have started from another prompt
             prompt = prompt._replace(ids=tuple(state["prompt"].tolist()), messages=state["asked"])
             plain |= {name: state[name] for name in TURNS} | {"loss_mask": state["loss_mask"].numpy()}
         return cls(prompt, state["ids"].numpy(), state["sampled"].numpy(), noted=noted, **plain)
@@ -82,14 +82,15 @@ class RolloutSample:
 
 @dataclass(frozen=True)
 class SampleCollator:
-    """Answers with their prompts become rows of the model, and [answers, tokens] tensors of what is known of them.
+    """Turns answers with their prompts into rows for the model, and [answers, tokens] tensors of what is known about
+    them.
 
-    `places` are those of the token before each token of an answer, with all rows concatenated; `layout` says
-    which of these each token of each answer is.
+    `places` are the positions of the token before each answer token, with all rows concatenated; `layout` maps these to
+    the tokens of each answer.
     """
 
     collate: Collator
-    masks_cut: bool  # answers that were cut off do not count
+    masks_cut: bool  # truncated answers do not count
 
     def __call__(self, samples: Sequence[RolloutSample]) -> dict[str, Any]:
         rows = [_row(sample) for sample in samples]
@@ -119,7 +120,7 @@ def _row(sample: RolloutSample) -> dict[str, Any]:
 
 
 def _table(rows: Sequence[Any], dtype: torch.dtype) -> Tensor:
-    """Rows of different lengths side by side, filled up with 0."""
+    """Stack rows of different lengths, padded with 0."""
     table = torch.zeros(len(rows), max(map(len, rows)), dtype=dtype)
     for number, row in enumerate(rows):
         table[number, : len(row)] = torch.from_numpy(np.asarray(row))

@@ -1,7 +1,7 @@
-"""What plug-ins import from ms-swift, where it is not installed.
+"""A stand-in for ms-swift, for plug-ins that import it where it is not installed.
 
-A stand-in takes its place: the registries and the classes that plug-ins derive from are here; all else that a file
-imports is there by name, and fails when it is used.
+It has the registries and the base classes of plug-ins. Everything else that a file imports exists by name, and fails
+when it is used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PACKAGE = "swift"
 
 
 class ORM:
-    """What ms-swift's reward classes derive from."""
+    """The base class of ms-swift's reward classes."""
 
     def __init__(self, args: Any = None, **_: Any) -> None:
         self.args = args
@@ -67,7 +67,7 @@ OWN = {
 
 
 def registry(name: str) -> dict[str, Any]:
-    """One of ms-swift's registries, wherever a file has it from.
+    """One of ms-swift's registries, whichever module a file imports it from.
 
     >>> sorted(registry("multi_turns"))
     ['gym_scheduler', 'math_tip_trick', 'openenv_scheduler']
@@ -79,7 +79,7 @@ def registry(name: str) -> dict[str, Any]:
 
 
 class _Module(types.ModuleType):
-    """A module of ms-swift's in which every name is found."""
+    """A module of ms-swift's that has every name."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -98,11 +98,11 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return _Module(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """There is nothing in it."""
+        """The module has no code of its own."""
 
 
 def stand_in() -> None:
-    """From now on `import swift` works, also beside a checkout of ms-swift whose requirements are not installed."""
+    """Make `import swift` work, even next to a checkout of ms-swift whose requirements are not installed."""
     is_installed = any(importlib.metadata.distributions(name="ms-swift"))
     if not is_installed and not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())

@@ -1,4 +1,4 @@
-"""A larger model whose log-probabilities of an answer's tokens are learnt from: on-policy distillation."""
+"""On-policy distillation: learn from a larger model's log-probabilities of an answer's tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from npukit.llm.models.vision import see_images
 
 
 def load_teacher(config: Config, student: Any, tokenizer: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """The model of grpo.teacher on a device, which is called like the student. Both have the same vocabulary."""
+    """Load the model of grpo.teacher on a device; it is called like the student. Both have the same vocabulary."""
     path = config.grpo.teacher or ""
     base, adapters = find_parts(path, ()) if Path(path).exists() else (path, ())
     options = ModelOptions(path=str(base), hub=config.model.hub, trust_remote_code=config.model.trust_remote_code)

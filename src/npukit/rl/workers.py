@@ -1,8 +1,8 @@
-"""Processes that run the user's Python: one that hangs can be ended, one that prints disturbs nothing, and one that
-uses signals has a main thread.
+"""Separate processes for the user's Python code: one that hangs can be killed, one that prints disturbs nothing, and
+one that uses signals has a main thread.
 
-A worker is sent what it begins with, then requests, each as a pickle, and answers each in turn. What it prints goes to
-standard error. It ends with the process that started it, and so does what the user's Python has started itself.
+A worker receives an initial message, then requests, each as a pickle, and answers them in order. What it prints goes to
+standard error. It ends with its parent, and so do the processes that the user's code has started.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ TO_START = 300.0  # seconds: a plug-in may import torch
 
 
 class Worker:
-    """A process that runs `module`, which calls `serve`; it is started when it is asked, and again after it died."""
+    """A process that runs `module`, which calls `serve`. The first request starts it, also after it has died."""
 
     def __init__(self, module: str, begins_with: Any) -> None:
         self._module, self._begins_with = module, begins_with
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Any:
-        """What it says when it is ready; its refusals are raised here."""
+        """Start it and return its first message; its refusals are raised here."""
         command = [sys.executable, "-m", self._module, str(os.getpid())]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._process = subprocess.Popen(
@@ -49,7 +49,7 @@ class Worker:
         return reply
 
     def ask(self, request: Any, seconds: float) -> Any:
-        """Its answer. TimeoutError or EOFError if there is none; then it is ended."""
+        """Send a request and return the answer. On TimeoutError or EOFError the process is killed."""
         if self._process is None:
             self.start()
         try:
@@ -79,12 +79,12 @@ class Worker:
 
 
 def serve(begin: Callable[[Any], tuple[Any, Callable[[Any], Any]]]) -> None:
-    """Be a worker until nobody asks any more. `begin` makes of the first message what to say to it, and what answers
-    the others; an NpukitError that it raises is told instead.
+    """Run as a worker until there are no more requests. `begin` turns the first message into a reply and a function
+    that answers requests; an NpukitError that it raises is sent back.
     """
     _end_together(int(sys.argv[1]))
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # what the user's Python reads from
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # standard input of the user's code
     os.dup2(2, 1)
     sys.path.insert(0, str(Path.cwd()))
     try:
@@ -101,14 +101,14 @@ def serve(begin: Callable[[Any], tuple[Any, Callable[[Any], Any]]]) -> None:
 
 
 def _end_together(parent: int) -> None:
-    """Have a process watch the others of this group, which ends them all when the parent or this process is gone."""
+    """Let a process watch this group, and kill all of it when the parent or this process is gone."""
     die_with(parent)
     worker = os.getpid()
     if os.fork():
         return
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the parent reads until nobody can write any more
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the parent reads until no process can write any more
     gone = select.poll()
-    gone.register(0, 0)  # nothing but that the parent has closed its end
+    gone.register(0, 0)  # this can only mean that the parent has closed its end
     while os.getppid() == worker and not gone.poll(1000):
         pass
     os.killpg(0, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What reward functions are asked about, and what they say."""
+"""The inputs and outputs of reward functions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Messages = list[dict[str, Any]]
-# What went wrong with a function: it raised an exception or took too long, it returned no list of that length, or
-# something for an answer that is no number.
+# What went wrong with a function: it raised an exception, took too long, returned a list of the wrong length, or
+# returned something other than a number for an answer.
 Kind = Literal["raised", "timeout", "length", "value"]
 SHOWN = 200  # characters of an answer
 
@@ -17,8 +17,8 @@ SHOWN = 200  # characters of an answer
 class AnswerBatch:
     """Answers to prompts, with the columns of the rows that the prompts came from.
 
-    Of several turns, `texts` are the last answers, `turns` all messages after the prompts, and `infos` what the
-    scheduler noted.
+    With several turns, `texts` are the last answers, `turns` all messages after the prompts, and `infos` the
+    scheduler's information.
     """
 
     prompts: Sequence[Messages]
@@ -45,7 +45,7 @@ class AnswerBatch:
         return len(self.texts)
 
     def only(self, number: int) -> AnswerBatch:
-        """One answer alone."""
+        """A batch with one answer only."""
         at = slice(number, number + 1)
         parts = (self.prompts[at], self.texts[at], self.ids[at], self.columns[at])
         return AnswerBatch(*parts, self.step, self.turns[at], self.infos[at])
@@ -58,12 +58,12 @@ class RewardProblem:
     function: str
     kind: Kind
     sentence: str
-    answer: str = ""  # the one that caused it, where it is known
+    answer: str = ""  # the answer that caused it, if known
     of: Literal["reward", "scheduler", "prompt"] = "reward"
 
     @property
     def figure(self) -> str:
-        """What counts such problems in the log."""
+        """The name of the log's counter for such problems."""
         if self.of == "reward":
             return f"rewards/{self.function}/failed"
         return "turns/failed" if self.of == "scheduler" else "prompts/too_long"
@@ -75,7 +75,7 @@ class RewardProblem:
 
 @dataclass
 class Scores:
-    """The rewards of one function, NaN where an answer has none, and what went wrong."""
+    """The rewards of one function, NaN for answers without one, and its problems."""
 
     rewards: list[float]
     problems: list[RewardProblem] = field(default_factory=list)

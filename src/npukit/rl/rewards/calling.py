@@ -1,4 +1,4 @@
-"""Calls reward functions, and turns whatever they return into numbers."""
+"""Call reward functions, and turn whatever they return into numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Functions = dict[str, PluginFunction]
 
 
 def find_functions(options: RewardOptions, grpo: GrpoOptions) -> Functions:
-    """The functions that a configuration names, in its order; all of its files where it names none.
+    """The functions that a configuration names, in its order; by default all in its files.
 
     >>> list(find_functions(RewardOptions(functions=["format"]), GrpoOptions()))
     ['format']
@@ -48,8 +48,8 @@ def check_columns(functions: Functions, columns: Sequence[str]) -> None:
 
 
 def score(name: str, function: Callable[[AnswerBatch], Any], answers: AnswerBatch) -> Scores:
-    """The rewards of all answers. Where a function fails, it is called for each answer alone, to find the one that it
-    fails on.
+    """The rewards of all answers. If a function fails, it is called for each answer separately, to find the one that
+    makes it fail.
     """
     try:
         returned = _called(function, answers)
@@ -90,11 +90,11 @@ def _numbers(name: str, returned: Any, answers: AnswerBatch) -> Scores:
 
 
 SENTENCE = 200
-LARGEST = 3e38  # a reward has to fit into float32
+LARGEST = 3e38  # a reward must fit into float32
 
 
 def _number(value: Any) -> float | None:
-    """A finite number, also of NumPy or torch, but not a string; None for anything else."""
+    """A finite number, including NumPy's and torch's types but not strings; None for anything else."""
     if value is None or isinstance(value, str | bytes):
         return None
     try:
@@ -109,5 +109,5 @@ def _none(answers: AnswerBatch, problem: RewardProblem) -> Scores:
 
 
 def failed(name: str, kind: Kind, sentence: str, answers: AnswerBatch) -> Scores:
-    """No rewards at all."""
+    """The result of a function that failed for all answers."""
     return _none(answers, RewardProblem(name, kind, sentence))

@@ -1,4 +1,4 @@
-"""The reward functions that come with npukit, as ms-swift defines them."""
+"""npukit's built-in reward functions, as ms-swift defines them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REACT = re.compile(r"^<think>.*?</think>\s*Action:.*?Action Input:.*?$", re.DOTA
 
 
 def built_in(options: RewardOptions, longest: int) -> dict[str, Function]:
-    """Every function by its name; an answer has up to `longest` tokens.
+    """All functions by name. An answer has up to `longest` tokens.
 
     >>> built_in(RewardOptions(), 512)["format"](["<think>1</think><answer>2</answer>"])
     [1.0]
@@ -35,7 +35,7 @@ def built_in(options: RewardOptions, longest: int) -> dict[str, Function]:
 
 
 def accuracy(completions: Sequence[str], solution: Sequence[str], **_: Any) -> list[float]:
-    """1 where the answer equals the solution as mathematics, however it is written; 0 elsewhere."""
+    """1 if the answer is mathematically equal to the solution, however it is written; 0 otherwise."""
     from latex2sympy2_extended import NormalizationConfig
     from math_verify import LatexExtractionConfig, parse, verify
 
@@ -58,7 +58,7 @@ def accuracy(completions: Sequence[str], solution: Sequence[str], **_: Any) -> l
 
 
 def format(completions: Sequence[str], **_: Any) -> list[float]:
-    """1 for reasoning in <think>, then an answer in <answer>, and nothing else.
+    """1 for reasoning in <think> followed by an answer in <answer>, and nothing else.
 
     >>> format(["<think>1</think>\\n<answer>2</answer>", "2"])
     [1.0, 0.0]
@@ -67,12 +67,12 @@ def format(completions: Sequence[str], **_: Any) -> list[float]:
 
 
 def react_format(completions: Sequence[str], **_: Any) -> list[float]:
-    """1 for reasoning in <think>, then Action and Action Input."""
+    """1 for reasoning in <think>, followed by Action and Action Input."""
     return [float(REACT.match(text) is not None) for text in completions]
 
 
 def toolbench(completions: Sequence[str], solution: Sequence[str], **_: Any) -> list[float]:
-    """1 where the last Action and its input, a JSON object, are those of the solution; no input is an empty one.
+    """1 if the last Action and its input, a JSON object, match the solution's. A missing input counts as empty.
 
     >>> toolbench(['Action: add\\nAction Input: {"a": 1}'], ['Action: add\\nAction Input: {"a": 1}'])
     [1.0]
@@ -83,7 +83,7 @@ def toolbench(completions: Sequence[str], solution: Sequence[str], **_: Any) -> 
 
 
 def _action(text: str) -> tuple[str, dict[str, Any]] | None:
-    """The last tool that is called and its arguments; None if these are no object."""
+    """The last tool that is called and its arguments; None if these are not an object."""
     name = text.rpartition("Action:")[2].partition("Action Input:")[0].strip() if "Action:" in text else ""
     try:
         arguments = json.loads(text.rpartition("Action Input:")[2]) if "Action Input:" in text else {}
@@ -114,7 +114,7 @@ def cosine(
 
 
 def repetition(options: RewardOptions, completions: Sequence[str], **_: Any) -> list[float]:
-    """The share of phrases that occurred before, as a penalty.
+    """A penalty for the share of phrases that occurred before.
 
     >>> repetition(RewardOptions(repetition_n_grams=1), ["no no no no"])
     [-0.75]

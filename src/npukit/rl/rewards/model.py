@@ -1,4 +1,4 @@
-"""Reward models: a model with a score in place of its output layer, as `task: rm` trains it."""
+"""Reward models: models with a score in place of the output layer, as `task: rm` trains them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from npukit.llm.models.folder import find_parts
 from npukit.llm.models.loading import load_config, load_model, load_tokenizer, locate
 from npukit.rl.rewards.answers import AnswerBatch
 
-ROWS = 16  # answers that are scored at once
+ROWS = 16  # answers that are scored together
 
 
 class ScoringModel:
-    """Scores conversations; it is on the device of the model that is trained."""
+    """Scores conversations, on the device of the model that is trained."""
 
     def __init__(self, path: str, hub: Hub, device: torch.device, dtype: torch.dtype) -> None:
         base, adapters = find_parts(path, ()) if Path(path).exists() else (Path(path), ())

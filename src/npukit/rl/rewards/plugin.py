@@ -1,6 +1,6 @@
-"""Reward functions in a Python file of the user's, as ms-swift's plug-ins or TRL's functions are written.
+"""Reward functions in a user's Python file, written like ms-swift's plug-ins or TRL's functions.
 
-ms-swift's form puts classes into `orms`, which the file imports from swift; TRL's is a function of `prompts`,
+ms-swift's form puts classes into `orms`, which the file imports from swift. TRL's is a function of `prompts`,
 `completions` and columns.
 """
 
@@ -22,7 +22,7 @@ from npukit.rl.rewards.answers import AnswerBatch
 
 @dataclass(frozen=True)
 class PluginFunction:
-    """A function of the user's; ms-swift's classes are given texts, TRL's functions what TRL gives them."""
+    """A user's function. ms-swift's classes receive texts; TRL's functions receive what TRL passes them."""
 
     call: Callable[..., Any]
     is_trl: bool
@@ -33,7 +33,7 @@ class PluginFunction:
 
 
 def arguments(answers: AnswerBatch, is_trl: bool) -> dict[str, Any]:
-    """All that a function may ask for: the columns of the data, and what is known of the answers."""
+    """Everything that a function may ask for: the data's columns, and what is known about the answers."""
     names = dict.fromkeys(name for row in answers.columns for name in row)
     columns = {name: [row.get(name) for row in answers.columns] for name in names}
     plain = [row.get("prompt") if isinstance(row.get("prompt"), str) else None for row in answers.columns]
@@ -55,7 +55,7 @@ def arguments(answers: AnswerBatch, is_trl: bool) -> dict[str, Any]:
 
 
 def missing(function: Callable[..., Any], columns: Sequence[str]) -> list[str]:
-    """The arguments that a function must have and the data does not."""
+    """The arguments that a function requires and the data does not have."""
     known = {*columns, *arguments(AnswerBatch([], [], [], []), False)}
     needed = inspect.signature(function).parameters.values()
     usual = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -67,8 +67,8 @@ MakeFunction = Callable[[], PluginFunction]
 
 
 def load_plugins(files: Sequence[Path], args: Any) -> dict[str, MakeFunction]:
-    """Factories of the reward functions in some files, by name. Their code is run; ms-swift's classes are
-    instantiated with `args`, and only those that are used, since others may need packages of their own.
+    """Factories of the reward functions in some files, by name. The files are executed. ms-swift's classes are
+    instantiated with `args`, but only those that are used, since others may need more packages.
     """
     functions: dict[str, MakeFunction] = {}
     for file in files:
@@ -93,7 +93,7 @@ def without_functions(files: Sequence[Path]) -> NpukitError:
 
 
 def _made(file: Path, registered: Any, args: Any) -> PluginFunction:
-    """ms-swift instantiates classes with its arguments; functions may be registered as well."""
+    """Create one: ms-swift instantiates classes with its arguments, but functions may be registered as well."""
     try:
         call = registered(**accepted(registered, {"args": args})) if isinstance(registered, type) else registered
         return PluginFunction(call, is_trl=False)

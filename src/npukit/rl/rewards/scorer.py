@@ -1,4 +1,4 @@
-"""Ask the process that runs reward functions; one that hangs or dies is ended and started again."""
+"""Query the process that runs reward functions. If it hangs or dies, it is killed and restarted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npukit.rl.workers import Worker
 
 
 class Scorer:
-    """The reward functions of a configuration. `columns` are those that the data has.
+    """The reward functions of a configuration. `columns` are those of the data.
 
     >>> with Scorer(RewardOptions(functions=["format"]), GrpoOptions(), []) as scorer:
     ...     scorer.score(AnswerBatch([[]], ["<think></think><answer></answer>"], [[1]], [{}]))
@@ -33,7 +33,7 @@ class Scorer:
         self.close()
 
     def score(self, answers: AnswerBatch) -> tuple[list[list[float]], list[RewardProblem]]:
-        """The rewards of each answer by each function, NaN where there is none, and what went wrong."""
+        """The rewards of each answer by each function, NaN if there is none, and the problems."""
         by_function = [self._score(name, answers) for name in self.names]
         rewards = [list(row) for row in zip(*(scores.rewards for scores in by_function), strict=True)]
         problems = [problem for scores in by_function for problem in scores.problems]

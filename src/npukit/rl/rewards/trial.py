@@ -1,4 +1,4 @@
-"""Tries reward functions on the answers in a data file, before a training."""
+"""Try reward functions on the answers in a data file before training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from npukit.rl.rewards.answers import AnswerBatch, RewardProblem
 from npukit.rl.rewards.plugin import without_functions
 from npukit.rl.rewards.scorer import Scorer
 
-ANSWERS = ("completion", "response", "output", "answer")  # columns that may hold an answer
+ANSWERS = ("completion", "response", "output", "answer")  # columns that may contain an answer
 TURNS = ("messages", "conversations")
 
 
@@ -46,7 +46,7 @@ def try_rewards(options: RewardOptions, data: Path, rows: int = 8) -> RewardTria
     answers = [_answer(record, number) for number, record in enumerate(records)]
     texts = [text for _, text in answers]
     columns = [{name: value for name, value in record.items() if name not in TURNS} for record in records]
-    ids = [list(range(len(text.split()))) for text in texts]  # words stand for tokens: no model has been chosen yet
+    ids = [list(range(len(text.split()))) for text in texts]  # words stand for tokens, as there is no model yet
     with Scorer(options, GrpoOptions(), list(columns[0])) as scorer:
         if not scorer.names:
             raise without_functions(options.plugins)

@@ -11,7 +11,7 @@ from npukit.rl.workers import serve
 
 
 def begin(asked: Any) -> tuple[list[str], Callable[[Any], Scores]]:
-    """Load the functions; it then answers their names, and requests of a name and answers with rewards."""
+    """Load the functions. The worker then answers requests for their names, and for the rewards of answers."""
     options, grpo, columns = asked
     functions = find_functions(options, grpo)
     check_columns(functions, columns)

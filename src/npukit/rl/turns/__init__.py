@@ -1,5 +1,5 @@
-"""Answers of several turns: after each, a scheduler of the user's says what follows, such as the result of a tool.
+"""Answers of several turns: after each, a user's scheduler provides what follows, such as the result of a tool.
 
-Tokens go in and out as they were sampled: nothing that the model said is ever made into text and back. What it did not
-say itself is masked from the loss.
+Tokens are passed on as they were sampled: the model's output is never converted to text and back. What the model did
+not say itself is masked from the loss.
 """

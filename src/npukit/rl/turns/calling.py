@@ -1,4 +1,4 @@
-"""Call a scheduler of the user's, and make sense of whatever it returns."""
+"""Call a user's scheduler and interpret whatever it returns."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class TurnScheduler(Protocol):
     """A scheduler in either form."""
 
     def begin(self, conversations: Sequence[RolloutConversation]) -> list[Messages | str]:
-        """The messages that each conversation begins with, or why it cannot."""
+        """The messages that each conversation begins with, or why it cannot begin."""
 
     def next(self, turns: Sequence[Turn]) -> list[TurnReply]:
-        """How each conversation goes on."""
+        """How each conversation continues."""
 
 
 def find_scheduler(
     name: str, files: Sequence[Path], max_turns: int, gym_env: str | None, tokenizer: Any
 ) -> TurnScheduler:
-    """The scheduler of that name: a function of `messages` in one of the files, or a class of ms-swift's form."""
+    """The scheduler with this name: a function of `messages` in one of the files, or a class in ms-swift's form."""
     functions: dict[str, Callable[..., Any]] = {}
     swift.stand_in()
     for file in files:
@@ -65,7 +65,7 @@ def find_scheduler(
 
 
 def _check_environment(made: Any, gym_env: str | None) -> None:
-    """Refuse what could begin no conversation."""
+    """Refuse an environment that cannot begin a conversation."""
     makes = getattr(made, "_create_env", None)
     if makes is OpenEnvScheduler._create_env:
         require("openenv")
@@ -78,8 +78,8 @@ def _check_environment(made: Any, gym_env: str | None) -> None:
 
 
 class FunctionScheduler:
-    """A function that is given all messages, and the columns of the row, and returns what follows: messages, the text
-    of the user's next one, or nothing at the end. It may be async.
+    """A function that receives all messages and the columns of the row, and returns what follows: messages, the text of
+    the user's next message, or nothing at the end. It may be async.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -87,14 +87,14 @@ class FunctionScheduler:
         self._conversations: dict[str, RolloutConversation] = {}
 
     def begin(self, conversations: Sequence[RolloutConversation]) -> list[Messages | str]:
-        """They begin as the data has them."""
+        """Begin conversations as in the data."""
         self._conversations = {
             one.uuid: RolloutConversation(one.uuid, list(one.messages), one.columns) for one in conversations
         }
         return [one.messages for one in conversations]
 
     def next(self, turns: Sequence[Turn]) -> list[TurnReply]:
-        """How each conversation goes on."""
+        """How each conversation continues."""
         return [TurnReply() if turn.is_last else self._next(turn) for turn in turns]
 
     def _next(self, turn: Turn) -> TurnReply:
@@ -130,14 +130,14 @@ def _is_message(message: Any) -> bool:
 
 
 class SwiftScheduler:
-    """A class of ms-swift's form."""
+    """A class in ms-swift's form."""
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler, self._loop = scheduler, asyncio.new_event_loop()
         self._requests: dict[str, Any] = {}
 
     def begin(self, conversations: Sequence[RolloutConversation]) -> list[Messages | str]:
-        """It may begin conversations anew, as environments do."""
+        """Begin conversations. Environments may replace the data's messages."""
         requests = [RolloutInferRequest(deepcopy(one.messages), one.columns, one.uuid) for one in conversations]
         self._requests = {request.uuid: request for request in requests}
         problems = self._loop.run_until_complete(self._begun(requests))
@@ -154,7 +154,7 @@ class SwiftScheduler:
         return problems
 
     def next(self, turns: Sequence[Turn]) -> list[TurnReply]:
-        """How each conversation goes on; environments take their steps at the same time."""
+        """How each conversation continues. Environments take their steps concurrently."""
         asked = [(self._requests[turn.uuid], _choice(turn), turn) for turn in turns]
         for request, _, turn in asked:
             if request.messages[-1]["role"] == "assistant":
@@ -190,7 +190,7 @@ class SwiftScheduler:
         request = self._requests[turn.uuid] = returned["infer_request"]
         messages, count = request.messages, len(before)
         if len(messages) > count and messages[-1]["role"] == "assistant" and not messages[-1]["content"]:
-            messages.pop()  # a place for the answer
+            messages.pop()  # a placeholder for the answer
         if messages[: count - 1] != before[:-1] or not all(map(_is_message, messages[count:])):
             raise ValueError("step changed what had been said before, or spoke for the assistant")
         ids, mask = returned.get("response_token_ids"), returned.get("response_loss_mask")

@@ -1,4 +1,4 @@
-"""Conversations: the model answers, the scheduler says what follows, and so on until each has ended."""
+"""Conduct conversations: the model answers, the scheduler continues, and so on until each has ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from npukit.train.randomness import seed_of
 
 
 class Asked(NamedTuple):
-    """What an answer is drawn for: a prompt and the tokens after it, a seed, and the most tokens of the answer."""
+    """The input for one answer: a prompt and the tokens after it, a seed, and the maximum number of tokens."""
 
     prompt: RolloutPrompt
     more: tuple[int, ...]
@@ -37,7 +37,7 @@ Draw = Callable[[Sequence[Asked]], list[Drawn]]
 
 @dataclass
 class Trajectory:
-    """A conversation on its way. The tokens are those after the prompt; `loss_mask` is 1 for sampled ones."""
+    """A conversation in progress. The tokens are those after the prompt; `loss_mask` is 1 for sampled ones."""
 
     prompt: RolloutPrompt
     seed: int
@@ -52,19 +52,19 @@ class Trajectory:
     problem: str = ""
 
     def add(self, ids: Sequence[int], sampled: Sequence[float], mask: Sequence[int]) -> None:
-        """Go on by some tokens."""
+        """Append some tokens."""
         self.ids += ids
         self.sampled += sampled
         self.loss_mask += mask
 
     def say(self, text: str) -> None:
-        """Note what the model said, in a message of its own unless it continues one."""
+        """Record what the model said, as a new message unless it continues one."""
         if self.messages and self.messages[-1]["role"] == "assistant":
             text = self.messages.pop()["content"] + text
         self.messages.append({"role": "assistant", "content": text})
 
     def end(self, problem: str = "", is_cut: bool = False) -> None:
-        """Nothing follows."""
+        """End the conversation."""
         self.is_done, self.problem, self.is_cut = True, problem, is_cut
 
     def sample(self) -> RolloutSample:
@@ -85,8 +85,8 @@ class Trajectory:
 
 
 class Conversations:
-    """Holds conversations with a scheduler; `longest` is what the model can read, `words` its vocabulary, and
-    `image_tokens` stand for parts of images.
+    """Conducts conversations with a scheduler. `longest` is the model's maximum length, `words` the size of its
+    vocabulary, and `image_tokens` stand for parts of images.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Conversations:
         self._longest, self._words, self._image_tokens, self._begun = longest, words, image_tokens, 0
 
     def hold(self, prompts: Sequence[RolloutPrompt], seeds: Sequence[int], draw: Draw) -> list[RolloutSample]:
-        """A conversation for each prompt, all at the same time."""
+        """Conduct a conversation for each prompt, all concurrently."""
         trajectories = self._begin(prompts, seeds)
         open_ones = {uuid: one for uuid, one in trajectories.items() if not one.is_done}
         while open_ones:
@@ -121,7 +121,7 @@ class Conversations:
         }
 
     def _trajectory(self, prompt: RolloutPrompt, seed: int, begun: Messages | str) -> Trajectory:
-        """Where a conversation cannot begin, the model answers the prompt of the data, and that is all."""
+        """Begin a conversation. If that fails, the model answers the data's prompt, and nothing follows."""
         problem = begun if isinstance(begun, str) else ""
         if not problem and begun != prompt.messages and prompt.images:
             problem = "it begins another conversation, which the images of the row do not belong to."
@@ -150,7 +150,7 @@ class Conversations:
             self._go_on(one, answer, turn, reply)
 
     def _room(self, one: Trajectory, more: int = 0) -> int:
-        """The tokens that its next answer may have, if so many are added before it."""
+        """How many tokens the next answer may have if this many are added before it."""
         room = self._longest - len(one.prompt.ids) - len(one.ids) - more
         used = len(one.ids) + more if self._options.completion_length_limit_scope == "total" else 0
         return max(min(room, self._options.max_completion_length - used), 0)
@@ -202,11 +202,11 @@ class Conversations:
         return None
 
     def _said(self, text: str, turn: Turn, ids: list[int], reply: TurnReply) -> str:
-        """The text of an answer as it stays."""
+        """The text of an answer as it is kept."""
         return text if ids == turn.ids else text + reply.more if reply.ids is None else self._encoder.decode(ids)
 
     def _kept(self, turn: Turn, reply: TurnReply) -> tuple[list[int], list[int]]:
-        """The answer's tokens as they stay, and which of them are learnt from: the first ones, as they were sampled."""
+        """The tokens of an answer as they are kept, and which count: the first ones, which are as they were sampled."""
         if reply.ids is None:
             more = self._encoder.text(reply.more)
             return [*turn.ids, *more], [1] * len(turn.ids) + [0] * len(more)

@@ -1,4 +1,4 @@
-"""The tokens of what is said between two answers."""
+"""Tokenise what is said between two answers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from npukit.llm.tasks import task as tasks
 from npukit.rl.turns.turn import Messages
 
 UNLIMITED = 1 << 30
-TOOLS = "tools"  # the role of what can be called
+TOOLS = "tools"  # the role of tools
 ANSWER = {"role": "assistant", "content": STAND_IN}
-MARK = 0xF0000  # the first of the characters that stand for special tokens; Unicode gives them no meaning
+MARK = 0xF0000  # the first of the characters that stand for special tokens; Unicode assigns them no meaning
 
 
 class PlainSpecials:
-    """A tokenizer to which a special token is text where `marked` has put a character in its place."""
+    """A tokenizer that treats a special token as plain text if `marked` has replaced it by a character."""
 
-    is_fast = False  # texts are tokenised by `encode` alone
+    is_fast = False  # texts are tokenised only by `encode`
 
     def __init__(self, tokenizer: Any) -> None:
         special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
@@ -40,7 +40,7 @@ class PlainSpecials:
         return getattr(self._tokenizer, name)
 
     def marked(self, value: Any) -> Any:
-        """A message with a character for each special token in its text."""
+        """A message with each special token in its text replaced by a character."""
         if isinstance(value, str):
             return self._special.sub(lambda found: chr(MARK + self._words.index(found[0])), value)
         if isinstance(value, dict):
@@ -48,7 +48,7 @@ class PlainSpecials:
         return list(map(self.marked, value)) if isinstance(value, list) else value
 
     def encode(self, text: str, **options: Any) -> list[int]:
-        """Its tokens; special ones are those that the template has written."""
+        """The tokens of a text. Only the template's special tokens are encoded as such."""
         ids: list[int] = []
         for part in filter(None, self._marks.split(text)):
             number = ord(part) - MARK if len(part) == 1 else -1
@@ -61,14 +61,14 @@ class PlainSpecials:
         try:
             return list(tokenizer.encode(word, **options, split_special_tokens=True))
         finally:
-            if tokenizer.is_fast:  # it would remember that, for who uses the backend itself
+            if tokenizer.is_fast:  # the backend would remember this for its other users
                 tokenizer.backend_tokenizer.encode_special_tokens = tokenizer.split_special_tokens
 
 
 class TurnEncoder:
-    """Writes turns as the chat template of a configuration does. Answers are not tokenised here: the tokens that the
-    model sampled stay, and what the template writes between two answers stands between them. What a tool, an
-    environment or a scheduler says has no special tokens, or it could end its turn and begin one of its own.
+    """Writes turns with the chat template of a configuration. Answers are not tokenised here: the sampled tokens are
+    kept, and the template's text between two answers is inserted between them. What a tool, an environment or a
+    scheduler says contains no special tokens; otherwise it could end its turn and start one of its own.
     """
 
     def __init__(self, config: Config, tokenizer: Any) -> None:
@@ -79,7 +79,7 @@ class TurnEncoder:
         self._template = template = find_template(data.template, tokenizer, data.tokens)
         self._data, self._task = data, task
         self._encoder = Encoder(data, task, tokenizer, template)
-        self.calls = None if data.tool_format else syntax_of(template.text)  # how tools are called, if it is known
+        self.calls = None if data.tool_format else syntax_of(template.text)  # how tools are called, if known
 
     @cached_property
     def _plain(self) -> PlainSpecials:
@@ -90,12 +90,12 @@ class TurnEncoder:
         return Encoder(self._data, self._task, self._plain, self._template)
 
     def _outside(self, messages: Messages, given: Sequence[Any] = ()) -> tuple[Messages, Encoder]:
-        """Messages that are not `given` by the data, and what encodes them."""
+        """Messages that are not `given` by the data, and their encoder."""
         marked = [message if message in given else self._plain.marked(message) for message in messages]
         return (messages, self._encoder) if marked == messages else (marked, self._plain_encoder)
 
     def prompt(self, messages: Messages, given: Messages) -> tuple[int, ...]:
-        """The tokens before the first answer, where the data has `given` some of the messages; raises BadRow."""
+        """The tokens before the first answer; the data has `given` some of the messages. Raises BadRow."""
         offered = messages[:1] if messages[0]["role"] == TOOLS else []
         messages, encoder = self._outside(messages[len(offered) :], given)
         encoded = encoder.prompt([*offered, *turns_of(messages, Layout("messages"))])
@@ -104,7 +104,7 @@ class TurnEncoder:
         return tuple((~encoded.tokens).tolist())
 
     def between(self, before: Conversation, messages: Messages) -> list[int]:
-        """The tokens after an answer up to where the next one begins; `before` is all that was said before that answer.
+        """The tokens after an answer up to the start of the next one; `before` is everything said before that answer.
         Raises BadRow.
         """
         before = [{**turn, "role": ROLES.get(turn["role"], turn["role"])} for turn in before]

@@ -1,4 +1,4 @@
-"""Environments on a server of OpenEnv's, as ms-swift's schedulers use them; the package openenv talks to it."""
+"""Environments on an OpenEnv server, as ms-swift's schedulers use them through the package openenv."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npukit.rl.turns.swift_schedulers import GYMScheduler
 
 
 class OpenEnvWrapper:
-    """An environment on the server at `base_url`; `reset_kwargs` say how it begins."""
+    """An environment on the server at `base_url`; `reset_kwargs` determine how it begins."""
 
     def __init__(self, env_config: dict[str, Any]) -> None:
         self.base_url = env_config.get("base_url", "http://localhost:8000")
@@ -22,7 +22,7 @@ class OpenEnvWrapper:
 
     @property
     def client(self) -> Any:
-        """The connection, which is made when it is first used."""
+        """The connection, which is opened on first use."""
         if self._client is None:
             require("openenv")
             made = importlib.import_module("openenv.core.generic_client").GenericEnvClient(base_url=self.base_url)
@@ -30,27 +30,28 @@ class OpenEnvWrapper:
         return self._client
 
     def reset(self) -> tuple[Any, Any]:
-        """Its first observation, and what else it says."""
+        """Its first observation, and further information."""
         begun = self.client.reset(**self.reset_kwargs)
         return begun.observation, getattr(begun, "metadata", None)
 
     def step(self, action: dict[str, Any]) -> tuple[Any, float, bool, Any]:
-        """The next observation, the reward, whether it is the end, and what else it says."""
+        """The next observation, the reward, whether it is the end, and further information."""
         taken = self.client.step(action)
         return taken.observation, float(taken.reward or 0), bool(taken.done), getattr(taken, "metadata", None)
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._session.close()
         self._client = None
 
 
 class OpenEnvScheduler(GYMScheduler):
-    """Conversations with such environments. What a model says becomes an action by `parse_action`, and what it is told
-    comes from `format_observation`; a row's `env_config` says where the server is, and may have a `system_message`.
+    """Conversations with such environments. `parse_action` turns the model's answer into an action, and
+    `format_observation` creates the reply. A row's `env_config` contains the server's address, and optionally a
+    `system_message`.
     """
 
-    max_concurrent_envs = 4  # that begin at the same time
+    max_concurrent_envs = 4  # conversations that begin concurrently
     env_config_defaults: ClassVar[dict[str, Any]] = {}
 
     async def on_trajectory_start(self, requests: list[Any]) -> None:
@@ -77,7 +78,7 @@ class OpenEnvScheduler(GYMScheduler):
         return OpenEnvWrapper(env_config)
 
     def parse_action(self, text: str) -> Any:
-        """The object that an answer is, in a block of code or not; one with the answer as its `message` otherwise."""
+        """The JSON object in an answer, in a code block or not; or else an object with the answer as its `message`."""
         lines = text.strip().splitlines()
         is_block = len(lines) > 1 and lines[0].startswith("```") and lines[-1].strip() == "```"
         text = "\n".join(lines[1:-1]).strip() if is_block else text.strip()

@@ -1,4 +1,4 @@
-"""Ask the process that runs a scheduler; one that hangs or dies ends the conversations that wait for it."""
+"""Query the process that runs a scheduler. If it hangs or dies, the conversations that wait for it end."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class SchedulerProcess:
         self.close()
 
     def begin(self, conversations: Sequence[RolloutConversation]) -> list[Messages | str]:
-        """The messages that each conversation begins with, or why it cannot."""
+        """The messages that each conversation begins with, or why it cannot begin."""
         begun, problem = self._ask("begin", list(conversations))
         return begun or [problem for _ in conversations]
 
     def next(self, turns: Sequence[Turn]) -> list[TurnReply]:
-        """How each conversation goes on; where it fails, the conversation ends."""
+        """How each conversation continues. If the scheduler fails, the conversation ends."""
         replies, problem = self._ask("next", list(turns))
         return replies or [TurnReply(problem=problem) for _ in turns]
 

@@ -1,7 +1,7 @@
-"""ms-swift's schedulers of several turns: the classes that plug-ins derive from, and two that its users name.
+"""ms-swift's schedulers of several turns: the base classes of plug-ins, and two that users refer to by name.
 
-A scheduler is asked with requests, which have `messages`, `data_dict` (the columns of the row) and `uuid`, and with
-choices, which have `message.content`, `token_ids`, `finish_reason` and `logprobs`.
+A scheduler receives requests, which have `messages`, `data_dict` (the columns of the row) and `uuid`, and choices,
+which have `message.content`, `token_ids`, `finish_reason` and `logprobs`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 @dataclass
 class RolloutInferRequest:
-    """A conversation on its way."""
+    """A conversation in progress."""
 
     messages: list[dict[str, Any]] = field(default_factory=list)
     data_dict: dict[str, Any] = field(default_factory=dict)
@@ -26,29 +26,29 @@ class RolloutInferRequest:
 
 
 class RolloutScheduler:
-    """What is asked about every conversation."""
+    """The interface of a scheduler."""
 
     def __init__(self, infer_engine: Any = None, max_turns: int | None = None, *_: Any, **more: Any) -> None:
         self.infer_engine, self.max_turns, self.tokenizer = infer_engine, max_turns, more.get("tokenizer")
 
     async def on_trajectory_start(self, requests: list[Any]) -> None:
-        """Before the first answer; it may change `messages`."""
+        """Called before the first answer; it may change `messages`."""
 
     async def on_turn_end(self, infer_request: Any, response_choice: Any, current_turn: int) -> dict[str, Any]:
-        """After an answer, which is the last message; `done` and `rollout_infos` may be returned."""
+        """Called after an answer, which is the last message; it may return `done` and `rollout_infos`."""
         return {}
 
 
 class MultiTurnScheduler(RolloutScheduler):
-    """A scheduler that says whether a conversation has ended, and how it goes on."""
+    """A scheduler that decides whether a conversation has ended, and how it continues."""
 
     def check_finished(self, infer_request: Any, response_choice: Any, current_turn: int) -> bool:
-        """Whether this answer was the last one."""
+        """Whether this answer is the last one."""
         was_last = self.max_turns is not None and current_turn >= self.max_turns
         return was_last or response_choice.finish_reason == "length"
 
     def step(self, infer_request: Any, response_choice: Any, current_turn: int) -> dict[str, Any]:
-        """What the model is asked next: a dict with `infer_request`, whose messages go on."""
+        """The next input of the model: a dict with `infer_request`, which contains the new messages."""
         raise NotImplementedError("step is not written")
 
     @staticmethod
@@ -57,7 +57,7 @@ class MultiTurnScheduler(RolloutScheduler):
 
 
 class MathTipsScheduler(MultiTurnScheduler):
-    """A wrong answer goes on once, from where it would have been given, with a doubt."""
+    """Continues a wrong answer once, at the point before its result, with an expression of doubt."""
 
     tips_prompt = "But wait... It seems I made a mistake,"
 
@@ -82,7 +82,7 @@ class MathTipsScheduler(MultiTurnScheduler):
 
 
 class Env:
-    """A world that a model acts in."""
+    """A world in which a model acts."""
 
     def __init__(self, env_config: Any) -> None:
         self.env_config = env_config
@@ -96,11 +96,11 @@ class Env:
         raise NotImplementedError("step is not written")
 
     async def close(self) -> None:
-        """It is not asked any more."""
+        """Called when it is no longer needed."""
 
 
 class GYMScheduler(MultiTurnScheduler):
-    """Conversations with environments; the sum of their rewards is that of the answer."""
+    """Conversations with environments. The sum of an environment's rewards is the answer's reward."""
 
     def __init__(self, infer_engine: Any = None, max_turns: int | None = None, **more: Any) -> None:
         super().__init__(infer_engine, max_turns, **more)
@@ -126,7 +126,7 @@ class GYMScheduler(MultiTurnScheduler):
         return await self._stepped(uuid, observation, reward, done)
 
     async def _stepped(self, uuid: str, observation: Any, reward: float, done: bool) -> dict[str, Any]:
-        """Note what an environment said."""
+        """Record the result of an environment's step."""
         self._total_rewards[uuid] += float(reward)
         self._step_rewards.setdefault(uuid, []).append(float(reward))
         self._pending_obs[uuid] = None if done else observation

@@ -1,7 +1,7 @@
-"""Tools that the model calls, as TRL's users write them: functions, or the methods of an environment.
+"""Tools that the model calls, written as for TRL: functions, or the methods of an environment.
 
-What a tool is called and takes is read from its signature and docstring, and offered to the model as its chat template
-has it. The results of all calls in an answer follow it; an answer without a call is the last one.
+A tool's name and parameters are read from its signature and docstring, and presented to the model by its chat template.
+The results of all calls in an answer follow it; an answer without a call is the last one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Tool = Callable[..., Any]
 
 @dataclass
 class ToolUse:
-    """A conversation on its way: what can be called in it, and what was."""
+    """A conversation in progress: which tools it has, and which were called."""
 
     tools: dict[str, Tool]
     environment: Any = None
@@ -35,8 +35,8 @@ class ToolUse:
 
 @dataclass
 class ToolScheduler:
-    """Runs what the model calls. `make_environment` makes an environment for each conversation; `decode` makes text of
-    tokens, special ones included.
+    """Runs the tools that the model calls. `make_environment` creates an environment for each conversation; `decode`
+    turns tokens into text, including special ones.
     """
 
     tools: dict[str, Tool]
@@ -46,7 +46,7 @@ class ToolScheduler:
     _open: dict[str, ToolUse] = field(default_factory=dict)
 
     def begin(self, conversations: Sequence[RolloutConversation]) -> list[Messages | str]:
-        """What can be called comes first; what an environment says when it is reset follows the last message."""
+        """List the tools first; an environment's reset message comes after the last message."""
         self._open = {}
         return asyncio.run(_all(self._begin(conversation) for conversation in conversations))
 
@@ -66,7 +66,7 @@ class ToolScheduler:
         return [{"role": "tools", "content": offered}, *messages]
 
     def next(self, turns: Sequence[Turn]) -> list[TurnReply]:
-        """How each conversation goes on; async tools run at the same time."""
+        """How each conversation continues. Async tools run concurrently."""
         return asyncio.run(_all(map(self._next, turns)))
 
     async def _next(self, turn: Turn) -> TurnReply:
@@ -84,14 +84,14 @@ class ToolScheduler:
         return TurnReply(goes_on=bool(results), messages=results, infos=infos)
 
     def _calls(self, turn: Turn) -> tuple[ToolCall, ...]:
-        """The calls of an answer, outside of its reasoning."""
+        """The calls in an answer, outside its reasoning."""
         parser = AnswerParser(thinks=False, syntax=self.syntax)
         text = self.decode(turn.ids).rpartition(END_OF_THINK)[2]
         return whole([*parser.feed(text), *parser.end()]).calls
 
 
 async def _result(call: ToolCall, use: ToolUse) -> dict[str, Any]:
-    """What a tool returns, as text; an exception is told to the model."""
+    """The result of a tool as text. An exception is reported to the model."""
     use.calls += 1
     try:
         if call.name not in use.tools:
@@ -114,7 +114,7 @@ async def _all(made: Any) -> list[Any]:
 def find_tools(
     names: Sequence[str], environment: str | None, files: Sequence[Path], rewards: bool = False
 ) -> tuple[dict[str, Tool], Callable[[], Any] | None]:
-    """The functions and the environment of these names in some files; `rewards` says whether it must have rewards."""
+    """The functions and the environment with these names in some files; `rewards` says whether it must have rewards."""
     known: dict[str, Any] = {}
     for file in files:
         known |= {name: made for name, made in vars(run_file(file)).items() if callable(made)}
@@ -141,13 +141,13 @@ def find_tools(
 
 
 def methods_of(environment: Any) -> dict[str, Tool]:
-    """The methods of an environment that can be called: all that are public but for reset and get_reward."""
+    """The methods of an environment that can be called: all public ones except reset and get_reward."""
     methods = inspect.getmembers(environment, predicate=inspect.ismethod)
     return {name: method for name, method in methods if name[0] != "_" and name not in ("reset", "get_reward")}
 
 
 def schema_of(tool: Tool) -> dict[str, Any]:
-    """A tool as OpenAI's API has it, from its type hints and the Args of its docstring."""
+    """A tool in the format of OpenAI's API, from its type hints and the Args section of its docstring."""
     from transformers.utils import get_json_schema
 
     schema: dict[str, Any] = get_json_schema(tool)

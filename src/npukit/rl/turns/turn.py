@@ -1,4 +1,4 @@
-"""What a scheduler is asked about, and what it says."""
+"""The inputs and outputs of schedulers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Messages = list[dict[str, Any]]
-SENTENCE = 200  # characters of what an exception says
+SENTENCE = 200  # characters of an exception's message
 
 
 @dataclass(frozen=True)
 class RolloutConversation:
-    """A conversation that begins; `uuid` names it from now on."""
+    """A new conversation, which `uuid` identifies from now on."""
 
     uuid: str
     messages: Messages
@@ -21,8 +21,8 @@ class RolloutConversation:
 
 @dataclass(frozen=True)
 class Turn:
-    """An answer of the model in a conversation, the `number`th from 1; `ids` are its tokens without the one that ended
-    it. After the last one nothing may follow.
+    """An answer of the model in a conversation, the `number`th from 1. `ids` are its tokens without the end token.
+    Nothing may follow the last one.
     """
 
     uuid: str
@@ -36,11 +36,11 @@ class Turn:
 
 @dataclass(frozen=True)
 class TurnReply:
-    """How a conversation goes on after an answer.
+    """How a conversation continues after an answer.
 
-    Where it goes on, but no messages follow, the model continues its answer. `ids` are the answer's tokens as they
-    stay, of which those with 0 in `loss_mask` are not learnt from; None leaves them as they were sampled. `more` is
-    text to continue with, which is not learnt from either.
+    If it continues without new messages, the model continues its answer. `ids` are the tokens of the answer to keep, of
+    which those with 0 in `loss_mask` are not learned from; None keeps them as they were sampled. `more` is text with
+    which the answer continues, and which is not learned from either.
     """
 
     goes_on: bool = False
@@ -53,8 +53,8 @@ class TurnReply:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it, in which it can be sent and kept: arrays become lists, and what JSON has no word for
-    becomes text.
+    """A value as JSON, in which it can be sent and stored: arrays become lists, and what JSON cannot represent becomes
+    text.
 
     >>> plain({"at": (1, 2), "by": object})
     {'at': [1, 2], 'by': "<class 'object'>"}
@@ -67,7 +67,7 @@ def _written(value: Any) -> Any:
 
 
 def sentence(error: BaseException) -> str:
-    """What an exception says.
+    """An exception's message.
 
     >>> sentence(ValueError("no"))
     'ValueError: no'

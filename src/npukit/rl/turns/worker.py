@@ -15,7 +15,7 @@ from npukit.rl.workers import serve
 
 
 class LazyTokenizer:
-    """A tokenizer that is loaded when it is used: not every scheduler does, and it takes seconds."""
+    """A tokenizer that is loaded on first use: this takes seconds, and not every scheduler needs it."""
 
     def __init__(self, pickled: bytes) -> None:
         self._pickled = pickled
@@ -26,7 +26,7 @@ class LazyTokenizer:
 
 
 def begin(asked: Any) -> tuple[None, Callable[[Any], Any]]:
-    """Load the scheduler; it then answers requests of the name of a method and its argument."""
+    """Load the scheduler. The worker then answers requests with the name of a method and its argument."""
     options, files, syntax, pickled = asked
     tokenizer = LazyTokenizer(pickled)
     scheduler: TurnScheduler
@@ -53,7 +53,7 @@ def _plain(reply: TurnReply) -> TurnReply:
 
 
 def _or_problem(made: Callable[[Any], Any], value: Any) -> Any:
-    """What is made of a value, or why it cannot be."""
+    """The result of converting a value, or why that is impossible."""
     try:
         return made(value)
     except (TypeError, ValueError, RecursionError) as error:
