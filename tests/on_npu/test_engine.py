@@ -8,6 +8,7 @@ import pytest
 import torch
 from tests.inference.engine.conftest import LLAMA, generated, prompts
 
+from npukit.errors import NpukitError
 from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
 from npukit.inference.engine.w8a8 import quantize
 
@@ -65,3 +66,12 @@ def test_layers_in_8_bits_give_the_tokens_that_they_give_on_a_cpu() -> None:
     engine = Engine(make_model("qwen2", torch.float16).to("npu"), options)
     answers = engine.generate([Request(prompt, SamplingParams(temperature=0, max_tokens=8)) for prompt in asked])
     assert engine.is_paged and [answer.ids for answer in answers] == expected
+
+
+def test_a_cache_in_8_bits_gives_the_tokens_that_it_gives_on_a_cpu() -> None:
+    requests = [Request(prompt, SamplingParams(temperature=0, max_tokens=8)) for prompt in prompts(4, 200)]
+    options = EngineOptions(max_num_seqs=4, max_model_len=300, kv_cache_dtype="int8")
+    on_cpu, on_npu = (Engine(make_model("qwen2", torch.float16).to(device), options) for device in ("cpu", "npu"))
+    assert [answer.ids for answer in on_npu.generate(requests)] == [answer.ids for answer in on_cpu.generate(requests)]
+    with pytest.raises(NpukitError, match="has no fp8"):
+        Engine(make_model("qwen2", torch.float16).to("npu"), options.model_copy(update={"kv_cache_dtype": "fp8"}))

@@ -11,6 +11,7 @@ import torch
 
 from npukit.inference.engine.attention import rows_anywhere
 from npukit.inference.engine.paged import PagedCall, PagedRows
+from npukit.llm.models.quantized import to_8_bits
 
 BLOCK = 64
 
@@ -21,7 +22,10 @@ BLOCK = 64
 @pytest.mark.parametrize(
     ("programs", "window"), [(1, None), (64, None), (64, 20)], ids=["whole", "in parts", "in parts, with a window"]
 )
-def test_rows_of_decoding_and_of_prompts(programs: int, window: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [torch.float16, torch.int8, torch.float8_e4m3fn], ids=["fp16", "int8", "fp8"])
+def test_rows_of_decoding_and_of_prompts(
+    programs: int, window: int | None, kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from npukit.inference.engine import attention_cuda
 
     monkeypatch.setattr(attention_cuda, "_PROGRAMS", programs)
@@ -32,10 +36,20 @@ def test_rows_of_decoding_and_of_prompts(programs: int, window: int | None, monk
     lengths = torch.tensor([place + 1 for start, stop in runs for place in range(start, stop)])
     tables = (torch.randperm(20) + 1).view(5, 4).int()
     slots = tables[rows, (lengths - 1) // BLOCK].long() * BLOCK + (lengths - 1) % BLOCK
-    caches = torch.randn(2, 21, BLOCK, 2, 48).half()
-    query, keys = torch.randn(len(rows), 14, 48).half(), torch.randn(2, len(rows), 2, 48).half()
+    keys, values = torch.randn(2, 21, BLOCK, 2, 48).half()
+    key_scales = value_scales = None
+    if kind is not torch.float16:
+        (keys, key_scales), (values, value_scales) = to_8_bits(keys, kind), to_8_bits(values, kind)
+        key_scales, value_scales = key_scales.squeeze(-1), value_scales.squeeze(-1)
+    query, new = torch.randn(len(rows), 14, 48).half(), torch.randn(2, len(rows), 2, 48).half()
     batch = PagedRows(rows, tables[rows], lengths, None)
-    exact = rows_anywhere(PagedCall(*(query.float(), *keys.float(), *caches.float(), slots, 0.15, window)), batch)
+    call = PagedCall(query, new[0], new[1], keys, values, slots, 0.15, window, key_scales, value_scales)
+    caches = (keys.clone(), values.clone()) if kind.itemsize == 1 else (keys.float(), values.float())
+    exact = rows_anywhere(
+        call._replace(
+            query=query.float(), key=new[0].float(), value=new[1].float(), key_cache=caches[0], value_cache=caches[1]
+        ),
+        batch,
+    )
     for _ in range(2):  # the first call leaves the counters of parts as it found them
-        actual = attention_cuda.attend_rows(PagedCall(*(query, *keys, *caches.clone(), slots, 0.15, window)), batch)
-        assert (actual.float() - exact).abs().max() < 3e-3
+        assert (attention_cuda.attend_rows(call, batch).float() - exact).abs().max() < 3e-3

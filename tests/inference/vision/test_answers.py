@@ -135,6 +135,18 @@ def test_answers_are_those_of_transformers(
     assert crowded.stats().preemptions
 
 
+def test_a_cache_in_8_bits_sees_too(loaded: MakeLoaded, pictures: Path) -> None:
+    model = loaded("qwen2_5_vl")
+    requests = asked(model, TALKS, pictures)
+    exact, small = (
+        Engine(model.model, EngineOptions(**SMALL, kv_cache_dtype=dtype, max_num_batched_tokens=7)).generate(requests)
+        for dtype in ("auto", "int8")
+    )
+    assert [answer.ids for answer in small] == [answer.ids for answer in exact]
+    logprobs = [[token.logprob for answer in answers for token in answer.tokens] for answers in (small, exact)]
+    assert logprobs[0] == pytest.approx(logprobs[1], abs=0.02) and logprobs[0] != logprobs[1]
+
+
 def test_pictures_of_one_size_do_not_share_what_was_computed(loaded: MakeLoaded) -> None:
     """Their tokens are the same, and so are those of the text that names no picture at all."""
     model = loaded("qwen2_vl")

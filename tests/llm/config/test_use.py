@@ -135,6 +135,18 @@ def test_swift_flags(folder: Path, run: Path) -> None:
     assert (data.data.metrics, data.model.hub) == (("rouge", "bleu"), "huggingface")
 
 
+def test_what_stands_among_vllms_options_and_is_one_of_ours(folder: Path) -> None:
+    Path("api.yaml").write_text(
+        "model_name_or_path: models/tiny\ntemplate: default\nvllm_config: {kv_cache_dtype: fp8}"
+    )
+    swift = ["--model", "models/tiny", "--vllm_engine_kwargs", '{"kv_cache_dtype": "fp8", "swap_space": 2}']
+    used = [use("serve", "api.yaml"), use("serve", *swift)]
+    assert [each.engine.kv_cache_dtype for each in used] == ["fp8", "fp8"]
+    assert [each.engine.extra for each in used] == [{}, {"swap_space": 2}]
+    with pytest.raises(NpukitError, match="kv_cache_dtype must be one of auto, fp8"):
+        use("serve", "--model", "models/tiny", "--vllm_engine_kwargs", '{"kv_cache_dtype": "fp7"}')
+
+
 def test_what_has_no_effect_is_named(folder: Path) -> None:
     reading = read_use("chat", ["models/tiny", "--port", "9", "--shard-size", "1GB"], {})
     assert [note for note in reading.notes if "--port" in note and "--shard-size" in note]

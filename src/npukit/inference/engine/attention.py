@@ -14,13 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from npukit.inference.engine.paged import PagedBatch, PagedCall, PagedRows, Prefill, write
+from npukit.inference.engine.paged import PagedBatch, PagedCall, PagedRows, Prefill, read, write
 
 AttendRows = Callable[[PagedCall, PagedRows], Tensor]
 AttendPrefill = Callable[[PagedCall, Prefill], Tensor]
+PADDED = 255  # tokens that a shorter row may be padded to; longer ones are padded to less than twice their length
 
 
-def register(kind: str, dtype: torch.dtype) -> str:
+def register(kind: str, dtype: torch.dtype, is_quantized: bool) -> str:
     """Register a device's attention with transformers, which then makes no mask for it; returns its name."""
     from transformers import AttentionInterface
 
@@ -29,6 +30,9 @@ def register(kind: str, dtype: torch.dtype) -> str:
         from npukit.inference.engine.attention_cuda import attend_prefill, attend_rows
     elif kind == "npu" and is_half:
         from npukit.inference.engine.attention_npu import attend_prefill, attend_rows
+
+        if is_quantized:
+            kind, attend_rows = "npu_quantized", rows_anywhere
     else:
         kind, attend_rows, attend_prefill = "anywhere", rows_anywhere, prefill_anywhere
     name = f"npukit_paged_{kind}"
@@ -52,7 +56,9 @@ def paged_attention(
     """Query, key, value are [1, heads, tokens, size]; the result is [1, tokens, heads, size]."""
     query, key, value = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
-    call = PagedCall(query, key, value, module.key_cache, module.value_cache, batch.slots, scale, sliding_window)
+    caches = module.key_cache, module.value_cache
+    scales = getattr(module, "key_scales", None), getattr(module, "value_scales", None)
+    call = PagedCall(query, key, value, *caches, batch.slots, scale, sliding_window, *scales)
     if isinstance(batch.kind, PagedRows):
         result = attend_rows(call, batch.kind)
     else:  # fused kernels support causal attention only
@@ -61,20 +67,34 @@ def paged_attention(
 
 
 def rows_anywhere(call: PagedCall, rows: PagedRows) -> Tensor:
-    """torch's own attention on all rows, padded to the longest and masked."""
+    """torch's own attention on the rows of about the same length together, padded to the longest and masked."""
     write(call)
+    lengths = rows.lengths.tolist()
+    alike = [max(length, PADDED).bit_length() for length in lengths]
+    if len(set(alike)) == 1:
+        return _padded_rows(call, call.query, rows.tables, rows.lengths, max(lengths))
+    result = torch.empty_like(call.query)
+    for bits in set(alike):
+        members = [row for row, own in enumerate(alike) if own == bits]
+        at, longest = torch.tensor(members, device=call.query.device), max(lengths[row] for row in members)
+        result[at] = _padded_rows(call, call.query[at], rows.tables[at], rows.lengths[at], longest)
+    return result
+
+
+def _padded_rows(call: PagedCall, query: Tensor, tables: Tensor, lengths: Tensor, longest: int) -> Tensor:
     size = call.key_cache.shape[1]
-    tables = rows.tables[:, : -(-int(rows.lengths.max()) // size)]
-    place = torch.arange(tables.shape[1] * size, device=call.query.device)
-    ends = rows.lengths[:, None]
+    blocks = tables[:, : -(-longest // size)].long()
+    place = torch.arange(blocks.shape[1] * size, device=query.device)
+    ends = lengths[:, None]
     seen = place < ends
     if call.window is not None:
         seen = seen & (place >= ends - call.window)
     # Old content of a block may be NaN, which a mask does not remove.
     keys, values = (
-        gather(cache, tables).masked_fill(~seen[:, None, :, None], 0) for cache in (call.key_cache, call.value_cache)
+        each.transpose(1, 2).masked_fill(~seen[:, None, :, None], 0)
+        for each in read(call, lambda cache: cache[blocks].flatten(1, 2))
     )
-    return torch_attention(call.query.unsqueeze(2), keys, values, seen[:, None, None, :], call.scale).squeeze(2)
+    return torch_attention(query.unsqueeze(2), keys, values, seen[:, None, None, :], call.scale).squeeze(2)
 
 
 def prefill_anywhere(call: PagedCall, prompts: Prefill) -> Tensor:
@@ -85,17 +105,12 @@ def prefill_anywhere(call: PagedCall, prompts: Prefill) -> Tensor:
     groups = prompts.groups or (None,) * len(new)
     parts = torch.split(call.query, new), torch.split(prompts.slots, total)
     for part, slots, own in zip(*parts, groups, strict=True):
-        caches = call.key_cache, call.value_cache
-        keys, values = (cache.flatten(0, 1)[slots].transpose(0, 1)[None] for cache in caches)
+        found = read(call, lambda cache, slots=slots: cache.flatten(0, 1)[slots])  # type: ignore[misc]
+        keys, values = (each.transpose(0, 1)[None] for each in found)
         seen = causal(len(part), len(slots), call.window, part.device, own)
         result = torch_attention(part.transpose(0, 1)[None], keys, values, seen, call.scale)
         results.append(result[0].transpose(0, 1))
     return torch.cat(results)
-
-
-def gather(cache: Tensor, tables: Tensor) -> Tensor:
-    """The cached keys or values of each sequence, [sequences, heads, tokens, size]."""
-    return cache[tables.long()].flatten(1, 2).transpose(1, 2)
 
 
 def causal(new: int, total: int, window: int | None, device: torch.device, groups: Tensor | None = None) -> Tensor:

@@ -12,7 +12,7 @@ import triton
 from torch import Tensor
 
 from npukit.inference.engine.kernels_cuda import attend, store
-from npukit.inference.engine.paged import PagedCall, PagedRows, Prefill
+from npukit.inference.engine.paged import PagedCall, PagedRows, Prefill, read, write
 
 _KEYS, _WARPS, _STAGES = 64, 4, 3  # keys that a program looks at together, and how it is compiled
 _QUERIES = 16  # the least that the tensor cores take
@@ -23,9 +23,9 @@ _arrivals: dict[torch.device, Tensor] = {}  # how many parts of a sequence are d
 
 def attend_rows(call: PagedCall, rows: PagedRows) -> Tensor:
     """Each query over its own length."""
-    query, key, value, key_cache, value_cache, slots, scale, window = call
+    *tensors, scale, window, key_scales, value_scales = call
     result: Tensor = _attend_rows(
-        query, key, value, key_cache, value_cache, slots, rows.rows, rows.tables, rows.lengths, scale, window or 0
+        *tensors, rows.rows, rows.tables, rows.lengths, scale, window or 0, key_scales, value_scales
     )
     return result
 
@@ -45,8 +45,10 @@ def _attend_rows(
     lengths: Tensor,
     scale: float,
     window: int,
+    key_scales: Tensor | None,
+    value_scales: Tensor | None,
 ) -> Tensor:
-    _write(key, value, key_cache, value_cache, slots)
+    _write(PagedCall(query, key, value, key_cache, value_cache, slots, scale, window, key_scales, value_scales))
     tokens, heads, size = query.shape
     shared = key_cache.shape[2]
     group, wide = heads // shared, triton.next_power_of_2(size)
@@ -63,6 +65,8 @@ def _attend_rows(
         query,
         key_cache,
         value_cache,
+        key_scales,
+        value_scales,
         rows,
         tables,
         lengths,
@@ -85,6 +89,7 @@ def _attend_rows(
         KEYS=_KEYS,
         SPLITS=splits,
         WINDOW=window,
+        SCALED=key_scales is not None,
         num_warps=_WARPS,
         num_stages=_STAGES,
     )
@@ -104,16 +109,19 @@ def _splits(programs: int) -> int:
     return splits
 
 
-def _write(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slots: Tensor) -> None:
-    """Put each token's key and value where it belongs, in one kernel for both."""
-    key, value = (tensor if tensor.stride(2) == 1 else tensor.contiguous() for tensor in (key, value))
+def _write(call: PagedCall) -> None:
+    """Put each token's key and value where it belongs, in one kernel for both if they are not made smaller."""
+    if call.key_scales is not None:
+        write(call)
+        return
+    key, value = (tensor if tensor.stride(2) == 1 else tensor.contiguous() for tensor in (call.key, call.value))
     tokens, shared, size = key.shape
     store[(tokens,)](
         key,
         value,
-        key_cache,
-        value_cache,
-        slots,
+        call.key_cache,
+        call.value_cache,
+        call.slots,
         key.stride(0),
         key.stride(1),
         value.stride(0),
@@ -127,11 +135,9 @@ def _write(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, s
 
 def attend_prefill(call: PagedCall, prompts: Prefill) -> Tensor:
     """The sequences one behind the other; each new token sees what its own sequence has before it."""
-    query, key, value, key_cache, value_cache, slots, scale, window = call
+    *tensors, scale, window, key_scales, value_scales = call
     borders = prompts.new_borders, prompts.borders
-    result: Tensor = _attend_prefill(
-        query, key, value, key_cache, value_cache, slots, prompts.slots, *borders, scale, window or 0
-    )
+    result: Tensor = _attend_prefill(*tensors, prompts.slots, *borders, scale, window or 0, key_scales, value_scales)
     return result
 
 
@@ -148,9 +154,12 @@ def _attend_prefill(
     borders: Tensor,
     scale: float,
     window: int,
+    key_scales: Tensor | None,
+    value_scales: Tensor | None,
 ) -> Tensor:
-    _write(key, value, key_cache, value_cache, slots)
-    keys, values = (cache.flatten(0, 1)[all_slots] for cache in (key_cache, value_cache))
+    call = PagedCall(query, key, value, key_cache, value_cache, slots, scale, window, key_scales, value_scales)
+    _write(call)
+    keys, values = read(call, lambda cache: cache.flatten(0, 1)[all_slots])
     # No run is longer than all of them together; to know more the host would have to wait.
     longest = query.shape[0], keys.shape[0]
     left, right = (None, None) if not window else (window - 1, 0)

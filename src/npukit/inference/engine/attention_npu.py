@@ -8,7 +8,7 @@ import torch
 import torch_npu
 from torch import Tensor
 
-from npukit.inference.engine.paged import PagedCall, PagedRows, Prefill, write
+from npukit.inference.engine.paged import PagedCall, PagedRows, Prefill, read, write
 from npukit.llm.models.attention import NPU_CAUSAL, causal_mask
 
 
@@ -33,7 +33,7 @@ def attend_rows(call: PagedCall, rows: PagedRows) -> Tensor:
 def attend_prefill(call: PagedCall, prompts: Prefill) -> Tensor:
     """The sequences one behind the other (TND), their keys and values fetched from the cache."""
     _write(call)
-    keys, values = (cache.flatten(0, 1)[prompts.slots] for cache in (call.key_cache, call.value_cache))
+    keys, values = read(call, lambda cache: cache.flatten(0, 1)[prompts.slots])
     result: Tensor = torch_npu.npu_fusion_attention(
         call.query,
         keys,
@@ -59,7 +59,7 @@ _PLAIN_CACHES = _has_plain_caches()
 
 
 def _write(call: PagedCall) -> None:
-    if _PLAIN_CACHES:
+    if _PLAIN_CACHES and call.key_scales is None:
         tokens, caches = (call.key.contiguous(), call.value.contiguous()), (call.key_cache, call.value_cache)
         torch_npu.npu_scatter_pa_kv_cache(*tokens, *caches, call.slots, cache_mode="Norm")
     else:

@@ -8,9 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from npukit.errors import NpukitError
 from npukit.inference.engine.paged import to_device
 from npukit.inference.engine.pool import NULL_BLOCK
+from npukit.launch.abilities import abilities, eight_bits
 from npukit.llm.models.vision import language_model
+
+SCALE_BYTES = 4  # of a token and head, in a cache in 8 bits
 
 
 @dataclass(frozen=True)
@@ -38,13 +42,35 @@ class CacheShape:
     @property
     def bytes_per_token(self) -> int:
         """Keys and values of all layers."""
-        return 2 * self.layers * self.heads * self.head_size * self.dtype.itemsize
+        scale = SCALE_BYTES if self.is_quantized else 0
+        return 2 * self.layers * self.heads * (self.head_size * self.dtype.itemsize + scale)
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether each token and head has a scale beside its 8-bit numbers."""
+        return self.dtype.itemsize == 1
+
+
+def cache_dtype(name: str, computed: torch.dtype, device: torch.device) -> torch.dtype:
+    """The dtype of the cache that `kv_cache_dtype` names; auto is the one that the model computes in.
+
+    >>> cache_dtype("int8", torch.bfloat16, torch.device("cpu"))
+    torch.int8
+    """
+    if name == "auto":
+        return computed
+    if name == "int8":
+        return torch.int8
+    if abilities(device).own_memory and eight_bits(device) is not torch.float8_e4m3fn:
+        raise NpukitError(f"{device} has no fp8: use --kv-cache-dtype int8, which takes as little memory.")
+    return torch.float8_e4m3fn
 
 
 class Cache:
     """Keys and values of each layer in blocks, [blocks, block size, heads, head size], and the rows' block tables.
 
-    Each attention module of the model gets those of its layer as `key_cache` and `value_cache`.
+    Each attention module of the model gets those of its layer as `key_cache` and `value_cache`, in 8 bits with their
+    scales as `key_scales` and `value_scales`, [blocks, block size, heads].
     """
 
     def __init__(
@@ -64,6 +90,9 @@ class Cache:
         for layer in layers:
             layer.key_cache = torch.empty(block, dtype=shape.dtype, device=device)
             layer.value_cache = torch.empty(block, dtype=shape.dtype, device=device)
+            if shape.is_quantized:
+                layer.key_scales = torch.empty(block[:-1], dtype=torch.float32, device=device)
+                layer.value_scales = torch.empty(block[:-1], dtype=torch.float32, device=device)
 
     def set_table(self, row: int, blocks: list[int]) -> None:
         """Set the block table of a row."""
@@ -73,8 +102,8 @@ class Cache:
 def release_cache(model: nn.Module) -> None:
     """Remove the cache from a model and free its memory."""
     for layer in attention_modules(model):
-        layer.__dict__.pop("key_cache", None)
-        layer.__dict__.pop("value_cache", None)
+        for name in ("key_cache", "value_cache", "key_scales", "value_scales"):
+            layer.__dict__.pop(name, None)
 
 
 def attention_modules(model: nn.Module) -> list[Any]:

@@ -35,7 +35,9 @@ def pass_settings(options: EngineOptions, model: Any, dtype: torch.dtype, is_pag
     128
     """
     has = abilities(model.device)
-    graphs = is_paged and not options.enforce_eager and can_record(model, dtype)
+    # On NPUs a cache in 8 bits is read by torch's own attention, which asks the device for lengths.
+    is_eager = options.enforce_eager or (has.torch_npu and options.kv_cache_dtype != "auto")
+    graphs = is_paged and not is_eager and can_record(model, dtype)
     mixed = _given_or(options.max_num_mixed_tokens, 1024 if graphs else 0)
     return PassSettings(
         block_size=_given_or(options.block_size, has.block_size),

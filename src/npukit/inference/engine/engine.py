@@ -16,7 +16,7 @@ import torch
 from npukit.errors import NpukitError
 from npukit.inference.engine.adapters import Adapters, LoadedAdapter, read_adapter
 from npukit.inference.engine.attention import register
-from npukit.inference.engine.cache import Cache, CacheShape, release_cache
+from npukit.inference.engine.cache import Cache, CacheShape, cache_dtype, release_cache
 from npukit.inference.engine.defaults import PassSettings, pass_settings
 from npukit.inference.engine.fused import fuse
 from npukit.inference.engine.own_caches import OwnCaches
@@ -121,14 +121,14 @@ class Engine:
     ) -> tuple[BlockPool, Runner | OwnCaches]:
         """A paged cache and what runs the model on it."""
         model, size, seqs = self._model, passes.block_size, options.max_num_seqs
-        shape = CacheShape.of(model, self._dtype)
+        shape = CacheShape.of(model, cache_dtype(options.kv_cache_dtype, self._dtype, self.device))
         blocks = options.num_blocks or blocks_that_fit(
             shape, size, seqs, self.max_model_len, options.gpu_memory_utilization, self.device
         )
         self.max_model_len = min(self.max_model_len, (blocks - 1) * size)
         runner = Runner(
             model,
-            register(self.device.type, self._dtype),
+            register(self.device.type, self._dtype, shape.is_quantized),
             Cache(model, shape, blocks, size, seqs, self.max_model_len),
             self._adapters,
             self._make_tower(),
@@ -144,6 +144,9 @@ class Engine:
 
     def _make_unpaged(self, options: EngineOptions) -> tuple[BlockPool, Runner | OwnCaches]:
         """The caches of the model itself: one block holds a whole sequence."""
+        if options.kv_cache_dtype != "auto":
+            kind = self._model.config.model_type
+            raise NpukitError(f"The cache of {kind} models cannot be in 8 bits: leave out --kv-cache-dtype.")
         runner = OwnCaches(self._model, self._adapters, self._make_tower())
         return BlockPool(options.max_num_seqs + 1, self.max_model_len), runner
 

@@ -11,6 +11,8 @@ def attend(  # type: ignore[no-untyped-def]
     query,
     key_cache,
     value_cache,
+    key_scales,
+    value_scales,
     rows,
     tables,
     lengths,
@@ -33,6 +35,7 @@ def attend(  # type: ignore[no-untyped-def]
     KEYS: tl.constexpr,
     SPLITS: tl.constexpr,
     WINDOW: tl.constexpr,
+    SCALED: tl.constexpr,
 ):
     """One tile of tokens, the query heads of one key head, one part of the keys.
 
@@ -78,6 +81,11 @@ def attend(  # type: ignore[no-untyped-def]
         is_key = there[:, None] & (wide[None, :] < SIZE)
         k = tl.load(key_cache + slot[:, None] * SIZE + wide[None, :], mask=is_key, other=0.0)
         v = tl.load(value_cache + slot[:, None] * SIZE + wide[None, :], mask=is_key, other=0.0)
+        if SCALED:  # 8 bits
+            k_scale = tl.load(key_scales + slot, mask=there, other=0.0)
+            v_scale = tl.load(value_scales + slot, mask=there, other=0.0)
+            k = (k.to(tl.float32) * k_scale[:, None]).to(q.dtype)
+            v = (v.to(tl.float32) * v_scale[:, None]).to(q.dtype)
         seen = there[None, :] & (places[None, :] < ends[:, None])
         if WINDOW > 0:
             seen = seen & (places[None, :] >= ends[:, None] - WINDOW)

@@ -7,6 +7,7 @@ neighbouring tokens share what they read.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from itertools import accumulate
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from npukit.inference.engine.scheduler import Chunk
 from npukit.launch.abilities import abilities
+from npukit.llm.models.quantized import to_8_bits
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class PagedCall(NamedTuple):
     slots: Tensor
     scale: float
     window: int | None  # how many tokens each one sees at most, including itself
+    key_scales: Tensor | None = None  # [blocks, block size, heads], of a cache in 8 bits
+    value_scales: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -111,8 +115,24 @@ def _groups_of(chunk: Chunk) -> Tensor | None:
 
 def write(call: PagedCall) -> None:
     """Store each token's key and value in its slot."""
-    call.key_cache.flatten(0, 1)[call.slots] = call.key
-    call.value_cache.flatten(0, 1)[call.slots] = call.value
+    for tokens, cache, scales in (
+        (call.key, call.key_cache, call.key_scales),
+        (call.value, call.value_cache, call.value_scales),
+    ):
+        if scales is not None:
+            tokens, scale = to_8_bits(tokens, cache.dtype)
+            scales.flatten(0, 1)[call.slots] = scale.squeeze(-1)
+        cache.flatten(0, 1)[call.slots] = tokens
+
+
+def read(call: PagedCall, pick: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    """The keys and the values that `pick` takes from a cache, in the dtype of the queries."""
+    caches = (call.key_cache, call.key_scales), (call.value_cache, call.value_scales)
+    keys, values = (
+        pick(cache) if scales is None else (pick(cache).float() * pick(scales)[..., None]).to(call.query.dtype)
+        for cache, scales in caches
+    )
+    return keys, values
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npukit.errors import NpukitError
-from npukit.llm.config.use import ServeOptions, Use
+from npukit.llm.config.use import IN_VLLM, ServeOptions, Use
 
 # vllm-ascend's documentation recommends these; the user's own values win.
 ON_NPU = {
@@ -52,10 +52,7 @@ def vllm_command(
         "host": server.host,
         "port": server.port,
         "dtype": use.model.dtype,
-        "max-num-seqs": engine.max_num_seqs,
-        "gpu-memory-utilization": engine.gpu_memory_utilization,
-        "max-model-len": engine.max_model_len,
-        "quantization": engine.quantization,
+        **{name.replace("_", "-"): getattr(engine, name) for name in IN_VLLM},
         "max-logprobs": server.max_logprobs if server.max_logprobs != ServeOptions().max_logprobs else None,
         "chat-template": use.chat.template,
         "speculative-config": json.dumps(speculative) if speculative else None,
@@ -85,6 +82,8 @@ def _refuse(use: Use) -> None:
     """Refuse options that vLLM does not have."""
     if use.chat.system is not None:
         raise NpukitError("vLLM has no default system message: put it into the chat template, or leave --system out.")
+    if use.engine.kv_cache_dtype == "int8":
+        raise NpukitError("vLLM's cache is not int8 like npukit's: use --kv-cache-dtype fp8, or leave it out.")
     if use.merged:
         raise NpukitError(
             "vLLM does not merge adapters: give the adapter a name, or merge it first with `npukit export`."

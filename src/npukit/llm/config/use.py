@@ -28,6 +28,15 @@ USED: dict[Verb, frozenset[str]] = {
     "export": frozenset({"model", "adapters", "export"}),
 }
 DEFAULT_TOKENS = 1024  # of an answer
+# Options of the engine that vLLM calls the same, with the same values.
+IN_VLLM = (
+    "max_model_len",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "gpu_memory_utilization",
+    "quantization",
+    "kv_cache_dtype",
+)
 MODEL_FLAGS = {"model.dtype", "model.trust_remote_code"}  # the other options of a model are for training
 
 
@@ -193,6 +202,11 @@ class EngineOptions(FrozenOptions):
         description="`w8a8` quantises linear layers to 8 bits while loading: int8 on NPU and CPU, fp8 on CUDA; "
         "with vLLM, one of its methods",
     )
+    kv_cache_dtype: Literal["auto", "fp8", "fp8_e4m3", "int8"] = Field(
+        "auto",
+        description="type of the cached keys and values: 8 bits take half the memory, and some answers differ; auto is "
+        "that of the model",
+    )
     enforce_eager: Annotated[bool, Called(llama_factory="vllm_enforce_eager", swift="vllm_enforce_eager")] = Field(
         False, description="do not capture decoding as graphs on NPU and CUDA"
     )
@@ -213,8 +227,10 @@ class EngineOptions(FrozenOptions):
         None, description="number of blocks of the paged cache; as many as fit into memory if empty"
     )
     block_size: Annotated[PositiveInt | None, NO_FLAG] = Field(None, description="tokens in a block of the paged cache")
-    max_num_batched_tokens: Annotated[PositiveInt | None, NO_FLAG] = Field(
-        None, description="maximum number of prompt tokens computed in one pass"
+    max_num_batched_tokens: Annotated[PositiveInt | None, SERVING] = Field(
+        None,
+        description="prompt tokens computed in one pass at most: longer prompts are computed in chunks, between which "
+        "other answers go on",
     )
     max_num_mixed_tokens: Annotated[NonNegativeInt | None, NO_FLAG] = Field(
         None, description="maximum number of tokens in a pass that both decodes and reads prompts; 0 never does both"

@@ -31,7 +31,7 @@ from npukit.llm.config.nearest import nearest_file
 from npukit.llm.config.raw_config import COMMAND_LINE, MISSING, Keys, Mistake, Mistakes, Origin, RawConfig
 from npukit.llm.config.record import RunRecord, find_record
 from npukit.llm.config.schema import options
-from npukit.llm.config.use import USED, Use, Verb
+from npukit.llm.config.use import IN_VLLM, USED, Use, Verb
 from npukit.llm.config.validation import validate
 from npukit.llm.models.folder import ADAPTER, base_of
 from npukit.llm.reading.written import read_written, set_own, translate
@@ -74,6 +74,7 @@ def read_use(verb: Verb, words: Sequence[str], environ: Mapping[str, str] = os.e
     if rows:
         raw.set(("data", "input"), rows, COMMAND_LINE)
     _adapter_for_a_model(raw)
+    _ours_among_vllms(raw)
     use, wrong = validate(raw, Use, names)
     mistakes += wrong
     if use:
@@ -158,6 +159,15 @@ def _adapter_for_a_model(raw: RawConfig) -> None:
             raw.set(("model", "path"), below, raw.place(("adapters",)), "adapters")
         elif isinstance(group, dict):
             group.pop("path", None)
+
+
+def _ours_among_vllms(raw: RawConfig) -> None:
+    """What is written among vLLM's own options, and is one of ours, holds for both engines."""
+    engine = raw.values.get("engine")
+    extra = engine.get("extra") if isinstance(engine, dict) else None
+    for name in IN_VLLM:
+        if isinstance(extra, dict) and name in extra:
+            raw.set(("engine", name), extra.pop(name), raw.place(("engine", "extra")), name)
 
 
 def _is_adapter(path: str) -> bool:
