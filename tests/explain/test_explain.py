@@ -63,7 +63,8 @@ def test_names_that_are_in_no_row_are_read_by_their_shape(message: str, code: st
     ("message", "code"),
     [
         # Python names the first part that is missing: what has a dot is there, and lacks a part.
-        ("ModuleNotFoundError: No module named 'triton.language.target_info'", "triton-release"),
+        ("ModuleNotFoundError: No module named 'triton.language.target_info'", "triton-cuda-parts"),
+        ("ModuleNotFoundError: No module named 'triton.language.extra.cann'", "triton-release"),
         ("ModuleNotFoundError: No module named 'apex.contrib'", "versions-apart"),
         ("ModuleNotFoundError: No module named 'apex'", "apex-missing"),
         # What a package lacks of its own is no question of two packages' releases.
@@ -96,7 +97,7 @@ def test_names_that_are_in_no_row_are_read_by_their_shape(message: str, code: st
         ("serve: error: argument --kind/-k: invalid choice: 'a' (choose from 'b')", "argument-value"),
         ("aivec error, errorStr: Illegal instruction, unaligned", "aicore-fault"),
         ("ERROR Cannot use version 2 of it: only on devices with compute capability >= 8", "cuda-wanted"),
-        ("ModuleNotFoundError: No module named 'megatron.bridge'", "package-other-name"),
+        ("ModuleNotFoundError: No module named 'megatron.bridge'", "megatron-missing"),
         ("E40021: Failed to compile Op [A]. msg is fatal error: 'a/b.h' file not found", "header-missing"),
         ("E0 Connect timeout, increase the MY_TIMEOUT variable\nKV cache transfer failed", "kv-transfer"),
         # A code that is called one, and a file's name that is no sentence.
@@ -156,6 +157,15 @@ def test_an_unknown_exception_comes_before_what_reports_it_and_is_no_answer_of_i
         ("ValueError: `pack_rows` must be one of (1, 2)", "reading", "must be one of"),
         ("ValueError: the bucket is incompatible", "nearest", "incompatible"),
         ('  File "/opt/site-packages/verl/run.py", line 9, in run\nKeyError: "colour"', "nearest", "KeyError"),
+        ("EZ1001", "exact", "EZ1001"),
+        ("call aclnnCat failed\nEZ1001: the weather is bad", "reading", "EZ1001"),
+        ("AttributeError: 'Fork' object has no attribute 'tines'", "nearest", "Fork.tines"),
+        (
+            '  File "/opt/site-packages/verl/run.py", line 9, in run\n'
+            "AttributeError: 'Fork' object has no attribute 'tines'",
+            "reading",
+            "Fork.tines",
+        ),
     ],
 )
 def test_an_answer_says_how_strong_it_is_and_from_which_words_it_comes(message: str, strength: str, words: str) -> None:
@@ -172,6 +182,15 @@ def test_lines_that_only_inform_are_no_errors() -> None:
     assert explain(informing) == []
     failing = "(Worker pid=8) ERROR 11-02 07:42:53 [x.py:1] ValueError: the option `fused` must be set"
     assert [error.number for error in explain(informing + failing)] == [4]
+
+
+def test_what_a_warning_misses_did_not_end_the_program() -> None:
+    warned = "WARNING 11-02 07:42:53 [x.py:20] no xformers: cannot import name 'foo' from 'bar'\n"
+    assert [error.kind for error in explain(warned)] == ["warning"]
+    raised = explain(warned + "QuuxError: it is so")
+    assert [(error.line, error.strength) for error in raised[:1]] == [("QuuxError: it is so", "nearest")]
+    again = explain(warned + "ImportError: cannot import name 'foo' from 'bar'")
+    assert [(error.number, error.kind) for error in again] == [(2, "general")]
 
 
 def test_that_something_failed_is_said_only_where_nothing_else_is_known() -> None:
@@ -209,6 +228,8 @@ def test_the_sentence_beside_a_code_comes_before_the_code() -> None:
         ("EZ9903: support for Ascend310P3 is not implemented", "card-not-supported"),
         ("EZ1001: the driver and firmware packages do not match", "driver-firmware-apart"),
         ("E90003: Compile operator failed\n  bfloat16 of tbe.dsl.cast is not supported.", "bf16-unsupported"),
+        ("error code is 161002\nEZ1001: Expected index shape 2 smaller than self shape 1", "shape-mismatch"),
+        ("RuntimeError: rotary_mode only support half\n[ERROR] ERR01003 OPS invalid value", "unsupported-value"),
         ("EE1001: it failed.\n  rtSetDevice, invalid device=6, input visible devices:6", "visible-devices-wrong"),
     ):
         assert explain(sentence)[0].code == code

@@ -43,6 +43,8 @@ INFORMATION = re.compile(
     r"(?:[^\n]{0,70}?[\s\[(|-])?(?:(?:INFO|DEBUG|TRACE)\b|I\d{4} \d\d:\d\d:\d\d)[^\n]*$",
     re.MULTILINE,
 )
+# Lines of programs that go on: what they lack is not what ended them.
+WARNS = re.compile(r"^(?:[^\n]{0,70}?[\s\[(|-])?WARN(?:ING)?\b[^\n]*$", re.MULTILINE)
 MINUTE = len("11-14 10:30")  # of a time
 COUNTS = re.compile(r"\{[\d,]+\}")  # how often something may come, in a pattern
 NUMBER = re.compile(r"\d")
@@ -167,6 +169,8 @@ class Search:
         names = ("code", "name", "meaning", "causes", "remedies", "kind", "strength")
         facts = {name: getattr(error, name) for name in names}
         text = reading.statement.text.strip() if reading.of_several else line.text
+        if text == error.code:
+            facts["strength"] = "exact"  # a code that is asked about alone is all that there is to know
         candidate = _Candidate(
             Explanation(**facts, line=text, number=line.number, words=words, source=source, rank=line.rank),
             depth=_depth(error),
@@ -243,8 +247,10 @@ def _worth_saying(candidates: Sequence[_Candidate]) -> list[Explanation]:
     if reports := {candidate.statement for candidate in candidates if _reports(candidate.error)}:
         hints = (candidate for candidate in candidates if candidate.error.kind == "hint" and candidate.raised)
         raised = raised or [candidate for candidate in hints if candidate.statement not in reports]
-    else:
-        raised = [candidate for candidate in raised if followed is not None and candidate.led_to(followed)]
+    elif followed is not None:
+        raised = [candidate for candidate in raised if candidate.led_to(followed)]
+    elif not any(error.kind == "warning" for error in shown):
+        raised = []
     if raised:
         # What was raised comes before what followed from it or reports it, though nothing else is known of it.
         first = [candidate.error for candidate in raised]
@@ -269,11 +275,11 @@ def _depth(error: KnownError) -> int:
     A return code says how a call ended, a message says why. Of wrappers the deepest says most: the library whose call
     failed, then the framework that noticed it, then torch_npu's ERR code, which names the API only.
     """
-    if error.kind == "reading" or (error.kind == "general" and not is_code(error.code)):
-        return 1
+    if error.kind in ("general", "reading") and not is_return_code(error.code):
+        return 2 if is_code(error.code) else 1
     if error.kind == "wrapper" and not error.code.startswith("ERR"):
         return 0 if is_return_code(error.code) else 1
-    return 2 if is_return_code(error.code) else 0
+    return 3 if is_return_code(error.code) else 0
 
 
 def _errors_by_number(text: str, seen: set[str]) -> Iterator[tuple[KnownError, int, str]]:
@@ -288,16 +294,27 @@ def _errors_by_number(text: str, seen: set[str]) -> Iterator[tuple[KnownError, i
 
 def _errors_by_words(text: str, seen: set[str]) -> Iterator[tuple[KnownError, int, str]]:
     """The errors of a text that were not seen before and show in its words."""
-    for error, offset, words in named_errors_in(_without_information(text)):
+    informed = _without_information(text)
+    for error, offset, words in named_errors_in(_blank(WARNS, informed)):
         if error.code not in seen and not (error.kind == "unknown" and _is_report(text, offset)):
             seen.add(error.code)
             yield error, offset, words
+    for line in WARNS.finditer(informed):
+        for error, offset, words in named_errors_in(line[0]):
+            if error.code not in seen:
+                seen.add(error.code)
+                kind: Kind = "warning" if error.strength == "exact" else "hint"
+                yield replace(error, kind=kind), line.start() + offset, words
     yield from _phrases_in(text, seen, with_numbers=False)
 
 
 def _without_information(text: str) -> str:
     """A text in which lines that only inform are blank, so that every place stays where it is."""
-    return INFORMATION.sub(lambda line: " " * len(line[0]), text)
+    return _blank(INFORMATION, text)
+
+
+def _blank(lines: re.Pattern[str], text: str) -> str:
+    return lines.sub(lambda line: " " * len(line[0]), text)
 
 
 def _is_report(text: str, offset: int) -> bool:

@@ -50,7 +50,8 @@ SUBJECTS = {
     r"|No such file or directory: ['\"](?:/[\w./-]*/)?(?P<name2>[\w+-]+)['\"]"
     r"|sh: (?:line \d+: |\d+: )?(?:/[\w.-]+)*/(?P<name3>[\w+.-]+): No such file",
     "variable": r"(?P<name>[A-Z][A-Z0-9]*_[A-Z0-9_]+) (?:environment variable )?(?:is |was )?not (?:set|defined|found)"
-    r"|KeyError: ['\"](?P<name2>(?:ASCEND|CUDA|ATB|CANN|TOOLCHAIN)_\w+)['\"]",
+    r"|KeyError: ['\"](?P<name2>(?:ASCEND|CUDA|ATB|CANN|TOOLCHAIN)_\w+)['\"]"
+    r"|: line \d+: (?P<name3>\w+): unbound variable",
     "cmake": r"No (?P<name>CMAKE_\w+_COMPILER) could be found|Could NOT find (?P<name2>\w+)"
     r"|configuration\s+file provided by\s+\"(?P<name3>[\w-]+)\"",
     "advice": r"(?:increase|raise|reduce|decrease|set(?:ting)?|passing|export|unset|enable|disable|suppress with)"
@@ -69,11 +70,12 @@ SUBJECTS = {
     "operator": r"operator (?P<name>\w+::\w+) does not exist"
     r"|['\"]_OpNamespace['\"] ['\"](?P<owner>\w+)['\"] object has no attribute ['\"](?P<part>\w+)",
     "exception": rf"\b(?P<name>[A-Za-z]\w*{RAISED})(?=[:(\n]|$)",
-    "raised": rf"^(?:[^\n]*[\])] )?(?:\w+\.)*(?P<name>[A-Z]\w*{RAISED}): \S",
+    "raised": rf"^(?:[^\n]*[\])] )?(?:\w+\.)*(?P<name>[A-Z]\w*{RAISED}): (?!\w+:\S+:\d+\s*$)\S",
     "instruction": rf"\b\w*{RAISED}(?::\s*|\([\"']?)(?P<name>[^\n]{{8,600}})",
     "failure": SENTENCE,
 }
 # Read only where no other subject says anything of a line.
+OF_WHO_ASKS = ("member",)  # means something only where the traceback shows whose code asks
 LEAST_SPECIFIC = ("exception", "raised", "instruction", "failure")
 IN_WORDS = ("sentence", "warning", "instruction", "failure")  # what they name is a sentence: their rows have phrases
 # Names within a sentence, not its words.
@@ -126,6 +128,8 @@ def named_errors_in(text: str) -> Iterator[tuple[KnownError, int, str]]:
                     continue
                 if error.kind != "unknown":
                     read.add(line)
+                if subject in OF_WHO_ASKS and asker == NOBODY and error.kind == "reading":
+                    error = replace(error, kind="class")
                 worded = _worded(error, name.partition("@")[0], asker)
                 yield _with_instructions(worded, to_do), match.start(), words
 

@@ -35,7 +35,7 @@ COLOUR = re.compile(r"(?<=\))(?:\^?\[)*0(?:;0)?m(?= |$)")
 LINE_NUMBER = re.compile(r"^\s*\d{1,6}(?= {2,}\S|\t)")  # as viewers of logs number lines
 # What stands in front of an exception, a code or a frame in a line of a logger.
 LEVEL = re.compile(
-    r"^[^\n]{0,60}?(?:\b(?:ERROR|FATAL|CRITICAL|WARNING)\b|[EWF]\d{4,8} \d\d:)[^\n]{0,90}?[\])|:>-] +"
+    r"^[^\n]{0,60}?(?:\b(?:ERROR|FATAL|CRITICAL)\b|[EWF]\d{4,8} \d\d:)[^\n]{0,90}?[\])|:>-] +"
     rf"(?={CLASS}[:(]|[EW][A-Z]\d{{4}}\b|E\d{{5}}\b| *File \"|Traceback )"
 )
 ESCAPED = re.compile(r"\\r(?=\\n)|\\([nt\"'\\])")
