@@ -39,7 +39,7 @@ load=$(cut -d' ' -f1 /proc/loadavg)
 cat << TEXT
 # The first hour
 
-The first commands of a new user, with their output (… where it is shortened), exit codes and times. Recorded by \`python -m benchmarks first_hour\` on $(date +%Y-%m-%d), from an empty virtual environment and an empty cache, on $(nproc --all) $(uname -m) cores without an NPU. The load was $load at the start, so an idle machine is faster.
+The first commands of a new user, with their output (… where it is shortened), exit codes and times: install, port a project, fine-tune a model, use it, explain an error. Recorded by \`python -m benchmarks first_hour\` on $(date +%Y-%m-%d), from an empty virtual environment and an empty cache, on $(nproc --all) $(uname -m) cores without an NPU. The load was $load at the start, so an idle machine is faster. Nothing was run on a card.
 
 ## Install
 TEXT
@@ -51,7 +51,7 @@ fence
 show "npukit analyze my_project" 10
 show "npukit migrate my_project --output migrated"
 show "npukit verify my_project migrated -- python train.py --steps 5"
-printf '```\n\n`verify` runs the project, which takes torch and a simulated NPU. The first use of a simulated NPU downloads torch_npu and compiles what belongs to it; `npukit sim setup` does that ahead of time.\n'
+printf '```\n\n`verify` runs the project, which takes torch and a simulated NPU. The first use of a simulated NPU downloads torch_npu and compiles the rest; `npukit sim setup` does that ahead of time.\n'
 fence
 show "pip install -q torch==2.13.0"
 show "pip install -q '$source[train]'"
