@@ -1,1 +1,1 @@
-"""From files and hubs to token batches: read, lay out, render, tokenise, mix, pack, collate."""
+"""Turn files and hub data sets into token batches: read, lay out, render, tokenise, mix, pack, collate."""

@@ -1,4 +1,4 @@
-"""Rows of conversations as questions with the answers that are expected."""
+"""Split conversations into questions and their expected answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ANSWER = "answer"  # the column with the tokens of the expected answer
 
 
 class Questions:
-    """Rows without their last answer, which is kept beside them.
+    """Rows without their last answer, which is stored in another column.
 
     >>> Questions(prepared.validation)[0].columns["answer"]
     (9707, 0, 151645)
@@ -28,7 +28,7 @@ class Questions:
     def __getitem__(self, number: int) -> RolloutPrompt:
         row = self._rows[number]
         counted = np.append(row["labels"] != IGNORED, False)
-        borders = np.flatnonzero(np.diff(counted, prepend=False))  # where an answer begins, and where it ends
+        borders = np.flatnonzero(np.diff(counted, prepend=False))  # where an answer begins and ends
         start, end = borders[-2:] if len(borders) else (len(counted), len(counted))
         answer = tuple(row["labels"][start:end].tolist())
         return RolloutPrompt(
@@ -37,5 +37,5 @@ class Questions:
 
 
 def answered(questions: Sequence[RolloutPrompt]) -> list[RolloutPrompt]:
-    """Those whose answer was not cut away."""
+    """The rows whose answer was not truncated away."""
     return [question for question in questions if question.columns[ANSWER]]

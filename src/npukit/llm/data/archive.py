@@ -1,4 +1,4 @@
-"""Zip files that hold the media of a data set, unpacked once into npukit's cache."""
+"""Zip files with the media of a data set, unpacked once into npukit's cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npukit.errors import NpukitError
 
 
 def unpacked(archive: Path) -> Path:
-    """The folder of its files.
+    """The folder with the unpacked files.
 
     >>> unpacked(Path("videos.zip")) / "Test_Videos"
     """
@@ -37,6 +37,6 @@ def _unpack(archive: Path, folder: Path) -> None:
                     "make room, or unpack it elsewhere and set data.media_dir."
                 )
             with complete_or_absent(folder) as beside:
-                opened.extractall(beside)  # which leaves out what leads elsewhere
+                opened.extractall(beside)  # this filter skips paths that lead outside
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise NpukitError(f"{archive} is not a zip file that can be unpacked ({error}): download it again.") from error

@@ -1,4 +1,4 @@
-"""A cheap look at the data before anything heavy is loaded: only files, nothing from a hub."""
+"""Check local data quickly before anything heavy is loaded. Nothing is downloaded from a hub."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from npukit.llm.data.row import BadRow, Layout, LeftOut, Row, listed
 from npukit.llm.data.sources import Table, find_table
 from npukit.llm.tasks.task import Task
 
-LOOK_AT = 2000  # rows of a data set
+LOOK_AT = 2000  # rows to read per data set
 FILES = 100
 
 
 def check_files(data: DataOptions, task: Task) -> list[str]:
-    """Sentences about local data that cannot be used, none if all is well: what needs to be mended before training.
+    """Describe problems of local data that must be fixed before training; empty if there are none.
 
-    Only the first rows are read, so a later bad row is still possible; it is met when the data is prepared.
+    Only the first rows are read. A bad row further down is found when the data is prepared.
     """
     sentences = []
     validation = data.validation if isinstance(data.validation, tuple) else ()
@@ -38,7 +38,7 @@ def check_files(data: DataOptions, task: Task) -> list[str]:
 
 
 def _check_names(source: Source, task: Task) -> None:
-    """Where columns tell, a task or a reward function may ask for any."""
+    """Check the names of columns; a task or a reward function may require more columns."""
     unknown = next((name for name in source.columns if name not in COLUMNS), None)
     if unknown and not task.columns_tell:
         near = nearest(unknown, COLUMNS)
@@ -65,10 +65,10 @@ def _check_table(table: Table, data: DataOptions, task: Task) -> None:
 
 
 def find_layout(records: Iterable[RawRow], table: Table, task: Task) -> Layout:
-    """The table's layout, recognised by the first row that has the columns of one."""
+    """The table's layout, determined by the first row with the columns of one."""
     layout = replace(table.layout, media_folder=str(table.media_folder() or ""))
     if task.columns_tell and layout.format == "auto":
-        layout = replace(layout, format="messages")  # the columns of a row say what its answers are
+        layout = replace(layout, format="messages")  # the columns of a row tell what its answers are
     first: list[str] | None = None
     unreadable: list[str] = []
     for record in records if layout.format == "auto" else ():
@@ -106,15 +106,15 @@ def _readable(record: RawRow) -> object:
 
 
 def row_of(record: RawRow, layout: Layout, task: Task) -> Row:
-    """What the record means; raises BadRow, or LeftOut."""
+    """The meaning of a record; raises BadRow or LeftOut."""
     return task.row(renamed(_readable(record), layout), layout)
 
 
 def nothing_usable(table: Table, bad: list[str]) -> str:
-    """The sentence for a table of which no row can be used; `bad` are the first places and reasons."""
+    """The message for a table without a usable row; `bad` contains the first places and reasons."""
     return f"No row of {table.name} can be used: {bad[0]}."
 
 
 def stopped(bad: str) -> str:
-    """The sentence for the first bad row where bad rows are not skipped."""
+    """The message for the first bad row, if bad rows are not skipped."""
     return f"{bad}. Fix or remove this row, or set data.bad_rows=skip."

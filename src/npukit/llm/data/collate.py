@@ -1,4 +1,4 @@
-"""Rows to a batch of tensors."""
+"""Collate rows into a batch of tensors."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ FILLED = 64
 
 @dataclass(frozen=True)
 class Collator:
-    """Rows become one long row with their borders, or are padded to the longest.
+    """Concatenates rows into one long row with boundaries, or pads them to the longest.
 
-    Joined: input_ids, labels and position_ids [1, tokens], cu_seqlens (int32), the same ends as numbers of the host
-    (row_ends), max_length (int), row_length (int) if each pack is one row, groups if there is a `group`. Each row holds
-    `pack_length` tokens of packed rows; without a `pack_length` rows come as they are, and one more that does not
-    count, up to a multiple of 64: batches of few lengths, and of one number of rows, for which little is compiled.
-    Otherwise: input_ids, labels and attention_mask [n, the longest, rounded up to a multiple of `multiple`].
-    Labels are not shifted; the first of every row is ignored.
+    Concatenated: input_ids, labels and position_ids [1, tokens], cu_seqlens (int32), the same boundaries as numbers on
+    the host (row_ends), max_length (int), row_length (int) if each pack is one row, and groups if there is a `group`.
+    Each row holds `pack_length` tokens of packed rows. Without a `pack_length`, rows come as they are, plus one that
+    does not count and pads to a multiple of 64: batches then have few lengths and one number of rows, so that little
+    needs to be compiled. Padded: input_ids, labels and attention_mask [n, the longest, rounded up to a multiple of
+    `multiple`]. Labels are not shifted; the first label of every row is ignored.
     """
 
     joined: bool
     pad_id: int
     pack_length: int | None = None
     multiple: int = 8
-    weighs: bool = False  # adds label_weights, how much each label counts
-    group: int | None = None  # tokens of a group, in attention to groups; see `_groups`
-    images: Images | None = None  # of a vision-language model: adds pixels, and positions of images
-    finds_labels: bool = False  # adds label_at, the places whose next token counts, which a device would have to search
+    weighs: bool = False  # adds label_weights: how much each label counts
+    group: int | None = None  # tokens per group, for attention within groups; see `_groups`
+    images: Images | None = None  # for a vision-language model: adds pixels and positions of images
+    finds_labels: bool = False  # adds label_at: where the next token counts
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         if self.joined and self.pack_length is None:
@@ -49,7 +49,7 @@ class Collator:
         return batch | self._illustrated(rows, batch) if self.images else batch
 
     def _illustrated(self, rows: Sequence[dict[str, Any]], batch: dict[str, Any]) -> dict[str, Any]:
-        """What belongs to the images of a batch; each row has a list of them for every row that is packed in it."""
+        """The inputs for the images of a batch. Each row has a list of images for every row packed into it."""
         assert self.images
         shape = batch["input_ids"].shape
         width = shape[1]
@@ -117,8 +117,8 @@ class Collator:
 
 
 def _groups(lengths: Sequence[int], size: int) -> tuple[dict[str, Any], ...]:
-    """Borders of groups of rows of these lengths: for one half of the heads from each row's first token on, for the
-    other after half a group.
+    """Boundaries of groups in rows of these lengths. For half of the heads, groups start at each row's first token; for
+    the others, half a group later.
     """
     halves = []
     for first in (size, size // 2):
@@ -137,15 +137,15 @@ def _one_row(parts: Sequence[Any]) -> torch.Tensor:
 
 
 def weight(batch: dict[str, Any]) -> int:
-    """How many labels count once they are shifted: none is a row's first, which nothing predicts."""
+    """How many labels count after shifting: never a row's first label, because nothing predicts it."""
     return int((batch["labels"] != IGNORED).sum())
 
 
 def tokens(batch: dict[str, Any], pad_id: int) -> int:
-    """How many tokens are no padding, whether they count or not."""
+    """How many tokens are not padding, whether or not they count."""
     return int(((batch["labels"] != IGNORED) | (batch["input_ids"] != pad_id)).sum())
 
 
 def tokens_of_texts(batch: dict[str, Any]) -> int:
-    """The same where rows have no labels of their own."""
+    """The same for rows without labels of their own."""
     return int(batch["attention_mask"].sum())

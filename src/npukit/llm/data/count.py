@@ -1,4 +1,4 @@
-"""How many rows local data has, and about how many tokens they are: a quick look, without tokenising it all."""
+"""Estimate how many rows and tokens local data has, without tokenising all of it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from npukit.llm.data.sources import Table, find_table
 if TYPE_CHECKING:
     from npukit.llm.images.images import Images
 
-COUNTED = 32 * 2**20  # bytes of a data set that are counted row by row; the rest is worked out from them
+COUNTED = 32 * 2**20  # bytes of a data set that are counted exactly; the rest is extrapolated
 SAMPLE = 200  # rows whose tokens are counted
 BYTES_A_TOKEN = 4.0
-MARKS = 12  # tokens that a chat template adds to a conversation, about
+MARKS = 12  # tokens that a chat template adds to a conversation, approximately
 
 
 @dataclass(frozen=True)
 class RowCount:
-    """Rows, their mean number of tokens, and how many of those are of images."""
+    """The number of rows, their mean number of tokens, and how many of these belong to images."""
 
     count: int
     exact: bool
@@ -38,7 +38,7 @@ class RowCount:
 
 
 def count_rows(config: Config) -> RowCount | None:
-    """The rows to train on, before packing and before a part is set apart; None where data is not local."""
+    """Count the training rows, before packing and before setting validation rows apart; None if data is not local."""
     tokens_of, image_tokens_of = _tokens_of(config.model.path), _image_tokens_of(config)
     tables = []
     for source in config.data.train:
@@ -58,7 +58,7 @@ def count_rows(config: Config) -> RowCount | None:
 
 
 def about_rows(table: Table) -> int:
-    """How many rows a table on this machine has, roughly where it is large; a hub's says it itself, or 0."""
+    """The number of rows of a local table, approximate if it is large; for a table on a hub, the hub's figure or 0."""
     if table.hub:
         return 0
     return _count(table, lambda _: 0.0, 1).count
@@ -92,7 +92,7 @@ def _parquet_rows(files: tuple[Path, ...]) -> int:
 
 
 def _tokens_of(model: str) -> Callable[[Any], float]:
-    """Counts a row's tokens: with the model's tokenizer where it is a local file, else by bytes."""
+    """A function that counts a row's tokens, with the model's tokenizer if it is a local file, or else from bytes."""
     file = Path(model).expanduser() / "tokenizer.json"
     if file.is_file():
         try:
@@ -100,13 +100,13 @@ def _tokens_of(model: str) -> Callable[[Any], float]:
 
             tokenizer = Tokenizer.from_file(str(file))
             return lambda row: MARKS + len(tokenizer.encode(" ".join(_texts(row))).ids)
-        except Exception:  # whatever is wrong with it is told when it is loaded
+        except Exception:  # whatever is wrong with it is reported when it is loaded
             pass
     return lambda row: MARKS + len(" ".join(_texts(row)).encode()) / BYTES_A_TOKEN
 
 
 def _image_tokens_of(config: Config) -> Callable[[Layout, Any], float]:
-    """Counts the tokens of a row's images by the headers of their files, where the model is here and sees."""
+    """A function that counts a row's image tokens from file headers, if the vision-language model is local."""
     images = _images(config)
     return (lambda layout, row: _measured(images, layout, row)) if images else (lambda layout, row: 0.0)
 
@@ -123,7 +123,7 @@ def _images(config: Config) -> Images | None:
 
 
 def _measured(images: Images, layout: Layout, row: Any) -> float:
-    """What cannot be used is told when it is tokenised."""
+    """Skip what cannot be used; it is reported when it is tokenised."""
     from npukit.llm.data.layout import renamed
     from npukit.llm.images.files import BadImage
 

@@ -1,8 +1,8 @@
-"""Which rows LLaMA-Factory and ms-swift would train on and evaluate on, drawn as they draw them.
+"""Choose the rows that LLaMA-Factory and ms-swift would train and evaluate on, with their own random draws.
 
 Both shuffle a table before they take some of its rows: LLaMA-Factory for `num_samples` of dataset_info.json and for
-`val_size`, ms-swift for `name#500` and `split_dataset_ratio`. Rows are counted as they lie in the files.
-Source: LLaMA-Factory v0.9.5 (data/loader.py, data_utils.py), ms-swift v4.5.2 (dataset/dataset_meta.py); read 2026-11.
+`val_size`, ms-swift for `name#500` and `split_dataset_ratio`. Rows are numbered as in the files. Source: LLaMA-Factory
+v0.9.5 (data/loader.py, data_utils.py), ms-swift v4.5.2 (dataset/dataset_meta.py); read 2026-11.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Drawn = tuple[list[Numbers], list[Numbers]]  # the rows of each table to train o
 
 
 def drawn(tables: Sequence[Table], data: DataOptions, seed: int) -> tuple[list[Table], list[Table]]:
-    """The tables with the rows that data.tokens's tool trains on, and those with the rows that it sets apart.
+    """The tables with the rows that the tool in data.tokens trains on, and those with the rows that it sets apart.
 
     >>> drawn([find_table(Source(path="alpaca.jsonl#500"), data)], data, seed=42)[0][0].keep
     """
@@ -49,7 +49,7 @@ def _keeping(tables: Sequence[Table], rows: Sequence[Numbers]) -> list[Table]:
 def as_llama_factory(
     sizes: Sequence[int], samples: Sequence[int | None], most: int | None, share: float, seed: int
 ) -> Drawn:
-    """Samples are drawn from each table, the first `most` of them stay, and validation is drawn from all together."""
+    """Sample each table, keep the first `most` of its rows, and draw validation rows from all tables together."""
     random = np.random.RandomState(seed)
     picked = [_sampled_more(random, size, count)[:most] for size, count in zip(sizes, samples, strict=True)]
     ends = np.cumsum([len(rows) for rows in picked])
@@ -76,7 +76,7 @@ def _sampled_more(random: np.random.RandomState, size: int, count: int | None) -
 
 
 def as_ms_swift(sizes: Sequence[int], samples: Sequence[int | None], share: float, seed: int) -> Drawn:
-    """Every table is split, then what is left of it is sampled, all from one stream of random numbers."""
+    """Split every table, then sample what is left of it, all from one stream of random numbers."""
     random = np.random.RandomState(seed)
     train, apart = [], []
     for size, sample in zip(sizes, samples, strict=True):
@@ -92,7 +92,7 @@ def as_ms_swift(sizes: Sequence[int], samples: Sequence[int | None], share: floa
 
 
 def _sampled(random: np.random.RandomState, size: int, count: int) -> Numbers:
-    """All rows as often as they fit into `count`, and some of them once more."""
+    """All rows as many times as they fit into `count`, plus a random part of them."""
     whole, more = divmod(count, size) if size else (0, 0)
     rows = np.tile(np.arange(size), whole)
     return np.concatenate([rows, random.permutation(size)[:more]]) if more else rows

@@ -1,4 +1,4 @@
-"""From conversations and texts to tokens, of which some count in the loss."""
+"""Tokenise conversations and texts, and mark the tokens that count in the loss."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from npukit.llm.tasks.task import Task
 
 Tokens = NDArray[np.int32]
 SEPARATOR = -(1 << 31)  # between the texts of a row that has several
-BYTES = SEPARATOR + 1  # added to the bytes of what a row has besides tokens
-END = 1 << 30  # added to a token whose label is not itself but the end token
-MORE = 1 << 28  # added as often as a token counts more than once; up to three times
+BYTES = SEPARATOR + 1  # added to the bytes of a row's data other than tokens
+END = 1 << 30  # added to a token whose label is the end token instead of itself
+MORE = 1 << 28  # added once for each additional time that a token counts, up to three
 NAMED = {"image": "an image", "video": "a video", "audio": "audio"}
-STAND_IN = "?"  # the answer of a question that has none yet
-TAIL = 32  # tokens at a long question's end that stay: how it ends, and the header of the answer
+STAND_IN = "?"  # stands in for the answer of a question that has none yet
+TAIL = 32  # tokens to keep at a long question's end: its last words and the answer's header
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """One row: a token that does not count in the loss is stored as its complement, which is negative."""
+    """One row. A token that does not count in the loss is stored as its complement, which is negative."""
 
     tokens: Tokens
     was_cut: bool = False
@@ -43,12 +43,12 @@ class Encoded:
     images: tuple[RowImage, ...] = ()
 
     def at(self, place: str) -> Encoded:
-        """The same with images that know which row names them."""
+        """The same with images that record which row refers to them."""
         return replace(self, images=tuple(replace(image, place=place) for image in self.images))
 
 
 def stored_bytes(content: bytes) -> Tokens:
-    """Bytes that are kept among the tokens of a row.
+    """Encode bytes for storage among the tokens of a row.
 
     >>> kept_bytes(stored_bytes(b"label"))
     b'label'
@@ -57,17 +57,17 @@ def stored_bytes(content: bytes) -> Tokens:
 
 
 def kept_bytes(tokens: Tokens) -> bytes:
-    """What `stored_bytes` made these of."""
+    """The inverse of `stored_bytes`."""
     return (tokens - np.int32(BYTES)).astype(np.uint8).tobytes()
 
 
 def are_bytes(tokens: Tokens) -> NDArray[np.bool_]:
-    """Which of them are bytes, and no tokens."""
+    """Which of the numbers are bytes rather than tokens."""
     return (tokens >= BYTES) & (tokens < BYTES + 256)
 
 
 class Encoder:
-    """Tokenises rows by the options."""
+    """Tokenises rows according to the options."""
 
     def __init__(
         self, data: DataOptions, task: Task, tokenizer: Any, template: Template, images: Images | None = None
@@ -84,7 +84,7 @@ class Encoder:
         return self.tokenizer.eos_token_id or 0
 
     def encode(self, rows: Sequence[Row]) -> list[list[Encoded] | BadRow]:
-        """Each row's tokens, or why there are none. A text longer than the cutoff becomes several rows."""
+        """The tokens of each row, or why there are none. A text longer than the cutoff becomes several rows."""
         results: list[list[Encoded] | BadRow] = [[] for _ in rows]
         texts = {number: row for number, row in enumerate(rows) if isinstance(row, TextRow)}
         for number, ids in zip(texts, self._text_ids(list(texts.values())), strict=True):
@@ -109,14 +109,14 @@ class Encoder:
         return results
 
     def answers(self, question: Conversation, answers: Sequence[str]) -> list[Tokens] | BadRow:
-        """The tokens of a question with each of its answers, of which only the answer counts."""
+        """The tokens of a question with each of its answers. Only the answer counts."""
         encoded = self.illustrated_answers(question, answers, ())
         return encoded if isinstance(encoded, BadRow) else encoded[0]
 
     def illustrated_answers(
         self, question: Conversation, answers: Sequence[str], media: Sequence[MediaItem]
     ) -> tuple[list[Tokens], tuple[RowImage, ...]] | BadRow:
-        """The same of a question with images or videos, and those."""
+        """The same for a question with images or videos, together with these."""
         rows = [[*question, {"role": "assistant", "content": answer}] for answer in answers]
         images: tuple[RowImage, ...] = ()
         try:
@@ -138,7 +138,7 @@ class Encoder:
         return [row[0].tokens for row in found if isinstance(row, list)], images
 
     def illustrated(self, turns: Conversation, media: Sequence[MediaItem]) -> list[Encoded] | BadRow:
-        """A conversation with images or videos, which become as many tokens as the model has features of them."""
+        """A conversation with images or videos, each of which becomes as many tokens as it has features."""
         try:
             turns, images = self._placed(turns, media)
         except BadRow as error:
@@ -147,8 +147,8 @@ class Encoder:
         return encoded if isinstance(encoded, BadRow) else self._whole(encoded, images)
 
     def _placed(self, turns: Conversation, media: Sequence[MediaItem]) -> tuple[Conversation, tuple[RowImage, ...]]:
-        """The turns with a tag for each image or video, and these in the order of their tags, by their headers; raises
-        BadRow.
+        """The turns with a tag for each image or video, and the media in the order of their tags, with sizes from file
+        headers. Raises BadRow.
         """
         if self.images is None:
             raise BadRow(f"has {media[0].kind}s, and this model reads text only")
@@ -163,7 +163,7 @@ class Encoder:
         return self.images.pointed_at(turns, objects, images) if objects else turns, tuple(images)
 
     def _with_texts(self, turns: Conversation, images: Sequence[RowImage]) -> Conversation:
-        """The turns with the tokens of images in them as text, which is how the peers' rows are cut, too."""
+        """The turns with image tokens as text, so that rows are truncated as the other tools truncate them."""
         if self.images is None:
             return turns
         markers, written = self.images.markers, self.images.written(images)
@@ -179,7 +179,7 @@ class Encoder:
         return self._row(ids, spans, row.unmatched)
 
     def _rendering(self, turns: Conversation, images: Sequence[RowImage]) -> Rendered:
-        """What the template writes, with the tokens of images; raises NotRendered."""
+        """The template's output with the tokens of images; raises NotRendered."""
         assert self._renderer
         turns = self._with_system(turns)
         if not images:
@@ -192,7 +192,7 @@ class Encoder:
         return self._renderer.render(marked).expanded(self.images.written(images))
 
     def _whole(self, encoded: list[Encoded], images: tuple[RowImage, ...]) -> list[Encoded] | BadRow:
-        """The row with its images, if all their tokens are still there."""
+        """The row with its images, if truncation kept all their tokens."""
         if not images:
             return encoded
         assert self.images
@@ -208,7 +208,7 @@ class Encoder:
         return [replace(encoded[0], images=images)]
 
     def prompt(self, question: Conversation, media: Sequence[MediaItem] = ()) -> Encoded | BadRow:
-        """The tokens of a question with its media, up to where an answer begins; none of them counts."""
+        """The tokens of a question with its media, up to the start of an answer; none of them counts."""
         turns = [*question, {"role": "assistant", "content": STAND_IN}]
         try:
             turns, images = self._placed(turns, media) if media else (turns, ())
@@ -231,7 +231,7 @@ class Encoder:
         return BadRow(f"has a question of more than {self.data.cutoff} tokens (data.cutoff, or what the model reads)")
 
     def _rendered_prompt(self, turns: Conversation, images: Sequence[RowImage]) -> Tokens | BadRow:
-        """The tokens of the text before the last answer, whatever the tokenizer would make of that answer."""
+        """The tokens of the text before the last answer, whatever tokens that answer would get."""
         try:
             rendered = self._rendering(turns, images)
         except NotRendered as error:
@@ -251,7 +251,7 @@ class Encoder:
         return tokens[: counted[0]] if len(counted) else tokens
 
     def text(self, text: Conversation | list[int], media: Sequence[MediaItem] = ()) -> list[Encoded] | BadRow:
-        """What the tokenizer makes of a text, or of a text and another, unless a chat template is wanted."""
+        """The tokens of a text, or of a text pair, unless a chat template is requested."""
         if isinstance(text[0], int):
             return self._fitting(np.array(text, dtype=np.int32))
         turns: Any = text
@@ -272,7 +272,7 @@ class Encoder:
         return [Encoded(tokens)] if len(tokens) <= self.data.cutoff else self._shortened(tokens)
 
     def _as_the_peer(self, turns: Conversation) -> list[Encoded] | BadRow:
-        """A row as the tool that is followed writes it; LLaMA-Factory's writer has cut it already."""
+        """A row as the tool in data.tokens writes it. LLaMA-Factory's writer has already truncated it."""
         assert self._writer
         weights = None
         try:
@@ -329,7 +329,7 @@ class Encoder:
         return [Encoded(tokens[start : start + cutoff]) for start in range(0, len(tokens), cutoff)]
 
     def _ids_and_answers(self, rendered: list[Rendered]) -> Iterable[tuple[list[int], list[Span]]]:
-        """The tokens of whole renderings, and which tokens are the answers'."""
+        """The tokens of complete renderings, and which tokens belong to answers."""
         if not self.tokenizer.is_fast:
             yield from map(self._by_parts, rendered)
             return
@@ -340,7 +340,7 @@ class Encoder:
         try:
             encodings = backend.encode_batch(texts, add_special_tokens=False)
         except BaseException as error:
-            if type(error).__name__ != "PanicException":  # which the library's Rust raises, and is no Exception
+            if type(error).__name__ != "PanicException":  # the library raises it from Rust, and it is not an Exception
                 raise
             longest = max(map(len, texts))
             raise NpukitError(
@@ -351,7 +351,7 @@ class Encoder:
             yield encoding.ids, spans
 
     def _by_parts(self, row: Rendered) -> tuple[list[int], list[Span]]:
-        """A tokenizer that does not know which characters a token is of: what counts is tokenised apart."""
+        """For a tokenizer that does not report the characters of tokens: tokenise the parts that count separately."""
         ids: list[int] = []
         spans: list[Span] = []
         done = 0
@@ -381,7 +381,7 @@ class Encoder:
 
 
 def _writer(template: Template, tokenizer: Any, data: DataOptions) -> llama_factory.Writer | ms_swift.Writer | None:
-    """Writes rows as another tool does, if its tokens are wanted."""
+    """The writer that produces another tool's tokens, if these are requested."""
     common: dict[str, Any] = {"system": data.system, "train_on_prompt": data.train_on_prompt}
     common["last_answer_only"] = data.last_answer_only
     if template.slots:
@@ -394,7 +394,7 @@ def _writer(template: Template, tokenizer: Any, data: DataOptions) -> llama_fact
 
 
 def _labelled(ids: list[int], labels: list[int], weights: list[int] | None = None) -> Tokens:
-    """One number a token: itself if it counts, its complement if not; with END added the end token counts instead."""
+    """One number per token: itself if it counts, or its complement. With END added, the end token counts instead."""
     tokens, wanted = np.array(ids, dtype=np.int32), np.array(labels[: len(ids)], dtype=np.int32)
     counted = np.where(wanted == tokens, tokens, tokens + END)
     if weights is not None:
@@ -403,7 +403,7 @@ def _labelled(ids: list[int], labels: list[int], weights: list[int] | None = Non
 
 
 def _tokens_of(encoding: Any, text: str, start: int, end: int) -> Span:
-    """The tokens of these characters. A special token may have swallowed white space on its other side."""
+    """The tokens of these characters. A special token may have absorbed white space next to it."""
     first = _token_at(encoding, start, len(text))
     if first < len(encoding):
         begins = encoding.token_to_chars(first)[0]
@@ -413,7 +413,7 @@ def _tokens_of(encoding: Any, text: str, start: int, end: int) -> Span:
 
 
 def _token_at(encoding: Any, character: int, characters: int) -> int:
-    """The first token of the text from this character on; white space may belong to none."""
+    """The first token from this character on; white space may belong to no token."""
     for at in range(character, min(character + 64, characters)):
         token = encoding.char_to_token(at)
         if token is not None:
@@ -422,10 +422,10 @@ def _token_at(encoding: Any, character: int, characters: int) -> int:
 
 
 def _cut(tokens: Tokens, answers: list[Span], cutoff: int) -> Tokens:
-    """At most `cutoff` tokens. The end goes first; but an answer keeps at least half of the room.
+    """Truncate to `cutoff` tokens. The end is dropped first, but an answer keeps at least half of the space.
 
-    So a question that leaves its answer no room loses its middle: its head, its last words and the header of the
-    answer stay.
+    If a question leaves its answer no space, the question's middle is dropped: its beginning, its last words and the
+    answer's header stay.
     """
     first, end = answers[0] if answers else (0, len(tokens))
     room = max(cutoff - first, min(end - first, cutoff // 2))

@@ -1,4 +1,4 @@
-"""The usable rows of a table as tokens, a batch at a time; what is wrong with the others is counted."""
+"""Tokenise the usable rows of a table batch by batch, and count problems with the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BATCH = 1024
 def encoded_rows(
     table: Table, encoder: Encoder, problems: Problems, records: Iterator[RawRow] | None = None
 ) -> Iterator[Encoded]:
-    """The table's usable rows, or those of some of its records, tokenised; `problems` grows as they are read."""
+    """The tokenised usable rows of a table, or of some of its records. Problems are added to `problems`."""
     for _, result in usable_rows(table, encoder, problems, records):
         problems.cut += any(encoded.was_cut for encoded in result)
         problems.unmatched += sum(encoded.unmatched for encoded in result)
@@ -36,7 +36,7 @@ def encoded_rows(
 def usable_rows(
     table: Table, encoder: Encoder, problems: Problems, records: Iterator[RawRow] | None = None
 ) -> Iterator[tuple[Row, list[Encoded]]]:
-    """Each usable row, and its tokens."""
+    """Each usable row with its tokens."""
     data = encoder.data
     rows = _laid_out(table, records or table.records(), data, encoder.task, problems)
     batches = iter(lambda: list(islice(rows, BATCH)), [])
@@ -73,7 +73,7 @@ def _bad(record: RawRow, error: BadRow, data: DataOptions, problems: Problems) -
 
 
 class Counter:
-    """Says now and then how many rows of a table are done, and how long the others take."""
+    """Reports progress: how many rows of a table are done, and how long the others will take."""
 
     def __init__(self, table: Table, log: Callable[[str], None]) -> None:
         self._table, self._began = table, time.monotonic()
@@ -81,14 +81,14 @@ class Counter:
         self._done = self._total = 0
 
     def skip(self, rows: int) -> None:
-        """So many were done by an earlier run."""
+        """Account for rows that an earlier run has finished."""
         self._done += rows
 
     def count(self, rows: Iterable[Encoded]) -> Iterator[Encoded]:
-        """The rows, counted while they pass."""
+        """Pass rows through and count them."""
         for row in rows:
             yield row
             self._done += 1
-            if self._done % BATCH == 0 and time.monotonic() - self._began > BETWEEN_LINES:  # counting takes time too
+            if self._done % BATCH == 0 and time.monotonic() - self._began > BETWEEN_LINES:  # counting takes time, too
                 self._total = self._total or about_rows(self._table)
                 self._on_progress(self._done, self._total)

@@ -1,6 +1,6 @@
-"""Rows of JSON, JSON Lines, CSV, Parquet and text files, each with the line it stands on.
+"""Read rows from JSON, JSON Lines, CSV, Parquet and text files, each with its line number.
 
-A file that cannot be read at all is an error; a row that cannot be read is a `RawRow` that says why.
+A file that cannot be read at all is an error. A row that cannot be read is a `RawRow` with the reason.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 from npukit.errors import NpukitError
 from npukit.llm.data.json_array import read_json_values
 
-MAX_CHARACTERS = 1 << 24  # of a row: no cutoff is near, and a tokenizer would be busy with more for minutes
-MAX_TIMES, UNSUSPICIOUS = 1000, 1 << 28  # a file that holds so many times its size, and so much at all, is a bomb
+MAX_CHARACTERS = 1 << 24  # characters of a row: far beyond any cutoff, and it would keep a tokenizer busy for minutes
+MAX_TIMES, UNSUSPICIOUS = 1000, 1 << 28  # a file that expands by this factor, and to this size, is a decompression bomb
 _AT_ONCE = 16  # rows
-TEXT_PIECE = 1 << 16  # characters of a .txt file that are one row; tokenising gigabytes at once would not do
+TEXT_PIECE = 1 << 16  # characters of a .txt file per row, because gigabytes cannot be tokenised at once
 
 
 class RawRow(NamedTuple):
-    """One row as it was read; `problem` says why `value` is not there."""
+    """A row as it was read. If `value` is missing, `problem` says why."""
 
     file: str
     number: int
@@ -63,7 +63,7 @@ CONVERT = "convert it, for example with iconv -f GB18030 -t UTF-8."
 
 
 def _size(value: Any) -> int:
-    """How many characters a row has, in all its texts."""
+    """The number of characters in all texts of a row."""
     waiting, size = [value], 0
     while waiting:
         item = waiting.pop()
@@ -97,7 +97,7 @@ def _wrong_content(head: bytes, suffix: str) -> str | None:
 
 
 def _json(path: Path) -> Iterator[RawRow]:
-    """An array, one value a line, or values one after another: what is inside counts, not the suffix."""
+    """An array, one value per line, or a sequence of values; the content decides, not the suffix."""
     with path.open("rb") as file:
         first = next(line for line in file if line.removeprefix(b"\xef\xbb\xbf").strip())
     if first.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
@@ -106,7 +106,7 @@ def _json(path: Path) -> Iterator[RawRow]:
         yield from _json_lines(path)
         return
     for number, (line, value) in enumerate(read_json_values(path), 1):
-        # An array is often one long line, which says nothing about a row.
+        # An array is often one long line, whose length says nothing about its rows.
         yield RawRow(str(path), line, value) if line > 1 else RawRow(str(path), number, value, unit="row")
 
 
@@ -133,7 +133,7 @@ def _loads(line: bytes) -> tuple[Any, str | None]:
 def _csv(path: Path) -> Iterator[RawRow]:
     csv.field_size_limit(1 << 30)
     with path.open(encoding="utf-8-sig", newline="", errors="surrogateescape") as file:
-        separator = max(",;\t", key=file.readline().count)  # where a comma is in numbers, Excel writes semicolons
+        separator = max(",;\t", key=file.readline().count)  # in locales with a decimal comma, Excel writes semicolons
         file.seek(0)
         rows = csv.reader(file, strict=True, delimiter=separator)
         try:
@@ -182,7 +182,7 @@ def _parquet(path: Path) -> Iterator[RawRow]:
 
 
 def _arrow(path: Path) -> Iterator[RawRow]:
-    """As datasets' save_to_disk writes it."""
+    """A folder that datasets' save_to_disk wrote."""
     import pyarrow
 
     try:
@@ -193,7 +193,7 @@ def _arrow(path: Path) -> Iterator[RawRow]:
 
 
 def _batches(path: Path, batches: Iterable[Any]) -> Iterator[RawRow]:
-    """The rows of Arrow batches, a few at a time: a value that is stored once may stand in every one of them."""
+    """The rows of Arrow batches, a few at a time, because a value that is stored once may be expanded in every row."""
     numbers = itertools.count(1)
     for batch in batches:
         for start in range(0, batch.num_rows, _AT_ONCE):
@@ -202,7 +202,7 @@ def _batches(path: Path, batches: Iterable[Any]) -> Iterator[RawRow]:
 
 
 def _most(path: Path) -> int:
-    """How much a file of this size may hold."""
+    """How large the content of a file of this size may be."""
     return max(UNSUSPICIOUS, MAX_TIMES * path.stat().st_size)
 
 
@@ -211,7 +211,7 @@ def _bomb(path: Path) -> NpukitError:
 
 
 def _text(path: Path) -> Iterator[RawRow]:
-    """A document, in pieces that end where lines do; `ends` marks the last one."""
+    """A document in pieces that end at line breaks; `ends` marks the last one."""
     with path.open(encoding="utf-8-sig") as file:
         line, piece = 1, file.readlines(TEXT_PIECE)
         while piece:

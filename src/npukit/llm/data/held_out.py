@@ -1,4 +1,4 @@
-"""The rows that a training run set apart for validation, found again after it."""
+"""Find the validation rows of a finished training run again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from npukit.report.writing import write_text
 
 
 def held_out_file(data: DataOptions, seed: int, tokenizer: Any, hub: Hub | None = None) -> Path:
-    """The same rows as a file of messages, kept in npukit's cache."""
+    """The rows as a file of messages in npukit's cache."""
     lines = [json.dumps({"messages": row}, ensure_ascii=False) + "\n" for row in held_out(data, seed, tokenizer, hub)]
     text = "".join(lines)
     file = cache_folder() / "validation" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
@@ -33,9 +33,9 @@ def held_out_file(data: DataOptions, seed: int, tokenizer: Any, hub: Hub | None 
 
 
 def held_out(data: DataOptions, seed: int, tokenizer: Any, hub: Hub | None = None) -> list[Conversation]:
-    """The conversations of a run's validation rows: those that it named, or the share that its seed chose.
+    """The conversations of a run's validation rows: those that it named, or the share that its seed selected.
 
-    `data` is the run's own, as `npukit.llm.config.record.find_record` reads it.
+    `data` is the run's data section, as `npukit.llm.config.record.find_record` reads it.
 
     >>> held_out(record.data, record.seed, tokenizer)[0]
     [{'role': 'user', 'content': 'What is one plus one?'}, {'role': 'assistant', 'content': 'Two.'}]

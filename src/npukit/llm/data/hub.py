@@ -1,4 +1,4 @@
-"""Data sets on the Hugging Face hub and on ModelScope."""
+"""Data sets on the Hugging Face Hub and on ModelScope."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from npukit.packages import require
 
 
 def hub_rows(hub: Hub, name: str, subset: str | None, split: str, streaming: bool = False) -> Iterable[dict[str, Any]]:
-    """The rows of a hub's data set, downloaded at first use, or fetched as they are needed if it is streamed; of
-    several subsets, joined by +, one after the other.
+    """The rows of a hub's data set, downloaded on first use or, if streamed, fetched as they are needed. Several
+    subsets, joined by +, follow one another.
     """
     load = _from_modelscope if hub == "modelscope" else _from_huggingface
     with _told(name, hub):
@@ -31,7 +31,7 @@ def _joined(parts: list[Any]) -> Any:
 
 
 def archive_on_hub(hub: Hub, name: str, archive: str) -> Path:
-    """A file of a data set's repository, downloaded at first use."""
+    """A file from a data set's repository, downloaded on first use."""
     check_hub("dataset", name, hub)
     with _told(name, hub):
         if hub == "modelscope":
@@ -47,7 +47,7 @@ def archive_on_hub(hub: Hub, name: str, archive: str) -> Path:
 
 @contextmanager
 def _told(name: str, hub: Hub) -> Iterator[None]:
-    """Turn what the hubs' libraries raise, which is whatever their HTTP library raised, into one sentence."""
+    """Turn errors of the hubs' libraries, which are those of their HTTP libraries, into one sentence."""
     try:
         yield
     except NpukitError:
@@ -61,7 +61,7 @@ def _told(name: str, hub: Hub) -> Iterator[None]:
 
 
 def _undecoded(rows: Any) -> Any:
-    """Rows whose images are bytes and paths; they are decoded when a batch needs them."""
+    """Rows with images as bytes and paths, which are decoded when a batch needs them."""
     for name, feature in (getattr(rows, "features", None) or {}).items():
         inner = getattr(feature, "feature", feature)
         if type(inner).__name__ == "Image":
@@ -76,7 +76,7 @@ REMOTE = "REMOTE:"
 
 
 def local_folder(folder: Path) -> Path:
-    """The folder itself; one that lies on the Hugging Face Hub (REMOTE:owner/name) is downloaded first."""
+    """The folder itself; one on the Hugging Face Hub (REMOTE:owner/name) is downloaded first."""
     if not str(folder).startswith(REMOTE):
         return folder
     name = str(folder).removeprefix(REMOTE)

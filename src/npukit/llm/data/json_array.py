@@ -1,4 +1,4 @@
-"""JSON values of a large file one by one, with the line each begins on, without reading the whole file first."""
+"""Read the JSON values of a large file one by one, with their line numbers, without loading the whole file."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any, BinaryIO
 from npukit.errors import NpukitError
 
 CHUNK = 1 << 20
-LARGEST = 1 << 28  # characters of one value; what is larger is a mistake
+LARGEST = 1 << 28  # characters of one value; anything larger is a mistake
 _decoder = json.JSONDecoder()
 _space = re.compile(r"[ \t\r\n]*")
 
 
 def read_json_values(path: Path) -> Iterator[tuple[int, Any]]:
-    """The elements of the array in the file, or the values that stand one after another, as (line, value)."""
+    """The elements of the array in the file, or its sequence of values, as (line, value)."""
     with path.open("rb") as file:
         text = _Text(file)
         array = text.next_character() == "["
@@ -58,7 +58,7 @@ def _reason(error: json.JSONDecodeError | RecursionError, count: int) -> str:
 
 
 class _Text:
-    """The unread part of a file, which grows as it is needed."""
+    """The unread part of a file, which is extended as needed."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.line = 1
@@ -69,7 +69,7 @@ class _Text:
         self._ended = False
 
     def next_character(self) -> str:
-        """The next one that is not white space, which is skipped; nothing at the end."""
+        """The next character after white space; "" at the end."""
         while True:
             match = _space.match(self._text, self._at)
             assert match
@@ -84,7 +84,7 @@ class _Text:
         self._at += characters
 
     def value(self) -> Any:
-        """The value that begins here. An error may only mean that the rest of it has not been read yet."""
+        """The value that starts here. An error may only mean that the rest of it has not been read yet."""
         while True:
             try:
                 value, end = _decoder.raw_decode(self._text, self._at)
@@ -92,7 +92,7 @@ class _Text:
                 if len(self._text) - self._at < LARGEST and self._more():
                     continue
                 raise
-            whole = end < len(self._text) and self._text[end] not in ".eE"  # a number may go on
+            whole = end < len(self._text) and self._text[end] not in ".eE"  # a number may continue
             if whole or not self._more():
                 self.advance(end - self._at)
                 return value

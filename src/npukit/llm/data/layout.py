@@ -1,4 +1,4 @@
-"""What a row means: each known layout becomes a conversation (turns of system, user, assistant) or plain text."""
+"""Interpret rows: each known layout becomes a conversation (turns of system, user, assistant) or plain text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from npukit.llm.data.row import (
 from npukit.llm.data.turns import check_order, history_of, tools_turn, turn, turns_of
 from npukit.llm.medium import COLUMNS as MEDIA
 
-# Of these columns each layout needs all of one group.
+# A layout needs all columns of one of these groups.
 NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
     "messages": (("messages",), ("conversations",), ("query", "response")),
     "sharegpt": (("conversations",), ("conversation",), ("messages",)),
@@ -33,7 +33,7 @@ NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
     "text": (("text",),),
     "tokens": (("input_ids", "labels"),),
 }
-# What people call a question and its answer, the likeliest first.
+# Common column names for a question and its answer, the most likely first.
 QUESTIONS = ("query", "prompt", "question", "input", "problem")
 ANSWERS = ("response", "completion", "output", "answer", "solution")
 QUESTION_AND_ANSWER = {
@@ -48,14 +48,14 @@ COLUMNS = frozenset(
 
 
 def renamed(row: Any, layout: Layout) -> dict[str, Any]:
-    """The row with our names of the columns."""
+    """The row with our column names."""
     if isinstance(row, str):
         return {"text": row}
     if not isinstance(row, dict):
         raise BadRow(f"is {kind_of(row)}, not an object with columns")
     if layout.preset:
         row = _preset(row, layout.preset)
-    # A column that stands for another is that one, or none.
+    # An alias is used only if the real column is missing.
     columns = {name: value for name, value in row.items() if layout.columns.get(name, name) in row}
     columns |= {ours: row[theirs] for ours, theirs in layout.columns.items() if theirs in row}
     if layout.media_folder:
@@ -77,7 +77,7 @@ class _Named(dict[str, Any]):
 
 
 def recognise(row: dict[str, Any]) -> tuple[Format, dict[str, str]] | None:
-    """The layout that a row with these columns has, and the columns that it calls by other names."""
+    """The layout of a row with these columns, and the columns that have other names in it."""
     recognised = _recognise(row)
     if recognised is None:
         return None
@@ -107,9 +107,9 @@ def _recognise(row: dict[str, Any]) -> tuple[Format, dict[str, str]] | None:
 def lay_out(
     row: dict[str, Any], layout: Layout, answer_is_text: bool = False
 ) -> Conversation | Illustrated | TextRow | Tokens:
-    """The conversation or text of a row (with our names of the columns); raises BadRow.
+    """The conversation or text of a row (with our column names); raises BadRow.
 
-    With `answer_is_text`, an answer without a question is text, as in ms-swift's rows for pre-training.
+    With `answer_is_text`, an answer without a question is plain text, as in ms-swift's rows for pre-training.
 
     >>> lay_out({"instruction": "Hi", "output": "Hello"}, Layout("alpaca"))
     [{'role': 'user', 'content': 'Hi'}, {'role': 'assistant', 'content': 'Hello'}]
@@ -145,7 +145,7 @@ def are_numbers(value: Any) -> bool:
 
 
 def question_of(row: dict[str, Any], layout: Layout) -> Conversation:
-    """The turns before the answers; the columns are those of any layout."""
+    """The turns before the answers, from the columns of any layout."""
     column = next((name for name in ("conversations", "messages", "prompt") if isinstance(row.get(name), list)), None)
     if column:
         turns = turns_of(row[column], layout)
@@ -162,7 +162,7 @@ def question_of(row: dict[str, Any], layout: Layout) -> Conversation:
 
 
 def conversation(row: dict[str, Any], layout: Layout) -> Conversation:
-    """The conversation of a row that has one, in any layout."""
+    """The conversation of a row, in any layout that has one."""
     turns: Conversation = []
     column = next((name for name in ("messages", "conversations", "conversation") if name in row), None)
     if layout.format in ("messages", "sharegpt") and column:

@@ -1,4 +1,4 @@
-"""Images, videos and audio of a row, wherever its layout has them: in columns, or as parts of messages."""
+"""Find the images, videos and audio of a row in any layout: in columns, or as parts of messages."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ PARTS: dict[str, Kind] = {
     "audio_url": "audio",
     "input_audio": "audio",
 }
-SOURCES = (*PARTS, "url", "path", "source", "value")  # what has the medium in such a part
+SOURCES = (*PARTS, "url", "path", "source", "value")  # the key of the medium in such a part
 OTHER_ANSWERS = [f"{answer}_{column}" for answer in ("rejected", "positive", "negative") for column in COLUMNS]
 TAG = re.compile("|".join(TAGS.values()))
 KINDS = {tag: kind for kind, tag in TAGS.items()}
 
 
 def with_tags(row: dict[str, Any]) -> tuple[dict[str, Any], RowMedia]:
-    """The row with tags such as <image> in the place of parts that are media, and all its media; raises BadRow.
+    """The row with tags such as <image> in place of media parts, and all its media; raises BadRow.
 
     >>> part = {"type": "image_url", "image_url": {"url": "cat.png"}}
     >>> with_tags({"messages": [{"role": "user", "content": [part, {"type": "text", "text": "Who?"}]}]})
@@ -40,7 +40,7 @@ def with_tags(row: dict[str, Any]) -> tuple[dict[str, Any], RowMedia]:
     in_columns = [MediaItem(kind, source) for column, kind in COLUMNS.items() for source in _listed(row, column)]
     in_parts: list[MediaItem] = []
     tagged = {name: _tagged(row[name], in_parts) for name in TURNS if isinstance(row.get(name), list)}
-    if any(medium.source is None for medium in in_parts):  # parts that say where the media of the columns go
+    if any(medium.source is None for medium in in_parts):  # parts that mark the positions of the columns' media
         if sorted(medium.kind for medium in in_parts) != sorted(medium.kind for medium in in_columns) or any(
             medium.source is not None for medium in in_parts
         ):
@@ -54,7 +54,7 @@ def with_tags(row: dict[str, Any]) -> tuple[dict[str, Any], RowMedia]:
 
 
 def _objects(given: Any) -> Objects | None:
-    """The column `objects` of ms-swift's rows; another one of that name is left alone."""
+    """The column `objects` of ms-swift's rows; other columns of that name are ignored."""
     if not isinstance(given, dict) or not {"bbox", "ref"} & given.keys():
         return None
     names, boxes, images = (given.get(name) or [] for name in ("ref", "bbox", "image_id"))
@@ -69,7 +69,7 @@ def _objects(given: Any) -> Objects | None:
 
 
 def _ordered(box: list[float]) -> tuple[float, ...]:
-    """The upper left corner of a box first."""
+    """Order the corners of a box, the upper left one first."""
     if len(box) != 4:
         return tuple(box)
     return min(box[0], box[2]), min(box[1], box[3]), max(box[0], box[2]), max(box[1], box[3])
@@ -100,7 +100,7 @@ def _part(part: Any, media: list[MediaItem]) -> Any:
 
 
 def kind_of_part(part: Any) -> Kind | None:
-    """What a part of a message is, if it is no text.
+    """The kind of a message part that is not text.
 
     >>> kind_of_part({"type": "video_url", "video_url": {"url": "cat.mp4"}})
     'video'
@@ -110,7 +110,7 @@ def kind_of_part(part: Any) -> Kind | None:
 
 
 def source_of(part: dict[str, Any]) -> Any:
-    """An image, a video or audio as OpenAI, Anthropic and transformers write it in a message.
+    """The source of an image, video or audio part in the formats of OpenAI, Anthropic and transformers.
 
     >>> source_of({"type": "image_url", "image_url": {"url": "cat.png"}})
     'cat.png'
@@ -123,10 +123,10 @@ def source_of(part: dict[str, Any]) -> Any:
 
 
 def spread(turns: Conversation, media: Sequence[MediaItem], tool: str) -> tuple[Conversation, list[MediaItem]]:
-    """The conversation with one tag for every medium, and these in the order of their tags; raises BadRow where there
-    are not as many.
+    """The conversation with one tag per medium, and the media in the order of their tags; raises BadRow if the numbers
+    differ.
 
-    ms-swift writes those that are missing before the first question, and so do we where there is none at all.
+    As in ms-swift, missing tags are inserted before the first question, if there are none at all.
 
     >>> spread([{"role": "user", "content": "Who?"}], [MediaItem("image", "cat.png")], "npukit")
     ([{'role': 'user', 'content': '<image>Who?'}], [MediaItem(kind='image', source='cat.png')])
@@ -135,7 +135,7 @@ def spread(turns: Conversation, media: Sequence[MediaItem], tool: str) -> tuple[
     missing = ""
     for kind, some in left.items():
         tags = sum(turn["content"].count(TAGS[kind]) for turn in turns)
-        is_text = tool == "ms_swift" or (tool == "npukit" and not some)  # what has no medium is left as it is
+        is_text = tool == "ms_swift" or (tool == "npukit" and not some)  # rows without media stay as they are
         if tags == len(some) or (tags > len(some) and is_text):
             continue
         if tags > len(some) or (tool != "ms_swift" and (tool != "npukit" or tags)):
@@ -149,7 +149,7 @@ def spread(turns: Conversation, media: Sequence[MediaItem], tool: str) -> tuple[
 
 
 def filled(turns: Conversation, media: Sequence[tuple[Kind, str]]) -> Conversation:
-    """The conversation with these texts in the place of the first tags of each kind."""
+    """The conversation with the first tags of each kind replaced by these texts."""
     left = {kind: [text for other, text in media if other == kind] for kind in TAGS}
 
     def text_of(tag: re.Match[str]) -> str:
@@ -160,7 +160,7 @@ def filled(turns: Conversation, media: Sequence[tuple[Kind, str]]) -> Conversati
 
 
 def in_parts(turns: Conversation, kinds: set[Kind]) -> list[dict[str, Any]]:
-    """The conversation as transformers' templates of such models want it, with media of these kinds as parts of turns.
+    """The conversation as transformers' multimodal templates expect it: media of these kinds are parts of turns.
 
     >>> in_parts([{"role": "user", "content": "<image>Who?"}], {"image"})
     [{'role': 'user', 'content': [{'type': 'image'}, {'type': 'text', 'text': 'Who?'}]}]
@@ -169,7 +169,7 @@ def in_parts(turns: Conversation, kinds: set[Kind]) -> list[dict[str, Any]]:
 
 
 def with_sources(turns: Conversation, media: Sequence[MediaItem]) -> list[dict[str, Any]]:
-    """The same with what each medium is in its part.
+    """The same with each medium's source in its part.
 
     >>> with_sources([{"role": "user", "content": "<image>Who?"}], [MediaItem("image", "cat.png")])
     [{'role': 'user', 'content': [{'type': 'image', 'image': 'cat.png'}, {'type': 'text', 'text': 'Who?'}]}]

@@ -1,4 +1,4 @@
-"""Which rows of which table: validation taken apart, then tables mixed by weight."""
+"""Select rows from tables: set validation rows apart, then mix the tables by weight."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from npukit.report.report import counted
 
 
 def split(sizes: Sequence[int], validation: float, seed: int) -> tuple[list[Numbers], list[Numbers]]:
-    """Rows to train on and rows to evaluate on, of each table; `validation` is a share below 1, or a number of rows.
+    """The rows of each table to train on and to evaluate on. `validation` is a share below 1, or a number of rows.
 
-    Each table gives its part, chosen at random by the seed; what remains keeps its order.
+    Each table contributes its share, chosen at random by the seed; the remaining rows keep their order.
     """
     total = sum(sizes)
     apart = round(total * validation) if validation < 1 else int(validation)
@@ -33,10 +33,10 @@ def split(sizes: Sequence[int], validation: float, seed: int) -> tuple[list[Numb
 
 
 def mix(rows: Sequence[Numbers], weights: Sequence[float | None], seed: int) -> list[Numbers]:
-    """The rows that each table gives to an epoch, which stays as long as all tables together.
+    """The rows that each table contributes to an epoch, whose length is that of all tables together.
 
-    Without weights each table gives all it has. With weights (1 where one has none) each gives its share: of a table
-    that is too large some rows, chosen by the seed; of one that is too small some rows more often than others.
+    Without weights each table contributes all its rows. With weights (1 for a table without one) each contributes its
+    share: a random selection if it is too large; if it is too small, some rows are repeated.
     """
     if not any(weights):
         return list(rows)

@@ -1,4 +1,4 @@
-"""Texts that do not fit a question, taken from those that fit the questions of other rows."""
+"""Sample negative texts for a question from the positive texts of other rows."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 from npukit.llm.data.files import RawRow
 
-TRIES = 20  # for each text
+TRIES = 20  # attempts per text
 
 
 def with_negatives(
     records: Iterator[RawRow], again: Callable[[], Iterator[RawRow]], column: str, count: int
 ) -> Iterator[RawRow]:
-    """The rows with `count` texts of others as `negative`, always the same ones; `again` reads all rows before."""
+    """The rows with `count` texts of others as `negative`, chosen reproducibly. `again` reads all rows beforehand."""
     texts = sorted({text for record in again() for text in _texts(record, column)})
     for record in records:
         own = _texts(record, column)

@@ -1,17 +1,17 @@
-"""Whether a folder came from a hub: then others wrote its files, and they may not point elsewhere."""
+"""Whether a folder came from a hub. Its files are then untrusted, and must not refer to paths outside."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-_LEFT_BY_DOWNLOADS = (".cache/huggingface/download", ".msc", ".mv")  # by the hubs' own tools, in the folder they fill
+_LEFT_BY_DOWNLOADS = (".cache/huggingface/download", ".msc", ".mv")  # created in downloads by the hubs' own tools
 _CACHED = re.compile(r"(datasets|models|spaces)--.+")
 _HOSTS = ("huggingface.co", "hf.co", "modelscope.cn")
 
 
 def hub_root(folder: Path) -> Path | None:
-    """The top of what was downloaded or cloned from a hub, if the folder belongs to that.
+    """The root of the download or clone from a hub that contains the folder; None if there is none.
 
     >>> hub_root(Path("~/.cache/huggingface/hub/datasets--owner--name/snapshots/main").expanduser())
     PosixPath('/home/me/.cache/huggingface/hub/datasets--owner--name')

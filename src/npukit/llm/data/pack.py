@@ -1,4 +1,4 @@
-"""Which rows share a packed row: first-fit decreasing inside windows of rows in random order."""
+"""Assign rows to packs: first-fit decreasing within windows of rows in random order."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Numbers = NDArray[np.int64]
-WINDOW = 16384  # rows; long enough that the last, half-empty pack of each does not matter
+WINDOW = 16384  # rows; large enough that the half-empty last pack of each window does not matter
 
 
 @dataclass(frozen=True)
 class Packs:
-    """Pack number i holds the rows `rows[starts[i] : starts[i + 1]]`."""
+    """Pack number i consists of the rows `rows[starts[i] : starts[i + 1]]`."""
 
     rows: Numbers
     starts: Numbers
@@ -26,7 +26,7 @@ class Packs:
 
 
 def pack(lengths: Numbers, pack_length: int, seed: int) -> Packs:
-    """Every row in exactly one pack of at most `pack_length` tokens; the same for the same seed.
+    """Assign every row to exactly one pack of at most `pack_length` tokens. The same seed gives the same result.
 
     >>> packs = pack(np.array([3, 1, 2, 2]), 4, seed=0)
     >>> sorted(sorted(packs[number].tolist()) for number in range(len(packs)))
@@ -45,8 +45,8 @@ def pack(lengths: Numbers, pack_length: int, seed: int) -> Packs:
 def _pack_window(rows: Numbers, lengths: Numbers, capacity: int, random: np.random.Generator) -> list[Numbers]:
     """Fill one pack after another, always with the longest row that still fits.
 
-    Rows of the same length are alike, so what is kept is how many of each length are left. `below` leads from a
-    length that is used up to the next shorter one, and is shortened as it is followed.
+    Rows of the same length are interchangeable, so it suffices to count the remaining ones of each length. `below`
+    leads from an exhausted length to the next shorter one, with path compression.
     """
     by_length = np.argsort(lengths, kind="stable")
     sizes, begins = np.unique(lengths[by_length], return_index=True)

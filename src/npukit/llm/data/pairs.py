@@ -1,4 +1,4 @@
-"""Rows of preferences: two answers to a question, or one that is marked good or bad."""
+"""Preference rows: two answers to a question, or one that is marked good or bad."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MARKS = ("kto_tag", "label")
 
 @dataclass(frozen=True)
 class Pair:
-    """A question with a better and a worse answer; of an answer that is only good or bad the other one is None."""
+    """A question with a better and a worse answer. If an answer is only marked good or bad, the other one is None."""
 
     question: Conversation
     chosen: str | None
@@ -28,7 +28,7 @@ class Pair:
     media: RowMedia = field(default_factory=RowMedia)
 
     def encode(self, encoder: Encoder) -> list[Encoded] | BadRow:
-        """The better answer's tokens, a mark, the worse one's; an answer that is not there has none."""
+        """The better answer's tokens, a mark, and the worse one's; a missing answer has no tokens."""
         import numpy as np
 
         from npukit.llm.data.encode import SEPARATOR, Encoded
@@ -46,7 +46,7 @@ class Pair:
 
 
 def lay_out_pair(row: dict[str, Any], layout: Layout) -> Pair:
-    """Two answers: chosen and rejected beside a question, or a conversation and what it should not end in.
+    """Two answers: chosen and rejected next to a question, or a conversation and its rejected ending.
 
     >>> lay_out_pair({"prompt": "Why?", "chosen": "Because.", "rejected": "No."}, Layout("messages")).rejected
     'No.'
@@ -64,7 +64,7 @@ def lay_out_pair(row: dict[str, Any], layout: Layout) -> Pair:
 
 
 def lay_out_marked(row: dict[str, Any], layout: Layout) -> Pair:
-    """A row with one answer that is good or bad."""
+    """A row with one answer that is marked good or bad."""
     row, media = with_tags(row)
     mark = next((name for name in MARKS if row.get(name) is not None), None)
     if mark is None or row[mark] not in (True, False, 0, 1):
@@ -75,7 +75,7 @@ def lay_out_marked(row: dict[str, Any], layout: Layout) -> Pair:
 
 
 def _last_answer(value: Any, layout: Layout) -> str:
-    """Text, a turn, or a conversation that ends with the answer."""
+    """The answer in a text, a turn, or a conversation that ends with it."""
     if isinstance(value, str):
         return value
     return _said_last(turns_of(value if isinstance(value, list) else [value], layout))

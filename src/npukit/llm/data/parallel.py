@@ -1,6 +1,6 @@
-"""Tokenise on several cores, where there is enough to tokenise: in processes that are forked from this one.
+"""Tokenise large data on several cores, in processes forked from this one.
 
-So nothing has to be loaded again. They touch neither torch nor a device, which would not survive the fork.
+Forking avoids loading anything again. The processes use neither torch nor a device, which would not survive it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from npukit.llm.data.row import BadRow, Row
 
 Batch = list[tuple[RawRow, Row]]
 Results = list[list[Encoded] | BadRow]
-ALONE = 4  # batches; what is done after them is not worth a process
-MAX_PROCESSES = 16  # one process reads and writes what they tokenise, and could not feed more
+ALONE = 4  # batches; fewer are not worth a process
+MAX_PROCESSES = 16  # a single process reads and writes the data, and could not feed more
 
 
 def encode_all(encoder: Encoder, batches: Iterator[Batch], workers: int | None) -> Iterator[tuple[Batch, Results]]:
-    """Each batch with its tokens, in order, on so many cores, all where none are given."""
-    # The library's threads and a fork do not go together.
+    """Each batch with its tokens, in order, on this many cores; by default on all."""
+    # The library's threads do not survive a fork.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     processes = min(len(os.sched_getaffinity(0)), MAX_PROCESSES) if workers is None else workers
     for batch in islice(batches, ALONE) if processes > 1 else batches:
@@ -70,7 +70,7 @@ def _begin(encoder: Encoder, parent: int) -> None:
     global _encoder
     die_with(parent)
     _encoder = encoder
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process hears it too, and ends these
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives it, too, and ends these processes
 
 
 def _encode(rows: list[Row]) -> Results:

@@ -1,4 +1,4 @@
-"""A table tokenised part by part: a run that is killed leaves whole parts, and the next one goes on after them."""
+"""Tokenise a table in parts: an interrupted run leaves complete parts, and the next run continues after them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from npukit.llm.data.sources import Table
 from npukit.llm.images.table import CONTENT, as_bytes, save
 from npukit.report.writing import whole_folder
 
-RECORDS = 65_536  # of a part
+RECORDS = 65_536  # rows per part
 IMAGES = "image_lengths.npy"  # bytes of each row's images
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of a table that are on disk, in order, and what was wrong with all their rows."""
+    """The parts of a table that are on disk, in order, and the problems of all their rows."""
 
     folders: list[Path]
     problems: Problems
 
     def join(self, folder: Path) -> None:
-        """Write tokens, offsets and problems of all of them as one."""
+        """Write the tokens, offsets and problems of all parts as one."""
         lengths = [np.load(part / "lengths.npy") for part in self.folders]
         with (folder / "tokens.bin").open("wb") as whole:
             for part in self.folders:
@@ -44,10 +44,10 @@ class Parts:
 
 
 def make_parts(place: Path, table: Table, encoder: Encoder, log: Callable[[str], None]) -> Parts:
-    """Tokenise what an earlier run has not; nobody else is at work in `place`."""
+    """Tokenise the parts that earlier runs have not. No other process works in `place`."""
     place.mkdir(exist_ok=True)
     parts, counter, records = Parts([], Problems()), Counter(table, log), table.records()
-    size = RECORDS if table.limit is None else None  # a limit counts usable rows, from the first one on
+    size = RECORDS if table.limit is None else None  # a limit counts usable rows from the beginning
     while (first := next(records, None)) is not None:
         some = chain([first], islice(records, size and size - 1))
         part = place / f"{len(parts.folders):06}"

@@ -1,4 +1,4 @@
-"""From data options to the rows that a model is trained on."""
+"""Turn data options into the rows that a model is trained on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from npukit.report.report import counted
 
 @dataclass(frozen=True)
 class Prepared:
-    """Rows to train and to evaluate on, as dicts of input_ids and labels, and lengths where they are packed."""
+    """Rows to train and to evaluate on, as dicts of input_ids and labels, and their lengths if they are packed."""
 
     train: Chosen | Packed | Stream
     validation: Chosen | Packed | None
@@ -46,7 +46,7 @@ def prepare(
     hub: Hub | None = None,
     images: Images | None = None,
 ) -> Prepared:
-    """Read, render, tokenise, mix and pack what `data` names; the same for the same seed, in every process.
+    """Read, render, tokenise, mix and pack the data sets in `data`. The same seed gives the same rows in every process.
 
     >>> prepared = prepare(DataOptions(train=[{"path": "alpaca.jsonl"}]), named("sft"), tokenizer, seed=42, log=print)
     >>> prepared.train[0]["input_ids"]
@@ -137,7 +137,7 @@ class _Preparation:
 
 
 def pad_id(tokenizer: Any) -> int:
-    """The token that fills rows up; it never counts."""
+    """The token that pads rows; it never counts."""
     for token in (tokenizer.pad_token_id, tokenizer.eos_token_id):
         if token is not None:
             return int(token)

@@ -1,4 +1,4 @@
-"""Rows of public data sets that take more than other names for their columns, as ms-swift makes them."""
+"""Public data sets whose rows need more than renamed columns, converted as ms-swift does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def coco(row: Row) -> Row:
 
 
 def voc_2007(row: Row) -> Row:
-    """A 1 for each class that is in the image."""
+    """A 1 for each class that occurs in the image."""
     labels = [number for number, there in enumerate(row["npy"]) if there == 1]
     return {"images": row["webp"], "query": f"{QUESTIONS['voc_2007']}{KNOWN['voc_2007']}", "label": labels}
 
@@ -43,14 +43,14 @@ def aishell_1(row: Row) -> Row:
 
 
 def video_chatgpt(row: Row) -> Row:
-    """Names of videos without an ending, and one question or two, of which the first is asked."""
+    """Video names without a suffix, and one or two questions, of which the first is asked."""
     asked = (row.get(name) for name in ("question", "question_1", "question_2"))
     question = next((text for text in asked if text not in (None, "None")), None)
     return {"videos": f"Test_Videos/{row['video_name']}.mp4", "query": question, "response": row["answer"]}
 
 
 class Preset(NamedTuple):
-    """What the rows of a data set have besides text, and how they become rows as others are."""
+    """The media of a data set's rows, and how its rows become ordinary ones."""
 
     kind: Kind
     row: Callable[[Row], Row]

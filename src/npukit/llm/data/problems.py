@@ -1,4 +1,4 @@
-"""What was wrong with the data, counted, with the first places."""
+"""Count problems with the data, and keep the first places."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ SHOWN = 5
 
 @dataclass
 class Problems:
-    """Rows that could not be used, were cut, or count only in part."""
+    """Rows that could not be used, were truncated, or count only in part."""
 
     rows: int = 0
     bad: int = 0
     first: list[str] = field(default_factory=list)
     cut: int = 0
     unmatched: int = 0
-    unanswered: int = 0  # rows of which no token counts
+    unanswered: int = 0  # rows without a token that counts
 
     def add_bad(self, sentence: str) -> None:
         self.bad += 1
@@ -34,7 +34,7 @@ class Problems:
         self.unanswered += other.unanswered
 
     def sentences(self, longest: int) -> list[str]:
-        """What to warn the user of; nothing where all is well. `longest` is how many tokens a row may have."""
+        """Warnings for the user; empty if there are none. `longest` is the maximum number of tokens of a row."""
         sentences = []
         if self.bad:
             sentences.append(f"Skipped {self.bad:,} of {counted(self.rows + self.bad, 'row')} that cannot be used:")

@@ -1,4 +1,4 @@
-"""Prompts of reinforcement learning: questions, and the columns of their rows, which reward functions ask for."""
+"""Prompts for reinforcement learning: questions, and the columns of their rows for reward functions."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PromptRow:
-    """A question, and all that its row says."""
+    """A question, and all columns of its row."""
 
     question: Conversation
     columns: dict[str, Any]
-    media: RowMedia = field(default_factory=RowMedia)  # for which tags such as <image> stand in the question
+    media: RowMedia = field(default_factory=RowMedia)  # referred to by tags such as <image> in the question
 
     def encode(self, encoder: Encoder) -> list[Encoded] | BadRow:
-        """The question's tokens and a mark, then the rest as the bytes of JSON."""
+        """The question's tokens and a mark, then the other columns as JSON bytes."""
         import numpy as np
 
         from npukit.llm.data.encode import SEPARATOR, stored_bytes
@@ -41,7 +41,7 @@ class PromptRow:
 
 
 class RolloutPrompt(NamedTuple):
-    """A prompt as an example: its number in the data, its tokens, and what reward functions are told of it."""
+    """A prompt as an example: its index in the data, its tokens, and the columns for reward functions."""
 
     number: int
     ids: tuple[int, ...]
@@ -51,7 +51,7 @@ class RolloutPrompt(NamedTuple):
 
     @property
     def content(self) -> tuple[tuple[int, ...], tuple[RowImage, ...]]:
-        """What the model reads."""
+        """The content for the model."""
         return self.ids, self.images
 
 

@@ -1,4 +1,4 @@
-"""What a row asks a model, and the answer it should give, if the row has one."""
+"""The question of a row, and its expected answer if it has one."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ TURNS = ("messages", "conversations", "conversation")
 
 @dataclass(frozen=True)
 class Question:
-    """A conversation that waits for an answer, or plain text to be continued; `reference` is the wanted answer.
+    """A conversation that waits for an answer, or plain text to continue; `reference` is the expected answer.
 
-    Where tools are offered, a wanted call is JSON text, as in the rows that such a model is trained on.
+    If there are tools, an expected call is JSON text, as in the rows that such a model is trained on.
     """
 
     messages: list[dict[str, Any]] | None
     text: str = ""
     reference: str | None = None
     tools: list[Any] | None = None
-    media: tuple[MediaItem, ...] = ()  # for which tags such as <image> stand in the messages
+    media: tuple[MediaItem, ...] = ()  # referred to by tags such as <image> in the messages
 
     @property
     def with_media(self) -> list[dict[str, Any]]:
-        """The messages with images and videos as parts of them, as OpenAI's API has them."""
+        """The messages with images and videos as content parts, as in OpenAI's API."""
         return with_sources(self.messages or [], self.media) if self.media else self.messages or []
 
 
 def question_of(record: RawRow, layout: Layout) -> Question:
-    """What a record asks; raises BadRow.
+    """The question of a record; raises BadRow.
 
     >>> question_of(RawRow("rows.jsonl", 1, {"prompt": "Hi"}), Layout()).messages
     [{'role': 'user', 'content': 'Hi'}]
@@ -68,7 +68,7 @@ def question_of(record: RawRow, layout: Layout) -> Question:
 
 
 def _with_answer(row: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Layouts have an answer: a row without one gets a stand-in."""
+    """Add a placeholder answer if the row has none, because layouts require one."""
     column = next((name for name in TURNS if isinstance(row.get(name), list) and row[name]), None)
     if column:
         last = row[column][-1]

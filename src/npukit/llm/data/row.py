@@ -1,4 +1,4 @@
-"""What a row can be, how a data set lays its rows out, and the text of a column."""
+"""The kinds of rows, how a data set lays its rows out, and reading text from columns."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Conversation = list[Turn]
 
 
 class BadRow(Exception):
-    """Why a row cannot be used, in words that follow the row's place."""
+    """The reason why a row cannot be used, worded to follow the row's position."""
 
 
 class LeftOut(Exception):
-    """A row that the options leave out."""
+    """A row that the options exclude."""
 
 
 @dataclass(frozen=True)
 class Rewriting:
-    """What is written into every row of a data set: names for its placeholders, and text around its turns."""
+    """Changes to every row of a data set: names for its placeholders, and text around its turns."""
 
     fill: dict[str, tuple[str, ...]] = field(default_factory=dict)
     question_suffix: str = ""
@@ -33,7 +33,7 @@ class Rewriting:
     answer_until: str = ""
 
     def __call__(self, turns: Conversation, tag: Any) -> Conversation:
-        """The conversation with all of that; `tag` is the row's, as swift/self-cognition has one.
+        """Apply them to a conversation; `tag` is the row's, as in swift/self-cognition.
 
         >>> Rewriting({"NAME": ("小黄", "Huang")})([{"role": "assistant", "content": "I am {{NAME}}."}], "en")
         [{'role': 'assistant', 'content': 'I am Huang.'}]
@@ -53,7 +53,7 @@ class Rewriting:
 
 @dataclass(frozen=True)
 class Layout:
-    """How the rows of a data set are laid out; `columns` and `roles` give its own names for ours."""
+    """The layout of a data set's rows; `columns` and `roles` map our names to its own."""
 
     format: Format = "auto"
     columns: dict[str, str] = field(default_factory=dict)
@@ -61,16 +61,16 @@ class Layout:
     role_key: str | None = None
     content_key: str | None = None
     rewriting: Rewriting = Rewriting()
-    question: str = ""  # made of columns
+    question: str = ""  # built from columns
     min_label: float | None = None
     preset: str = ""  # see presets.py
-    media_folder: str = ""  # where the names of media in columns begin
-    keeps_empty: bool = False  # an empty answer teaches to say nothing, as in LLaMA-Factory and ms-swift
+    media_folder: str = ""  # prefix of media file names in columns
+    keeps_empty: bool = False  # an empty answer is trained on, as in LLaMA-Factory and ms-swift
 
 
 @dataclass(frozen=True)
 class TextRow:
-    """Plain text; a piece of a longer document that goes on does not end."""
+    """Plain text. A piece of a longer document that continues has no end token."""
 
     text: str
     ends: bool = True
@@ -78,7 +78,7 @@ class TextRow:
 
 @dataclass(frozen=True)
 class Tokens:
-    """A row that another tool tokenised: ids, and labels of which -100 does not count."""
+    """A row that another tool tokenised: ids, and labels in which -100 does not count."""
 
     ids: list[int]
     labels: list[int]
@@ -86,18 +86,18 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Illustrated:
-    """A conversation with media: each <image> in its turns stands for the next image, each <video> for a video."""
+    """A conversation with media: each <image> in its turns stands for the next image, each <video> for the next."""
 
     turns: Conversation
     media: RowMedia
 
     def encode(self, encoder: Any) -> Any:
-        """Its tokens with those of the media, or a BadRow."""
+        """Its tokens including those of the media, or a BadRow."""
         return encoder.illustrated(self.turns, self.media)
 
 
 class OwnRow(Protocol):
-    """A row of a task's own kind, which knows how to become tokens."""
+    """A row of a task's own kind, which encodes itself."""
 
     def encode(self, encoder: Any) -> Any:
         """A list of `Encoded`, or a BadRow."""
@@ -107,7 +107,7 @@ Row = Conversation | TextRow | Tokens | OwnRow
 
 
 def string(row: dict[str, Any], name: str) -> str:
-    """The text of a column that must have one; numbers count as text."""
+    """The text of a required column; numbers count as text."""
     value = row.get(name)
     if value is None or (isinstance(value, float) and math.isnan(value)):
         raise BadRow(f"has no {name}" if name not in row else f"has an empty {name} ({kind_of(value)})")
@@ -125,13 +125,13 @@ def string(row: dict[str, Any], name: str) -> str:
 
 
 def turn_text(row: dict[str, Any], name: str, layout: Layout) -> str:
-    """The text of a turn, which may be empty where that teaches something."""
+    """The text of a turn, which may be empty if training on that is useful."""
     value = row.get(name)
     return value if layout.keeps_empty and isinstance(value, str) and not value.strip() else string(row, name)
 
 
 def optional(row: dict[str, Any], name: str, keeps_spaces: bool = False) -> str:
-    """The text of a column that need not be there."""
+    """The text of an optional column."""
     value = row.get(name)
     if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
         return ""
@@ -141,13 +141,13 @@ def optional(row: dict[str, Any], name: str, keeps_spaces: bool = False) -> str:
 
 
 def listed(names: Iterable[Any]) -> str:
-    """Names of columns in a sentence, whatever they are."""
+    """Column names for a message, whatever their types."""
     some = [" ".join(str(name).split())[:40] for name in islice(names, 12)]
     return ", ".join(some) or "none"
 
 
 def kind_of(value: Any) -> str:
-    """What a value is, for a sentence about it."""
+    """The kind of a value, for a message about it."""
     if value is None:
         return "null"
     if isinstance(value, float) and math.isnan(value):

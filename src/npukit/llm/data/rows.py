@@ -1,4 +1,4 @@
-"""Data sets to train on: rows chosen from tokenised tables, as they are or packed."""
+"""Training data sets: rows selected from tokenised tables, individually or packed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ IGNORED = -100
 
 
 def weights_of(tokens: Tokens) -> NDArray[np.int64]:
-    """How much each token counts if it counts: 1, or more where answers are weighed."""
+    """How much each token counts: 1, or more if answers are weighted."""
     return np.where(tokens >= 0, tokens % END // MORE + 1, 1).astype(np.int64)
 
 
 def inputs_and_labels(tokens: Tokens, end_id: int = IGNORED) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Input ids and labels of a row. Nothing predicts its first token, so that never counts."""
+    """Input ids and labels of a row. Nothing predicts its first token, so it never counts."""
     counts, is_end = tokens >= 0, tokens >= END
     ids = np.where(counts, tokens % MORE, ~tokens).astype(np.int64)
     labels = np.where(is_end, end_id, np.where(counts, ids, IGNORED))
@@ -31,7 +31,7 @@ def inputs_and_labels(tokens: Tokens, end_id: int = IGNORED) -> tuple[NDArray[np
 
 
 def packed_row(rows: Sequence[Tokens], pack_length: int, pad_id: int, end_id: int = IGNORED) -> dict[str, Any]:
-    """Rows one after another; the padding at the end is a row of its own that does not count."""
+    """Concatenate rows. The padding at the end is a row of its own that does not count."""
     ids = np.full(pack_length, pad_id, dtype=np.int64)
     labels = np.full(pack_length, IGNORED, dtype=np.int64)
     weights = np.ones(pack_length, dtype=np.int64)
@@ -74,11 +74,11 @@ class Chosen:
         return tokens
 
     def highest_token(self) -> int:
-        """The highest number of a token in the tables."""
+        """The highest token id in the tables."""
         return max(rows.highest_token() for rows in self._tables)
 
     def lengths(self) -> Numbers:
-        """How many tokens each row has."""
+        """The number of tokens of each row."""
         lengths = np.zeros(len(self), dtype=np.int64)
         for number, rows in enumerate(self._tables):
             mine = self._table == number
@@ -87,7 +87,7 @@ class Chosen:
 
 
 class Packed:
-    """Chosen rows, several to a row of `pack_length` tokens."""
+    """Selected rows, several to a row of `pack_length` tokens."""
 
     def __init__(self, rows: Chosen, packs: Packs, pack_length: int, pad_id: int) -> None:
         self.rows = rows

@@ -1,4 +1,4 @@
-"""What a data set's name stands for: files, a folder, an entry of dataset_info.json, or a name on a hub."""
+"""Resolve a data set's name: files, a folder, an entry of dataset_info.json, or a name on a hub."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ INFO = "dataset_info.json"
 
 @dataclass(frozen=True)
 class Table:
-    """One data set, found: local files, or a name on a hub."""
+    """One resolved data set: local files, or a name on a hub."""
 
     name: str
     layout: Layout
@@ -40,15 +40,15 @@ class Table:
     subset: str | None = None
     split: str = "train"
     limit: int | None = None
-    sampled: int | None = None  # rows that another tool would draw at random; see drawn.py
-    keep: tuple[int, ...] | None = None  # numbers of the rows to take, each as often as it is named; all if None
+    sampled: int | None = None  # rows to draw at random, as another tool would; see drawn.py
+    keep: tuple[int, ...] | None = None  # indices of the rows to take, which may repeat; None: all
     weight: float | None = None
-    archive: str = ""  # a zip file on the hub with the media that rows name
-    negatives: int = 0  # texts of other rows for each row that has none which do not fit
+    archive: str = ""  # a zip file on the hub with the media of the rows
+    negatives: int = 0  # negative texts per row, taken from other rows, for rows without any
     streaming: bool = False
 
     def records(self) -> Iterator[RawRow]:
-        """Its rows, in order; a hub's data set is downloaded first."""
+        """Its rows in order. A hub's data set is downloaded first."""
         if self.keep is None:
             yield from self._records()
             return
@@ -71,13 +71,13 @@ class Table:
             yield from read_file(file)
 
     def media_folder(self) -> Path | None:
-        """Where the media of its archive are, which is unpacked at first use; None where it has none."""
+        """The media folder of its archive, unpacked on first use; None if it has no archive."""
         if not self.archive:
             return None
         return unpacked(archive_on_hub(self.hub, self.hub_name, self.archive) if self.hub else self._beside())
 
     def _beside(self) -> Path:
-        """The archive in the folder of its files."""
+        """The archive next to its files."""
         folders = {self.files[0].parent, *self.files[0].parents}
         archive = next((folder / self.archive for folder in folders if (folder / self.archive).is_file()), None)
         if archive is None:
@@ -85,7 +85,7 @@ class Table:
         return archive
 
     def fingerprint(self) -> str:
-        """What changes when a hub's data set does."""
+        """A value that changes when a hub's data set does."""
         return str(getattr(self._hub_rows(), "_fingerprint", ""))
 
     def _hub_rows(self) -> Iterable[dict[str, Any]]:
@@ -94,7 +94,7 @@ class Table:
 
 
 def find_table(source: Source, data: DataOptions, hub: Hub | None = None) -> Table:
-    """Find what `source` names; `hub` is where names that are not local are looked up."""
+    """Resolve `source`; names that are not local are looked up on `hub`."""
     path, _, rows = source.path.rpartition("#")
     if path and rows.isdigit():
         limit = int(rows)
@@ -118,7 +118,7 @@ def find_table(source: Source, data: DataOptions, hub: Hub | None = None) -> Tab
         preset=_preset(source),
         keeps_empty=data.tokens != "npukit",
     )
-    archive = "" if data.media_dir else source.archive or ""  # which the user has unpacked there
+    archive = "" if data.media_dir else source.archive or ""  # unpacked there by the user
     table = Table(
         source.path,
         layout,
@@ -154,13 +154,13 @@ def _local(path: str, folder: Path) -> Path | None:
 
 
 def _is_hub_name(path: str, folder: Path, entries: dict[str, Any]) -> bool:
-    """Whether it may be a name on a hub: owner/name, or a bare name where no dataset_info.json lists the bare names."""
+    """Whether it may be a hub name: owner/name, or a bare name unless a dataset_info.json defines them."""
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path) or Path(path).suffix.lower() in READERS or path.startswith("."):
         return False
     owner, _, name = path.partition("/")
     if not name:
         return not entries
-    # The owner may be a folder here by chance, but not one with data, or with almost that name inside.
+    # A folder may have the owner's name by chance, but then without data, and without a similar name inside.
     if not Path(owner).is_dir():
         return True
     has_data = Path(owner) == folder or any(file.suffix.lower() in READERS for file in Path(owner).iterdir())
@@ -215,7 +215,7 @@ def _info_entries(folder: Path) -> dict[str, Any]:
 
 
 COMMON_COLUMNS = {name: name for name in ("tools", "chosen", "rejected", "kto_tag", "images", "videos", "audios")}
-COLUMN_NAMES = {  # dataset_info.json's names of the columns, and ours
+COLUMN_NAMES = {  # dataset_info.json's column names, and ours
     "alpaca": {
         "prompt": "instruction",
         "query": "input",
@@ -275,7 +275,7 @@ def _from_info(table: Table, name: str, entry: Any, folder: Path, hub: Hub) -> T
 
 
 def _named_by_info(name: str, folder: Path, where: str) -> Path | None:
-    """A dataset_info.json that the user wrote may name any file; one that came from a hub only files beside it."""
+    """Check a path: a user's own dataset_info.json may name any file, one from a hub only files next to it."""
     root = hub_root(folder)
     if root is None:
         return _local(name, folder)

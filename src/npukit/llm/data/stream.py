@@ -1,4 +1,4 @@
-"""Rows that are read, tokenised and packed while the model trains: for data too large to be prepared first."""
+"""Read, tokenise and pack rows during training, for data too large to be prepared first."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ WINDOW = 4096  # rows that are shuffled and packed together
 
 
 class Stream:
-    """An epoch of it gives every row once, tables mixed by weight while they last, shuffled inside windows.
+    """Each epoch yields every row once, with tables mixed by weight while they last, and shuffled within windows.
 
-    The order is known from the seed and the epoch alone, so whoever skips the rows that were used goes on exactly
-    where a run stopped.
+    The order depends only on the seed and the epoch, so a run can resume exactly by skipping the rows already used.
     """
 
     def __init__(self, tables: Sequence[Table], encoder: Encoder, seed: int, pad_id: int, log: Log) -> None:
@@ -38,11 +37,11 @@ class Stream:
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Which epoch the next iteration is: each has an order of its own."""
+        """Set the epoch of the next iteration; each has an order of its own."""
         self._epoch = epoch
 
     def hold_out(self, wanted: float) -> list[Rows]:
-        """Take this many rows from the beginning of the tables, for validation; training goes on after them."""
+        """Set this many rows at the beginning of the tables apart for validation; training continues after them."""
         if wanted < 1:
             raise NpukitError(
                 "A stream does not know how many rows it has: give data.validation as a number of rows, or as files."

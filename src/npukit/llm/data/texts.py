@@ -1,4 +1,4 @@
-"""Rows of models that classify, embed or rank: texts, and what is known of them."""
+"""Rows for models that classify, embed or rank: texts and their labels."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts that belong together, and what is known of them: a class, a similarity, which of them fit."""
+    """Texts that belong together, and what is known about them: a class, a similarity, which ones match."""
 
-    texts: tuple[Conversation | list[int], ...]  # or a text that is tokenised already
+    texts: tuple[Conversation | list[int], ...]  # or text that is already tokenised
     labels: tuple[float, ...]
     media: RowMedia = field(default_factory=RowMedia)
-    are_shared: bool = False  # the media belong to each text, and not to the first alone
+    are_shared: bool = False  # the media belong to each text, not only to the first
 
     def encode(self, encoder: Encoder) -> list[Encoded] | BadRow:
-        """Each text's tokens and a mark, then the labels as the bytes of 32-bit numbers."""
+        """Each text's tokens and a mark, then the labels as bytes of 32-bit numbers."""
         import numpy as np
 
         from npukit.llm.data.encode import SEPARATOR, Encoded, stored_bytes
@@ -70,7 +70,7 @@ def tokenised_texts(several: Any, row: dict[str, Any], label_each: bool = False)
 
 
 def documents(row: dict[str, Any], role: str) -> tuple[list[Conversation], list[Conversation]]:
-    """The texts that fit the question, and those that do not, as turns of `role`."""
+    """The texts that match the question, and those that do not, as turns of `role`."""
     fitting, others = (_documents(row, name, role) for name in ("positive", "negative"))
     if not fitting:
         raise BadRow(f"has no positive; its columns are {listed(row)}")
@@ -78,7 +78,7 @@ def documents(row: dict[str, Any], role: str) -> tuple[list[Conversation], list[
 
 
 def _documents(row: dict[str, Any], name: str, role: str) -> list[Conversation]:
-    """Texts beside the question: strings, or conversations as ms-swift has them in positive_messages."""
+    """Texts next to the question: strings, or conversations as in ms-swift's positive_messages."""
     value = row.get(f"{name}_messages", row.get(name))
     if value is None:
         return []

@@ -1,4 +1,4 @@
-"""Tokenised rows on disk: made once by whoever comes first, then mapped into the memory of every process."""
+"""Tokenised rows on disk: created by the first process that needs them, then memory-mapped by every process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TOKENS_DEPEND_ON.add("train_on_empty_thought")
 
 
 class Rows:
-    """Tokenised rows; those of a folder are mapped, also in another process that they are sent to."""
+    """Tokenised rows. Those in a folder are memory-mapped, also in another process that they are sent to."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Rows:
 
     @classmethod
     def open(cls, folder: Path, end_id: int) -> Rows:
-        """Rows that were tokenised into a folder."""
+        """Open rows that were tokenised into a folder."""
         problems = Problems(**json.loads((folder / "problems.json").read_text()))
         tokens: Tokens = np.memmap(folder / "tokens.bin", dtype=np.int32, mode="r")
         return cls(tokens, np.load(folder / "offsets.npy"), problems, end_id, folder, ImageTable.open(folder))
@@ -78,7 +78,7 @@ class Rows:
         return len(self.offsets) - 1
 
     def tokens(self, number: int) -> Tokens:
-        """A row's tokens; those that do not count in the loss as their complement."""
+        """A row's tokens; those that do not count in the loss are complements."""
         return self._tokens[self.offsets[number] : self.offsets[number + 1]]
 
     def images(self, number: int) -> list[RowImage]:
@@ -86,8 +86,8 @@ class Rows:
         return self._images[number] if self._images else []
 
     def highest_token(self) -> int:
-        """The highest number of a token, whether it counts or not."""
-        # Read a part at a time: the file may be larger than the memory.
+        """The highest token id, whether it counts or not."""
+        # Read in parts, because the file may be larger than the memory.
         parts = (self._tokens[start : start + PART] for start in range(0, len(self._tokens), PART))
         return max(int(_ids(part).max()) for part in parts)
 
@@ -98,7 +98,7 @@ def _ids(tokens: Tokens) -> Tokens:
 
 
 def tokenised(table: Table, encoder: Encoder, log: Log) -> Rows:
-    """The table's rows as tokens: from the cache, or made now while other processes wait for them."""
+    """The table's rows as tokens: from the cache, or created now while other processes wait."""
     data = encoder.data
     if not data.cache:
         problems, counter = Problems(), Counter(table, log)
@@ -129,7 +129,7 @@ def tokenised(table: Table, encoder: Encoder, log: Log) -> Rows:
 
 
 def _refuse_mostly_bad(table: Table, problems: Problems, most: float) -> None:
-    """What is trained on the few rows that are left is rarely what was meant."""
+    """Refuse a table with few usable rows: training on the rest is rarely what the user intended."""
     if problems.bad > most * (problems.bad + problems.rows):
         raise NpukitError(
             f"{table.name}: {problems.bad:,} of {counted(problems.bad + problems.rows, 'row')} cannot be used, such as "
@@ -148,7 +148,7 @@ def _refuse_unusable(table: Table, problems: Problems, cutoff: int) -> None:
 
 
 def _key(table: Table, encoder: Encoder) -> str:
-    """A name that changes with everything that the tokens depend on, and with nothing else."""
+    """A key that changes with everything that the tokens depend on, and with nothing else."""
     data, task, template, images = encoder.data, encoder.task, encoder.template, encoder.images
     parts = {
         "code": [_digest(file) for name in CODE for file in sorted((Path(__file__).parents[1] / name).glob("*.py"))],
@@ -179,7 +179,7 @@ def _digest(file: Path) -> str:
 
 def _tokenizer_content(tokenizer: Any) -> list[str]:
     if tokenizer.is_fast:
-        tokenizer.backend_tokenizer.no_padding()  # what the last call left there is not part of the tokenizer
+        tokenizer.backend_tokenizer.no_padding()  # state of the last call, not part of the tokenizer
         tokenizer.backend_tokenizer.no_truncation()
         content = tokenizer.backend_tokenizer.to_str()
     else:

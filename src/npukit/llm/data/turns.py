@@ -1,7 +1,7 @@
 """The turns of a conversation, whatever a data set calls them.
 
-Besides system, user and assistant a turn may be a `call` of a function, in JSON, or the `result` of one; what can be
-called is in a turn `tools` before all others.
+Besides system, user and assistant, a turn may be a `call` of a function in JSON, or the `result` of one. The available
+tools are in a turn `tools` before all others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROLES = {
     "function": "result",
     "function_response": "result",
 }
-# What may follow a turn: first what is usual.
+# Roles that may follow a turn, the usual one first.
 NEXT = {
     "user": ("assistant", "call"),
     "result": ("assistant", "call", "result"),
@@ -66,7 +66,7 @@ def turns_of(messages: Any, layout: Layout) -> Conversation:
 
 
 def tools_turn(tools: Any) -> list[Turn]:
-    """The turn that says what can be called; none if nothing can."""
+    """The turn that lists the tools, if there are any."""
     if tools is None or tools == "":
         return []
     if not isinstance(tools, (str, list, dict)):
@@ -75,7 +75,7 @@ def tools_turn(tools: Any) -> list[Turn]:
 
 
 def _call(call: Any, number: int) -> str:
-    """A call as OpenAI's API has it."""
+    """A call in the format of OpenAI's API."""
     function = call.get("function", call) if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise BadRow(f"has a call without a function's name in turn {number}")
@@ -98,7 +98,7 @@ def _content(role: str, message: dict[str, Any], key: str, number: int, layout: 
 
 
 def _part_text(part: Any, number: int) -> str:
-    """The text of a part, as OpenAI's API has it, or as LLaMA-Factory's v1 does."""
+    """The text of a content part, in the format of OpenAI's API or of LLaMA-Factory's v1."""
     if isinstance(part, dict) and "text" in part:
         return string(part, "text")
     if isinstance(part, dict) and part.get("type") == "text":
@@ -108,7 +108,7 @@ def _part_text(part: Any, number: int) -> str:
 
 
 def history_of(history: Any) -> Conversation:
-    """The turns of earlier questions and answers, as pairs."""
+    """The turns of earlier questions and answers, given as pairs."""
     if history is None or history == "":
         return []
     if not isinstance(history, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in history):
@@ -121,7 +121,7 @@ def history_of(history: Any) -> Conversation:
 
 
 def check_order(turns: Iterable[Turn]) -> None:
-    """Optional tools and system message, then questions and answers in turn, the last an answer or a call."""
+    """Check the order: optional tools and system message, then questions and answers in turn, ending with an answer."""
     roles = [turn["role"] for turn in turns]
     if not {"assistant", "call"} & set(roles):
         raise BadRow("has no answer (no assistant turn)")
@@ -137,5 +137,5 @@ def check_order(turns: Iterable[Turn]) -> None:
 
 
 def turn(role: str, content: str) -> Turn:
-    """One turn."""
+    """Create a turn."""
     return {"role": role, "content": content}
