@@ -186,11 +186,23 @@ def test_lines_that_only_inform_are_no_errors() -> None:
 
 def test_what_a_warning_misses_did_not_end_the_program() -> None:
     warned = "WARNING 11-02 07:42:53 [x.py:20] no xformers: cannot import name 'foo' from 'bar'\n"
-    assert [error.kind for error in explain(warned)] == ["warning"]
+    missing = "WARNING 11-02 07:42:53 [x.py:20] no attention: No module named 'flash_attn'\n"
+    assert [error.kind for error in explain(missing)] == ["warning"]
+    assert explain(warned)[0].strength == "nearest"
     raised = explain(warned + "QuuxError: it is so")
     assert [(error.line, error.strength) for error in raised[:1]] == [("QuuxError: it is so", "nearest")]
     again = explain(warned + "ImportError: cannot import name 'foo' from 'bar'")
-    assert [(error.number, error.kind) for error in again] == [(2, "general")]
+    assert [(error.number, error.kind) for error in again] == [(2, "reading")]
+
+
+def test_that_two_releases_are_apart_is_only_inferred() -> None:
+    for message in (
+        "TypeError: fold() got an unexpected keyword argument 'corner'",
+        "AttributeError: module 'paper' has no attribute 'fold'",
+        "ImportError: cannot import name 'fold' from 'paper.corners' (/usr/lib/paper/corners.py)",
+    ):
+        assert (explain(message)[0].code, explain(message)[0].strength) == ("versions-apart", "reading")
+    assert explain("UserWarning: the library doesn't support folding yet")[0].strength == "nearest"
 
 
 def test_that_something_failed_is_said_only_where_nothing_else_is_known() -> None:

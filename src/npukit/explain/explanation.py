@@ -44,7 +44,7 @@ INFORMATION = re.compile(
     re.MULTILINE,
 )
 # Lines of programs that go on: what they lack is not what ended them.
-WARNS = re.compile(r"^(?:[^\n]{0,70}?[\s\[(|-])?WARN(?:ING)?\b[^\n]*$", re.MULTILINE)
+WARNS = re.compile(r"^(?:(?:[^\n]{0,70}?[\s\[(|-])?WARN(?:ING)?\b|(?:\S+:\d+: )?\w*Warning: )[^\n]*$", re.MULTILINE)
 MINUTE = len("11-14 10:30")  # of a time
 COUNTS = re.compile(r"\{[\d,]+\}")  # how often something may come, in a pattern
 NUMBER = re.compile(r"\d")
@@ -249,8 +249,9 @@ def _worth_saying(candidates: Sequence[_Candidate]) -> list[Explanation]:
         raised = raised or [candidate for candidate in hints if candidate.statement not in reports]
     elif followed is not None:
         raised = [candidate for candidate in raised if candidate.led_to(followed)]
-    elif not any(error.kind == "warning" for error in shown):
-        raised = []
+    else:
+        beside = {candidate.statement for candidate in candidates if candidate.error.kind in ("warning", "hint")}
+        raised = [candidate for candidate in raised if beside and candidate.statement not in beside]
     if raised:
         # What was raised comes before what followed from it or reports it, though nothing else is known of it.
         first = [candidate.error for candidate in raised]
