@@ -363,7 +363,10 @@ BUILD = (
     "from torch.utils.cpp_extension import load\n"
     "_backend = load(name='_scan', sources=['scan.cu'])\n__all__ = ['_backend']\n"
 )
-SETUP = "from torch.utils.cpp_extension import CUDAExtension\nmodules = [CUDAExtension('_scan', ['scan.cu'])]\n"
+SETUP = (
+    "from torch.utils.cpp_extension import CUDAExtension\n"
+    "modules = [CUDAExtension('_scan', ['scan.cu']), CUDAExtension(name='ops.selective_sweep', sources=['s.cu'])]\n"
+)
 SCAN = (
     "from torch.cuda.amp import custom_fwd\nclass Scan(torch.autograd.Function):\n    @staticmethod\n"
     "    @custom_fwd\n    def forward(ctx, x):\n        if not x.is_cuda: x = x.cuda()\n        return {}.scan(x)\n"
@@ -380,6 +383,7 @@ SCAN = (
         "            from .backend import _backend\n        BACKEND = _backend\n    return BACKEND\n"
         + SCAN.format("get_backend()"),
         "from ._ext import scan as _backend\n" + SCAN.format("_backend"),
+        "import selective_sweep as _backend\n" + SCAN.format("_backend"),
     ],
 )
 def test_what_calls_an_extension_that_the_project_builds_from_cuda_sources_stays(tmp_path: Path, text: str) -> None:
@@ -402,6 +406,11 @@ BOXES = (
     "        if len(a) * len(b) == 0:\n            return a.new_zeros(len(a), len(b))\n"
     "        return iou_cuda.overlaps(a.cuda(), b.cuda())\n"
 )
+
+
+def test_helpers_in_a_file_of_tests_stay_with_the_tests(tmp_path: Path) -> None:
+    text = f"import _scan\ndef copy(x): return x.clone().cuda()\ndef test_it():\n{BODY}    _scan.run(copy(x))\n"
+    assert not migrated(tmp_path, setup=SETUP, unit_test=text).changes
 
 
 def test_extensions_in_packages_of_the_project_are_followed(tmp_path: Path) -> None:
@@ -457,6 +466,25 @@ def test_a_library_of_the_facts_is_known_everywhere(tmp_path: Path) -> None:
     text += "def place(x):\n    return x.cuda()\n"
     after = migrated(tmp_path, a=text, b="import gsplat\ny.cuda()\n").changes
     assert [change.path.name for change in after] == ["a.py"] and after[0].after.count(".cuda()") == 1
+
+
+TILE = "import cuda.tile as ct\ndef scan(x):\n    ct.launch(torch.cuda.current_stream(), (1,), kernel, (x,))\n"
+FLEX = "def is_flex_attention_supported():\n    return infer_device() in ['cuda']\n"
+COMPILED = "f = torch.compile(f, backend='inductor' if torch.cuda.is_available() else 'aot_eager')\n"
+BF16 = (
+    "import torch.cuda.nccl as nccl\n"
+    "OK = torch.version.cuda and torch.cuda.is_bf16_supported() and nccl.version() > (2, 9)\n"
+)
+
+
+@pytest.mark.parametrize("text", [TILE, FLEX, COMPILED, BF16])
+def test_what_torch_or_a_compiler_has_for_cuda_only_stays(tmp_path: Path, text: str) -> None:
+    assert not migrated(tmp_path, a=text).changes
+
+
+def test_a_file_that_imports_a_module_of_torch_cuda_is_migrated(tmp_path: Path) -> None:
+    (change,) = migrated(tmp_path, a=f"{BF16}x.cuda()\n").changes
+    assert change.after.count("torch.cuda.is_bf16_supported()") == 1 and "x.to(" in change.after
 
 
 def test_what_follows_an_else_that_leaves_is_guarded(tmp_path: Path) -> None:

@@ -83,6 +83,10 @@ def test_nothing_of_the_project_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
             "small = function_of(weights.is_cuda, first=1, second=2)\n",
             'small = function_of(\n    weights.device.type in ("cuda", "npu"), first=1, second=2\n)\n',
         ),
+        (
+            "x.cuda()\nweights = torch.randn((first, second, 3), dtype=torch.half).cuda()\n",
+            "weights = torch.randn(\n    (first, second, 3), dtype=torch.half\n).to(DEVICE)\n",
+        ),
         (  # a choice is not broken inside what it ends with
             "self.device = 'cuda:{}'.format(self.number_of_card)\n",
             "self.device = (\n    'npu:{}'.format(self.number_of_card) if hasattr(torch, 'npu')"

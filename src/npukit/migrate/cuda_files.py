@@ -47,7 +47,7 @@ def _imported(node: ast.stmt, file: PythonFile) -> str:
     if only_asks(module, names, file.text):
         return ""
     where = file_of("." * getattr(node, "level", 0) + module, file.path, file.names.root)
-    parts = module.split(".")[1:] if where is None else []
+    parts = module.split(".")[1:] if where is None and not module.startswith("torch.") else []
     library = needed(node) or next(filter(None, map(needs_cuda, parts)), None)  # ours.triton, which is made elsewhere
     if library is None and where is not None and is_of_tests(file):
         library_name = needed_at_top(where, file.names.root)

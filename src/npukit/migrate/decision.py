@@ -19,7 +19,7 @@ from npukit.facts.libraries import imported
 from npukit.facts.target import Target
 from npukit.facts.versions import key
 from npukit.migrate.cuda_files import of_file
-from npukit.migrate.definitions import definitions, exports
+from npukit.migrate.definitions import definitions, exports, is_of_tests
 from npukit.migrate.evidence import Evidence, of_call
 from npukit.migrate.goal import Goal
 from npukit.migrate.kernels import Definition, always_run, modules, needed
@@ -192,7 +192,7 @@ def _decided(file: PythonFile) -> dict[ast.AST, Evidence]:
 
 def _helpers(known: set[ast.AST], file: PythonFile) -> Iterator[ast.AST]:
     """The functions, classes and constants of a file's own, as those of tests are, that only code which stays uses."""
-    prefix = "" if file.path.name.startswith("test") else "_"
+    prefix = "" if is_of_tests(file) else "_"
     for part in file.tree.body if known else ():
         targets = part.targets if isinstance(part, ast.Assign) else ()
         name = part.name if isinstance(part, Definition) else getattr(targets[0], "id", "") if targets else ""
@@ -221,6 +221,8 @@ def _shown(file: PythonFile, condition: Condition) -> Evidence | None:
         return next(filter(None, (_shown(file, (operand, holds)) for operand in asked.values)), None)
     if not isinstance(asked, ast.expr):
         return None
+    if holds and isinstance(asked, ast.Attribute) and file.resolve(asked) == "torch.version.cuda":
+        return Evidence("card", "torch.version.cuda", file.place(asked))
     if _is_older(asked, holds, file):
         return Evidence("name", "an older torch", file.place(asked))
     library_name = (present if holds else missing)(asked, file.names) if asks_what_there_is(asked, file) else ""

@@ -29,6 +29,7 @@ _BUILT_NAME = re.compile(r"\w+_cuda|\w*_ext")
 _EXTENSION = re.compile(rf"(?:{_BUILT_NAME.pattern}|_[a-z]\w+)")
 _NAME = re.compile(r"(?:^|,)[(\s]*(\w+)")  # of what is imported
 _BUILT = re.compile(r"\.cuh?[\"']|\bCUDAExtension\b|\bcuda_sources\b|\bwith_cuda=True")  # from CUDA's sources
+_BUILT_NAMED = re.compile(r"\bCUDAExtension\(\s*(?:name\s*=\s*)?[\"']([\w.]+)[\"']")
 _LOADED = re.compile(r"\n\w+ = (?:[\w.]+\.)?load(?:_inline)?\(")
 _BUILDERS = ("setup.py", "build.py", "backend.py")
 
@@ -79,8 +80,11 @@ def is_extension(module: str, path: Path, root: Path | None) -> bool:
     True
     """
     name = module.rpartition(".")[2]
-    if not _EXTENSION.fullmatch(name) or file_of(module, path, root) is not None:
+    is_built = any(name in _built_names(folder) for folder in _folders(path, root))
+    if not (is_built or _EXTENSION.fullmatch(name)) or file_of(module, path, root) is not None:
         return False
+    if is_built:
+        return True
     if name.endswith("_cuda") or name == "_ext":
         return name not in text_of(path.with_name("__init__.py")) if module == f".{name}" else True
     return any(re.search(rf"[\"'.]{name}[\"']", _builders(folder)) for folder in _folders(path, root))
@@ -96,6 +100,12 @@ def _builders(folder: Path) -> str:
     """The files of a folder that build extensions from CUDA sources."""
     texts = (text_of(folder / name) for name in _BUILDERS)
     return "\n".join(text for text in texts if _BUILT.search(text))
+
+
+@per_project(maxsize=1024)
+def _built_names(folder: Path) -> frozenset[str]:
+    """The modules that the build files of a folder make: swin_window_process, of CUDAExtension("swin_window_process")"""
+    return frozenset(name.rpartition(".")[2] for name in _BUILT_NAMED.findall(_builders(folder)))
 
 
 @per_project(maxsize=4096)
@@ -126,15 +136,16 @@ def may_need_cuda(path: Path, root: Path | None, hops: int) -> bool:
 
 @per_project(maxsize=8192)
 def _names_kernels(path: Path, root: Path | None) -> bool:
-    builds, text = any(map(_builders, _folders(path, root))), text_of(path)
-    return "CDLL" in text or "cpp_extension" in text or any(way.search(text) for way in _kernels_named(builds))
+    folders, text = _folders(path, root), text_of(path)
+    builds, built = any(map(_builders, folders)), frozenset[str]().union(*map(_built_names, folders))
+    return "CDLL" in text or "cpp_extension" in text or any(way.search(text) for way in _kernels_named(builds, built))
 
 
 @cache
-def _kernels_named(builds: bool) -> list[re.Pattern[str]]:
+def _kernels_named(builds: bool, built: frozenset[str]) -> list[re.Pattern[str]]:
     """What imports a library for CUDA, or what the project builds of CUDA sources; a search for a word is quick."""
     imports = (name for library in libraries.libraries() if library.needs_cuda for name in library.imports)
-    names = "|".join([r"[\w.]+_cuda|[\w.]*_ext", *([r"_\w+"] if builds else []), *map(re.escape, imports)])
+    names = "|".join([r"[\w.]+_cuda|[\w.]*_ext", *([r"_\w+"] if builds else []), *map(re.escape, (*built, *imports))])
     return [re.compile(rf"{word}(?<!\w{word})[ \t]+(?:{names})\b") for word in ("import", "from")]
 
 

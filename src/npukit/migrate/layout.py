@@ -37,6 +37,7 @@ from npukit.source.modules import text_of
 _WIDEST, _NARROWEST = 120, 88
 _SHORT = 100  # lines: a file with fewer says little about the width that its authors keep to
 _SMALL = 12  # columns: brackets with less in them are not worth a line
+_TAIL = 16  # columns: what may follow a bracket at which a line is broken, such as ).to(DEVICE)
 _SECONDS = 20
 _HOOK = re.compile(r"\bid:\s*[\"']?(black|ruff-format|yapf)\b(.*?)(?=\bid:|\brepo:|\Z)", re.DOTALL)
 _ARGUMENT = re.compile(r"--line-length[=\s,\"']*(\d+)|[\s\[\"']-l[\s,\"']*(\d+)")
@@ -314,7 +315,7 @@ def _in_parts(line: str, indent: str, width: int) -> list[str]:
     brackets = [] if match and _outside_brackets(" else ", line) else list(_outermost(line))
     for start, end in reversed(brackets):
         is_value = match is not None and match.start(2) == start and line[start] == "[" and end == match.end(2) - 1
-        if end - start > _SMALL and len(line) - end < _SMALL and (is_value or re.match(r"[\w\])]", line[start - 1])):
+        if end - start > _SMALL and len(line) - end < _TAIL and (is_value or re.match(r"[\w\])]", line[start - 1])):
             inside = _alternatives(f"{indent}    {line[start + 1 : end].strip()}", width)
             return [line[: start + 1], *inside, f"{indent}{line[end:]}"]
     inside = _alternatives(f"{indent}    {match[2]}", width) if match else []
