@@ -1,7 +1,7 @@
-"""An answer taken apart while it is generated: what is said, the reasoning before it, and calls of tools.
+"""Parse an answer while it is generated: the content, the reasoning before it, and tool calls.
 
-A model writes all three as one text. How it marks them is a `Syntax`, which is recognised by the chat template that
-taught the model to write so.
+A model writes all three as one text. How it marks them is a `Syntax`, which is determined from the chat template that
+the model was trained with.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ THINK, END_OF_THINK = "<think>", "</think>"
 
 @dataclass(frozen=True)
 class Content:
-    """Some of what is said."""
+    """A piece of the content."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Reasoning:
-    """Some of the reasoning."""
+    """A piece of the reasoning."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class ToolCall:
-    """One call, whole; `arguments` is JSON text, as in OpenAI's API."""
+    """One complete call; `arguments` is JSON text, as in OpenAI's API."""
 
     name: str
     arguments: str
@@ -41,7 +41,7 @@ Part = Content | Reasoning | ToolCall
 
 @dataclass(frozen=True)
 class Answer:
-    """A whole answer."""
+    """A complete answer."""
 
     content: str
     reasoning: str = ""
@@ -50,14 +50,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Syntax:
-    """How a template lets a model call tools."""
+    """How a template expresses tool calls."""
 
     name: str
-    signs: tuple[str, ...]  # all of them stand in such a template
-    openings: tuple[str, ...]  # how a call begins
-    closing: str  # how it ends; "" if it lasts to the end of the answer
-    only_first: bool  # nothing can be said before it
-    read: Callable[[str], list[ToolCall]]  # raises ValueError, KeyError or TypeError if it is no call
+    signs: tuple[str, ...]  # strings that occur in every such template
+    openings: tuple[str, ...]  # the start of a call
+    closing: str  # the end of a call; "" if it lasts to the end of the answer
+    only_first: bool  # no content may precede it
+    read: Callable[[str], list[ToolCall]]  # raises ValueError, KeyError or TypeError if it is not a call
 
 
 def _hermes(text: str) -> list[ToolCall]:
@@ -65,7 +65,7 @@ def _hermes(text: str) -> list[ToolCall]:
 
 
 def _llama3(text: str) -> list[ToolCall]:
-    """One object after another, with a semicolon or white space between them."""
+    """One object after another, separated by semicolons or white space."""
     text = text.removeprefix("<|python_tag|>").strip()
     calls, at, decoder = [], 0, json.JSONDecoder()
     while at < len(text):
@@ -86,7 +86,7 @@ def _mistral(text: str) -> list[ToolCall]:
 
 
 def _call(value: Any) -> ToolCall:
-    """Hermes and Mistral say arguments, Llama says parameters."""
+    """Hermes and Mistral use the key arguments, Llama uses parameters."""
     arguments = value["arguments"] if "arguments" in value else value.get("parameters", {})
     if not isinstance(value["name"], str) or not isinstance(arguments, dict):
         raise TypeError("a call has a name and an object of arguments")
@@ -99,13 +99,13 @@ SYNTAXES = (
     Syntax("mistral", ("[TOOL_CALLS]", "tools"), ("[TOOL_CALLS]",), "", False, _mistral),
     Syntax("llama3", ("<|eot_id|>", '"parameters"', "tools"), ("{", "<|python_tag|>"), "", True, _llama3),
 )
-# What a parser must see even where it is a special token.
+# Marks that a parser must see even if they are special tokens.
 MARKERS = {THINK, END_OF_THINK, "[ARGS]"} | {mark for syntax in SYNTAXES for mark in (*syntax.openings, syntax.closing)}
-XML_CALLS = "<function="  # inside of <tool_call>: another syntax, which is not read yet
+XML_CALLS = "<function="  # inside <tool_call>: another syntax, which is not supported yet
 
 
 def syntax_of(template: str) -> Syntax | None:
-    """How a template lets the model call tools, as far as that is known.
+    """How a template expresses tool calls, as far as known.
 
     >>> syntax_of(qwen2_5_template).name
     'hermes'
@@ -115,7 +115,7 @@ def syntax_of(template: str) -> Syntax | None:
 
 
 class AnswerParser:
-    """Takes text as it is generated and gives parts as soon as they are certain.
+    """Parses text as it is generated, and returns parts as soon as they are certain.
 
     >>> parser = AnswerParser(thinks=True, syntax=None)
     >>> [*parser.feed("<think>Hm.</th"), *parser.feed("ink>Yes"), *parser.end()]
@@ -123,10 +123,10 @@ class AnswerParser:
     """
 
     def __init__(self, thinks: bool, syntax: Syntax | None, is_thinking: bool = False) -> None:
-        """`is_thinking`: the prompt has opened the reasoning already."""
+        """`is_thinking`: the prompt has already opened the reasoning."""
         self._thinks, self._syntax = thinks, syntax
         self._read = self._start_of_reasoning if is_thinking else self._start
-        self._rest = ""  # what was fed and is not given out yet
+        self._rest = ""  # text that has not been returned yet
 
     def feed(self, text: str) -> list[Part]:
         """The parts that are certain after this text."""
@@ -134,7 +134,7 @@ class AnswerParser:
         return list(self._parts(ended=False))
 
     def end(self) -> list[Part]:
-        """The rest, when nothing more comes."""
+        """The remaining parts, when the answer has ended."""
         return list(self._parts(ended=True))
 
     def _parts(self, ended: bool) -> Iterator[Part]:
@@ -144,7 +144,7 @@ class AnswerParser:
             yield from self._read(ended)
 
     def _start(self, ended: bool) -> Iterator[Part]:
-        """Reasoning, and a call that is the whole answer, can only come first."""
+        """Reasoning, and a call that is the whole answer, can only be at the beginning."""
         start = self._rest.lstrip()
         expected = [THINK] if self._thinks else []
         if self._syntax and self._syntax.only_first:
@@ -172,7 +172,7 @@ class AnswerParser:
         elif not ended:
             kept = _begun(text, (END_OF_THINK,))
             text, self._rest = text[: len(text) - kept], text[len(text) - kept :]
-            held = len(text) - len(text.rstrip())  # white space before the end does not belong to it
+            held = len(text) - len(text.rstrip())  # white space before its end does not belong to the reasoning
             text, self._rest = text[: len(text) - held], text[len(text) - held :] + self._rest
         else:
             self._rest = ""
@@ -212,18 +212,18 @@ class AnswerParser:
         try:
             yield from syntax.read(text)
         except (ValueError, KeyError, TypeError, AttributeError):
-            yield Content(text)  # it began like a call and is none: the user sees what the model wrote
+            yield Content(text)  # it started like a call but is none: show the user what the model wrote
 
 
 def _begun(text: str, marks: tuple[str, ...]) -> int:
-    """How many characters at the end of the text may be the beginning of a mark."""
+    """The number of characters at the end of the text that may be the beginning of a mark."""
     longest = max(len(mark) for mark in marks) - 1
     sizes = range(min(longest, len(text)), 0, -1)
     return next((size for size in sizes if any(mark.startswith(text[-size:]) for mark in marks)), 0)
 
 
 def whole(parts: list[Part]) -> Answer:
-    """The answer that the parts make."""
+    """Combine parts into a complete answer."""
     return Answer(
         "".join(part.text for part in parts if isinstance(part, Content)),
         "".join(part.text for part in parts if isinstance(part, Reasoning)),

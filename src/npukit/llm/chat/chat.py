@@ -36,21 +36,21 @@ PROBE = [
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a model is given."""
+    """The input of a model."""
 
     ids: list[int]
     text: str
     has_tools: bool = False
-    is_thinking: bool = False  # it ends inside of the answer's reasoning
+    is_thinking: bool = False  # the prompt ends inside the answer's reasoning
 
 
 class Chat:
-    """A tokenizer, the template that its model was taught with, and a system message for conversations without one."""
+    """A tokenizer, the model's chat template, and a system message for conversations without one."""
 
     def __init__(
         self, tokenizer: Any, template: Template, system: str | None = None, eos_ids: Sequence[int] = ()
     ) -> None:
-        """`eos_ids`: what the model's generation_config.json names beside the tokenizer's end token."""
+        """`eos_ids` are the end tokens of the model's generation_config.json, besides the tokenizer's."""
         self.tokenizer, self.template, self.system = tokenizer, template, system
         self.knows_tools = re.search(r"\btools\b", template.text) is not None
         self.thinks = END_OF_THINK in template.text
@@ -71,9 +71,9 @@ class Chat:
     ) -> Prompt:
         """The token ids of a conversation, ready for the next answer.
 
-        `template_kwargs` are variables of the template, such as enable_thinking. With `continue_final_message` the
-        last message stays open, and the answer goes on with it. A text of more than `max_characters` is refused before
-        it is tokenised. `media` are written where messages have parts of their kinds. Raises BadConversation.
+        `template_kwargs` are variables of the template, such as enable_thinking. With `continue_final_message` the last
+        message stays open, and the answer continues it. A text of more than `max_characters` is refused before it is
+        tokenised. `media` are inserted where messages have parts of their kinds. Raises BadConversation.
 
         >>> chat.prompt([{"role": "user", "content": "Hi"}], template_kwargs={"enable_thinking": False}).text
         '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n'
@@ -99,29 +99,29 @@ class Chat:
 
     @functools.cached_property
     def _keeps_text(self) -> bool:
-        """Whether the template writes what a turn says as it is; some take parts of turns only, of text and images."""
+        """Whether the template writes a turn's text unchanged. Some accept only content parts, of text and images."""
         try:
             return PROBE[0]["content"] in self._render(PROBE[:1], {}, add_generation_prompt=True)
         except BadConversation:
             return False
 
     def parser(self, prompt: Prompt) -> AnswerParser:
-        """Takes the answer to this prompt apart while it is generated; tools are looked for if they were offered."""
+        """A parser for the answer to this prompt. It looks for calls if tools were offered."""
         return AnswerParser(self.thinks, self.syntax if prompt.has_tools else None, prompt.is_thinking)
 
     def parse(self, prompt: Prompt, text: str) -> Answer:
-        """A whole answer, taken apart."""
+        """Parse a complete answer."""
         parser = self.parser(prompt)
         return whole([*parser.feed(text), *parser.end()])
 
     @functools.cached_property
     def stop_ids(self) -> frozenset[int]:
-        """The tokens that end an answer: the tokenizer's, the model's own, and the one the template ends it with."""
+        """The tokens that end an answer: the tokenizer's, the model's own, and the one that the template writes."""
         ids = {*self._eos_ids, self.tokenizer.eos_token_id, self._end_of_turn()}
         return frozenset(number for number in ids if number is not None)
 
     def _end_of_turn(self) -> int | None:
-        """The control token after an answer; the next question may follow it, or may be what ends it."""
+        """The control token after an answer, after which the next question may follow."""
         try:
             after = self._render(PROBE, {}, add_generation_prompt=False).partition("Me!")[2]
         except BadConversation:
@@ -131,7 +131,7 @@ class Chat:
 
     @functools.cached_property
     def marker_ids(self) -> frozenset[int]:
-        """Special tokens that the parser needs: whoever decodes with skip_special_tokens must keep these."""
+        """Special tokens that the parser needs. Decoding with skip_special_tokens must keep them."""
         vocabulary = self.tokenizer.get_vocab()
         ids = {vocabulary[marker] for marker in MARKERS if marker in vocabulary}
         return frozenset(ids & set(self.tokenizer.all_special_ids))
@@ -143,7 +143,7 @@ class Chat:
     def _render_with_tools(
         self, messages: list[dict[str, Any]], tools: list[Any] | None, variables: Mapping[str, Any], **options: Any
     ) -> str:
-        """Tools are the template's affair; where it knows none, they are described in the conversation."""
+        """Leave tools to the template. If it does not support them, describe them in the conversation."""
         if self.knows_tools:
             return self._render(messages, variables, tools=tools, **options)
         if "tool" not in self.template.text:
@@ -152,7 +152,7 @@ class Chat:
             return self._render(messages, variables, tools=None, **options)
         try:
             return self._render(described(tools, messages, "system"), variables, tools=None, **options)
-        except BadConversation:  # some templates take no system message
+        except BadConversation:  # some templates do not accept a system message
             return self._render(described(tools, messages, "user"), variables, tools=None, **options)
 
     def _render(self, messages: list[dict[str, Any]], template_kwargs: Mapping[str, Any], **options: Any) -> str:
@@ -163,7 +163,7 @@ class Chat:
             raise BadConversation(f"{', '.join(taken)} cannot be set as a variable of the chat template.")
         try:
             texts, _ = render_jinja_template([messages], **options, **template_kwargs)
-        except Exception as error:  # a template is a program, and this conversation makes it fail
+        except Exception as error:  # a template is a program, which this conversation makes fail
             raise BadConversation(f"The chat template refuses this conversation: {error}.") from error
         return str(texts[0])
 
@@ -184,9 +184,9 @@ def _is_unicode(text: str) -> bool:
 
 
 def writes_alike(tokenizer: Any, template: Template) -> bool:
-    """Whether the tokenizer's own template writes a conversation as this one does.
+    """Whether the tokenizer's own template renders a conversation exactly as this one does.
 
-    Then the tokenizer's is the better one to keep: it may also know tools.
+    If so, the tokenizer's should be kept, because it may also support tools.
     """
     if not getattr(tokenizer, "chat_template", None):
         return False

@@ -1,4 +1,4 @@
-"""Tools for a model whose chat template has none: the conversation describes them, as Hermes models know them."""
+"""Tools for models whose chat template does not support them: the conversation describes them as for Hermes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def described(
 
 
 def written_out(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Calls and their results as text of the assistant and the user, which every template knows.
+    """Calls and their results as text of the assistant and the user, which every template supports.
 
     >>> written_out([{"role": "tool", "content": "21 °C"}])
     [{'role': 'user', 'content': '<tool_response>\\n21 °C\\n</tool_response>'}]

@@ -1,4 +1,4 @@
-"""Messages as clients send them, made into what chat templates expect."""
+"""Convert messages from clients into the form that chat templates expect."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 class BadConversation(NpukitError):
-    """A conversation that cannot be answered: its messages are malformed, or the chat template refuses them."""
+    """A conversation that cannot be answered: its messages are malformed, or the chat template rejects them."""
 
 
 @dataclass(frozen=True)
 class WrittenMedia:
-    """How images and videos of a conversation are written: `markers` stand for them by their kind, and `texts` are what
-    is replaced of each marker, in the order of the conversation, and by what.
+    """How images and videos of a conversation are written: `markers` represent them by kind, and `texts` contain, in
+    the order of the conversation, what part of each marker to replace, and by what.
     """
 
     markers: Mapping[Kind, str]
@@ -31,16 +31,17 @@ class WrittenMedia:
 
 
 class TooLong(BadConversation):
-    """A conversation that cannot fit into the model's context, seen before it is tokenised."""
+    """A conversation that cannot fit into the model's context, which is known before it is tokenised."""
 
 
 def prepared(
     messages: Sequence[Message], system: str | None = None, markers: Mapping[Kind, str] | None = None
 ) -> list[dict[str, Any]]:
-    """Messages for a template: text instead of parts, arguments of calls as objects, `system` first if none is given.
+    """Messages for a template: text instead of parts, arguments of calls as objects, and `system` first if none is
+    given.
 
-    With `markers`, parts of these kinds are allowed, and they are written in their place. Empty ones leave messages
-    that have such parts as they are, for templates that know them.
+    With `markers`, parts of these kinds are allowed and replaced by them. Empty markers keep messages with such parts
+    unchanged, for templates that support them.
 
     >>> prepared([{"role": "user", "content": [{"type": "text", "text": "Hi"}]}], system="Be brief.")
     [{'role': 'system', 'content': 'Be brief.'}, {'role': 'user', 'content': 'Hi'}]
@@ -76,7 +77,7 @@ def _content(where: str, content: Any, markers: Mapping[Kind, str]) -> Any:
     kinds = [next((kind for kind in markers if part == {"type": kind}), None) for part in content]
     texts = [markers[kind] if kind else _text(where, [part]) for kind, part in zip(kinds, content, strict=True)]
     if all(markers.values()) or not any(kinds):
-        return "".join(texts)  # as templates that know parts write them
+        return "".join(texts)  # for templates that support parts
     return [
         part if kind else {"type": "text", "text": text} for part, kind, text in zip(content, kinds, texts, strict=True)
     ]
@@ -95,7 +96,7 @@ def _text(where: str, content: Any) -> str:
 
 
 def _call(where: str, call: Any) -> dict[str, Any]:
-    """Clients send arguments as JSON text, templates write them as JSON themselves."""
+    """Clients send arguments as JSON text, but templates serialise them themselves."""
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise BadConversation(f"{where}.tool_calls must have a function with a name.")
@@ -109,7 +110,7 @@ def _call(where: str, call: Any) -> dict[str, Any]:
 
 
 def as_messages(turns: Sequence[Mapping[str, str]]) -> tuple[list[Any] | None, list[dict[str, Any]]]:
-    """The tools of a row, None if it has none, and its turns as messages with calls; raises BadTurns.
+    """The tools of a row (None if it has none), and its turns as messages with calls; raises BadTurns.
 
     >>> as_messages([{"role": "call", "content": '{"name": "add", "arguments": {}}'}])[1][0]["tool_calls"]
     [{'type': 'function', 'function': {'name': 'add', 'arguments': {}}}]

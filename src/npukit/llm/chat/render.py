@@ -1,7 +1,7 @@
-"""Conversations as text, and where in it the answers are.
+"""Render conversations as text, and locate the answers in it.
 
-A template may mark what the model says with {% generation %}, as ours do. For one without that mark the answers are
-found by rendering the conversation up to each of them.
+A template may mark the model's text with {% generation %}, as ours do. For a template without such marks, the answers
+are located by rendering the conversation up to each of them.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ PROBE = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "
 
 
 class NotRendered(Exception):
-    """Why a template cannot write a conversation, in words that follow "this row"."""
+    """Why a template cannot render a conversation, worded to follow "this row"."""
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """A conversation as text; `answers` are the spans of what the model says, the end of each answer included."""
+    """A conversation as text; `answers` are the spans of the model's text, including the end of each answer."""
 
     text: str
     answers: tuple[Span, ...]
     unmatched: int = 0
 
     def expanded(self, written: Sequence[tuple[str, str]]) -> Rendered:
-        """With texts in the places of marks, which are there in this order; raises NotRendered if they are not.
+        """Replace marks, which must occur in this order, by texts; raises NotRendered if they do not.
 
         >>> Rendered("<i>? Yes", ((5, 8),)).expanded([("<i>", "<i><i>")])
         Rendered(text='<i><i>? Yes', answers=((8, 11),), unmatched=0)
@@ -83,18 +83,18 @@ class Renderer:
             self._unasked_prompt = self._find_unasked_prompt()
         except jinja2.exceptions.TemplateSyntaxError as error:
             raise NpukitError(f"The chat template {template.name}, line {error.lineno}: {error.message}.") from error
-        except Exception:  # it may refuse this conversation and take the others
+        except Exception:  # it may reject this conversation and accept others
             pass
 
     def keeps(self, text: str) -> bool:
-        """Whether the template writes what a turn says as it is; some take parts of turns only, of text and images."""
+        """Whether the template writes a turn's text unchanged. Some accept only content parts, of text and images."""
         try:
             return text in self._jinja([{"role": "user", "content": text}, PROBE[1]], prompt=False)[0]
         except NotRendered:
             return False
 
     def render(self, turns: list[Turn]) -> Rendered:
-        """The text of the conversation and where its answers are; raises NotRendered if the template refuses it."""
+        """The text of the conversation and the spans of its answers; raises NotRendered if the template rejects it."""
         try:
             tools, messages = as_messages(turns)
             text, spans = self._jinja(messages, prompt=False, tools=tools)
@@ -121,13 +121,13 @@ class Renderer:
             )
         except self._syntax_error:
             raise
-        except Exception as error:  # a template is a program, and this conversation makes it fail
+        except Exception as error:  # a template is a program, which this conversation makes fail
             raise NotRendered(f"is refused by the chat template ({error})") from error
         text = texts[0] if prompt else texts[0].removesuffix(self._unasked_prompt)
         return text, spans[0] if spans else []
 
     def _find_unasked_prompt(self) -> str:
-        """The header of a next answer, where the template writes it after the last one whether asked to or not."""
+        """Find the header of the next answer, if the template writes it even without being asked to."""
         text, prompted = (self._jinja(PROBE, prompt)[0] for prompt in (False, True))
         before = self._jinja(PROBE[:1], prompt=True)[0].rpartition("Who?")[2]
         after = text.rpartition("Me!")[2]
@@ -140,10 +140,10 @@ class Renderer:
     def _spans_by_prefixes(
         self, turns: list[dict[str, Any]], text: str, tools: list[Any] | None
     ) -> tuple[list[Span], int]:
-        """Each answer lies between the prompt before it and the conversation up to it, as far as the text agrees.
+        """Each answer lies between the prompt before it and the conversation up to it, as far as these texts agree.
 
-        A template may write an answer in another way once others follow (without its reasoning, say): such an answer
-        is not what the model would have said then, so it does not count.
+        A template may render an answer differently once others follow, for example without its reasoning. Such an
+        answer does not count, because it is not what the model would have written at that point.
         """
         spans, unmatched, done = [], 0, 0
         for number, turn in enumerate(turns):
@@ -163,7 +163,7 @@ class Renderer:
         return spans, unmatched
 
     def _ended(self, text: str, spans: list[Span], unmatched: int) -> Rendered:
-        """Every answer ends with a token that means the end: without one the model would not learn to stop."""
+        """Extend every answer to a token that means the end; otherwise the model would not learn to stop."""
         ended = []
         for start, end in spans:
             end = start + len(text[start:end].rstrip())
@@ -183,13 +183,13 @@ def _says(text: str, turn: Mapping[str, Any]) -> bool:
 
 
 def _names(tools: list[Any] | None, messages: list[dict[str, Any]]) -> list[str]:
-    """Everything that a template must have written about tools."""
+    """All names that a template must have written to describe the tools."""
     calls = [call["function"] for message in messages for call in message.get("tool_calls", ())]
     return [str(tool.get("name", "")) for tool in (*map(bare, tools or ()), *calls)]
 
 
 def _agreement(prefix: str, text: str) -> int:
-    """How far the text is as the prefix says; a control token that differs in part differs as a whole."""
+    """How far the text agrees with the prefix. A control token that differs in part differs completely."""
     if text.startswith(prefix):
         return len(prefix)
     at = next((at for at, (a, b) in enumerate(zip(prefix, text, strict=False)) if a != b), len(text))

@@ -1,4 +1,4 @@
-"""Chat templates: the tokenizer's own, one of ours by name, or a file. All are Jinja as transformers reads it."""
+"""Chat templates: the tokenizer's own, one of npukit's by name, or a file. All are Jinja as transformers uses it."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ CONTROL = re.compile(r"<[|｜][^<>\s]+[|｜]>|<(?:start|end)_of_turn>")
 
 
 def names() -> list[str]:
-    """The templates that have a name."""
+    """The names of npukit's templates."""
     return sorted(file.stem for file in FOLDER.glob("*.jinja"))
 
 
 def other_names() -> dict[str, str]:
-    """What LLaMA-Factory and ms-swift call some of them, as the model families have it."""
+    """LLaMA-Factory's and ms-swift's names for some of them, according to the model families."""
     return {name: ours for family in families.known().values() for name, ours in family.templates.items()}
 
 
 @dataclass(frozen=True)
 class Template:
-    """A chat template: its name for people, and its Jinja text."""
+    """A chat template: its display name and its Jinja text."""
 
     name: str
     text: str
-    slots: Slots | None = None  # LLaMA-Factory's, where its tokens are wanted
+    slots: Slots | None = None  # LLaMA-Factory's, if its tokens are requested
     meta: Meta | None = None  # ms-swift's
 
 
 def find_template(name: str | None, tokenizer: Any = None, tokens: str = "npukit") -> Template:
-    """The template of this name or file, or the tokenizer's own; `default` where it has none.
+    """The template with this name or in this file, or the tokenizer's own, or else `default`.
 
-    With the tokens of another tool it is that tool's; LLaMA-Factory's may also set the tokenizer's end token.
+    If another tool's tokens are requested, it is that tool's template. LLaMA-Factory's may also set the tokenizer's end
+    token.
 
     >>> find_template("gemma2", tokens="llama_factory").slots.efficient_eos
     True
@@ -69,7 +70,7 @@ def find_template(name: str | None, tokenizer: Any = None, tokens: str = "npukit
         return Template(name, of_slots(slots))
     if meta := meta_named(name):
         return Template(name, of_meta(meta))
-    # Another number is another model's template, not a slip.
+    # A different number means a different model's template, not a typing error.
     theirs = (*table("llama_factory")["templates"], *table("ms_swift")["templates"])
     known = (*names(), *other_names(), *theirs)
     alike = [other for other in known if re.findall(r"\d", other) == re.findall(r"\d", name)]
@@ -82,12 +83,12 @@ def find_template(name: str | None, tokenizer: Any = None, tokens: str = "npukit
 
 
 def _own_text(name: str) -> str | None:
-    """The Jinja that npukit itself has for a name."""
+    """The Jinja text that npukit itself has for a name."""
     file = FOLDER / f"{other_names().get(name, name)}.jinja"
     return file.read_text("utf-8") if file.is_file() else None
 
 
 def missing_tokens(template: Template, tokenizer: Any) -> list[str]:
-    """Control tokens that the template writes and the tokenizer does not have: it would spell them out."""
+    """Control tokens that the template writes and the tokenizer lacks, so that they would be split into pieces."""
     known = {str(token) for token in tokenizer.added_tokens_decoder.values()} | set(tokenizer.get_vocab())
     return sorted(set(CONTROL.findall(template.text)) - known)

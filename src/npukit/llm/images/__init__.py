@@ -1,1 +1,1 @@
-"""Images of rows and requests: found, checked by their headers, counted as tokens, and read when a batch needs them."""
+"""Images of rows and requests: locate them, check their headers, count their tokens, and read them for a batch."""

@@ -1,4 +1,4 @@
-"""Audio that others recorded: its length from the header, and its samples at the rate that a model hears."""
+"""Untrusted audio: its length from the header, and its samples at the model's rate."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from npukit.llm.images.files import MAX_BYTES, BadImage
 
 Samples = NDArray[np.float32]
 MAX_SECONDS = 3600.0
-RATES = (1_000, 384_000)  # samples a second
+RATES = (1_000, 384_000)  # samples per second
 MAX_SAMPLES = int(MAX_SECONDS) * 48_000 * 2  # of all channels together
-BLOCK = 2**20  # samples that are decoded, or made, at a time
-# The types of samples in WAV files, by their bytes.
+BLOCK = 2**20  # samples that are decoded or computed at a time
+# The sample types of WAV files, by size in bytes.
 WIDTHS: dict[int, Any] = {1: np.dtype("u1"), 2: np.dtype("<i2"), 4: np.dtype("<i4")}
 
 
 def read_length(source: Path | bytes, rate: int, name: str) -> int:
-    """How many samples there are at this rate, by the header; raises BadImage.
+    """The number of samples at this rate, from the header; raises BadImage.
 
     >>> read_length(Path("hello.wav"), 16000, "hello.wav")
     48000
@@ -37,7 +37,7 @@ def read_length(source: Path | bytes, rate: int, name: str) -> int:
 
 
 def read_samples(source: Path | bytes, rate: int, name: str) -> Samples:
-    """All samples at this rate, of one channel that is the mean of all; raises BadImage."""
+    """All samples at this rate as one channel, the mean of all channels; raises BadImage."""
     own_rate, _, blocks = _read(source, name)
     samples = np.concatenate([*_resampled(blocks, own_rate, rate)])
     if not np.isfinite(samples).all():
@@ -46,7 +46,7 @@ def read_samples(source: Path | bytes, rate: int, name: str) -> Samples:
 
 
 def _read(source: Path | bytes, name: str) -> tuple[int, int, Iterator[Samples]]:
-    """Samples a second, how many there are, and they themselves, some at a time."""
+    """The sampling rate, the number of samples, and the samples in blocks."""
     size = len(source) if isinstance(source, bytes) else source.stat().st_size
     if size > MAX_BYTES:
         raise BadImage(f"{name} has {size >> 20:,} MiB, more than {MAX_BYTES >> 20}: make it smaller")
@@ -58,7 +58,7 @@ def _read(source: Path | bytes, name: str) -> tuple[int, int, Iterator[Samples]]
 
 
 def _wave(file: Any, name: str) -> Iterator[Any]:
-    """The rate and the length of a WAV file of whole numbers, and then its samples; nothing of another file."""
+    """The rate and the length of a WAV file with integer samples, then its samples; nothing for any other file."""
     with contextlib.suppress(wave.Error, EOFError), wave.open(file, "rb") as opened:
         rate, frames, channels = opened.getframerate(), opened.getnframes(), opened.getnchannels()
         width = WIDTHS.get(opened.getsampwidth())
@@ -100,7 +100,7 @@ def _check(rate: int, frames: int, channels: int, name: str) -> None:
 
 
 def _whole(blocks: Iterator[Samples], frames: int, name: str) -> Iterator[Samples]:
-    """The blocks, of which there have to be as many samples as the header says."""
+    """The blocks, which must contain as many samples as the header says."""
     count = 0
     for block in blocks:
         count += len(block)
@@ -110,7 +110,7 @@ def _whole(blocks: Iterator[Samples], frames: int, name: str) -> Iterator[Sample
 
 
 def resampled(samples: Samples, rate: int, wanted: int) -> Samples:
-    """Samples at another rate, through a windowed sinc as torchaudio's resample has it by default.
+    """Resample with a windowed sinc, as torchaudio's resample does by default.
 
     >>> len(resampled(np.zeros(44100, np.float32), 44100, 16000))
     16000
@@ -121,7 +121,7 @@ def resampled(samples: Samples, rate: int, wanted: int) -> Samples:
 def _resampled(
     blocks: Iterable[Samples], rate: int, wanted: int, width: int = 6, rolloff: float = 0.99
 ) -> Iterator[Samples]:
-    """The new samples, as soon as the old ones around them are there."""
+    """The new samples, as soon as the old ones around them are available."""
     if rate == wanted:
         yield from blocks
         return
@@ -133,7 +133,7 @@ def _resampled(
     nearest = phases * old // new  # the old sample before each of a period
     times = (((nearest[:, None] + taps) / old - phases[:, None] / new) * base).clip(-width, width)
     kernel = np.sinc(times) * np.cos(times * math.pi / width / 2) ** 2 * (base / old)
-    held, first, done = np.zeros(reach, np.float32), -reach, 0  # `first` is the number of the first that is held
+    held, first, done = np.zeros(reach, np.float32), -reach, 0  # `first` is the index of the first sample in the buffer
     for block in itertools.chain(blocks, [np.zeros(reach + 1, np.float32)]):
         held = np.concatenate([held, block])
         ready = -(-(first + len(held) - reach - 1) * new // old)

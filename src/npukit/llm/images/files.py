@@ -1,4 +1,4 @@
-"""Image files that others wrote: their size from the header, and their pixels; what cannot be used says why."""
+"""Untrusted image files: their size from the header, and their pixels. Errors say why a file cannot be used."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
-MAX_PIXELS = 64 * 2**20  # 192 MiB as RGB; a small file can claim any number
+MAX_PIXELS = 64 * 2**20  # 192 MiB as RGB; a small file can claim any size
 MAX_BYTES = 64 * 2**20
-MAX_WORK = 16 * MAX_PIXELS  # pixels times passes: a JPEG may go over all of them once more for every few bytes
+MAX_WORK = 16 * MAX_PIXELS  # pixels times passes: a JPEG can have another pass over all pixels for every few bytes
 ROTATION = 0x0112  # the EXIF tag
-MAX_READS = 2**18  # a header may have a part for every few bytes; pixels are read in large blocks
-START_OF_SCAN = b"\xff\xda"  # never inside of a scan
-LYING = (5, 6, 7, 8)  # values of that tag which swap width and height
+MAX_READS = 2**18  # a header can have a segment for every few bytes; pixels are read in large blocks
+START_OF_SCAN = b"\xff\xda"  # markers that are never inside a scan
+LYING = (5, 6, 7, 8)  # values of the orientation tag that swap width and height
 DATA = re.compile(r"data:[^,;]*(;[^,;]*)*;base64,", re.IGNORECASE)
 LONGEST_PATH = 4096
 
 
 class BadImage(Exception):
-    """Why an image cannot be used, in words that follow the name of its file."""
+    """Why an image cannot be used, worded to follow the name of its file."""
 
 
 def locate(
     source: Any, folder: Path, media_dir: Path | None = None, beside: Sequence[Path] = (), folders: bool = False
 ) -> Path:
-    """The file of an image or a video as a row names it; with `folders` it may be one, of frames. Raises BadImage.
+    """Locate the file of an image or a video; with `folders` it may be a folder of frames. Raises BadImage.
 
-    A relative path is looked up in `media_dir`, which it may not leave; without one in `folder`, here, and in the
-    folders `beside`, of which only one may have it. Bytes, data URIs and the {bytes, path} of Parquet files are kept as
-    files in npukit's cache, under the hash of their content.
+    A relative path is looked up in `media_dir`, which it may not leave. Without one, it is looked up in `folder`, the
+    working directory and the folders `beside`, of which only one may have it. Bytes, data URIs and the {bytes, path} of
+    Parquet files are stored in npukit's cache, under the hash of their content.
 
     >>> locate("cats/1.png", Path("data"), Path("photos"))
     PosixPath('photos/cats/1.png')
@@ -58,12 +58,12 @@ def locate(
     if match := DATA.match(source):
         return _kept(decoded(source[match.end() :]))
     if len(source) > LONGEST_PATH:
-        return _kept(decoded(source))  # ms-swift takes base64 without a head
+        return _kept(decoded(source))  # ms-swift accepts base64 without a prefix
     if re.match(r"[a-zA-Z][\w+.-]+://", source):
         raise BadImage(f"{shortened(source)} is an address, and nothing is fetched: download it, and name the file")
     try:
         place = _on_disk(source, folder, media_dir, beside)
-    except (OSError, RuntimeError) as error:  # a name that no file has, the home of nobody
+    except (OSError, RuntimeError) as error:  # an invalid file name, or an unknown user's home
         raise BadImage(f"{shortened(source)} is not a file ({str(error).partition(':')[0]})") from None
     if not place.is_file() and not (folders and place.is_dir()):
         raise BadImage(f"{shortened(source)} is not a file")
@@ -72,7 +72,7 @@ def locate(
 
 def _on_disk(source: str, folder: Path, media_dir: Path | None, beside: Sequence[Path]) -> Path:
     folders = [media_dir] if media_dir else [folder, Path(), *beside]
-    places = [each / Path(source).expanduser() for each in folders]  # of an absolute path, that alone
+    places = [each / Path(source).expanduser() for each in folders]  # for an absolute path, only that path
     found = [each for each in places if each.exists()]
     place = found[0] if found else None
     if len({each.resolve() for each in found}) > 1:
@@ -87,13 +87,13 @@ def _on_disk(source: str, folder: Path, media_dir: Path | None, beside: Sequence
 
 
 def shortened(name: str) -> str:
-    """A name that somebody else wrote, on one line."""
+    """An untrusted name on one line, shortened."""
     plain = " ".join(name.split())
     return plain if len(plain) <= 120 else f"{plain[:80]}…{plain[-39:]}"
 
 
 def decoded(text: str, most: int | None = None) -> bytes:
-    """What base64 stands for, up to `most` bytes; raises BadImage."""
+    """Decode base64, up to `most` bytes; raises BadImage."""
     most = MAX_BYTES if most is None else most
     if len(text) > most * 4 // 3 + 4:
         raise BadImage(f"an image has more than {most >> 20} MiB")
@@ -104,7 +104,7 @@ def decoded(text: str, most: int | None = None) -> bytes:
 
 
 def _kept(content: bytes) -> Path:
-    """Compressed as they came: pixels would take a hundred times the room."""
+    """Stored compressed, as they came: pixels would take a hundred times the space."""
     file = cache_folder() / "images" / hashlib.sha256(content).hexdigest()
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -113,7 +113,7 @@ def _kept(content: bytes) -> Path:
 
 
 class _Content(io.BufferedReader):
-    """A file that is read in so many parts at most."""
+    """A file that may be read in a limited number of pieces."""
 
     left = MAX_READS
 
@@ -126,7 +126,7 @@ class _Content(io.BufferedReader):
 
 @contextmanager
 def _opened(file: Path | bytes, name: str) -> Iterator[Any]:
-    """An image whose header is read, and which is small enough to be decoded."""
+    """An image whose header has been read, and which is small enough to be decoded."""
     require("PIL", extra="train")
     from PIL import Image, UnidentifiedImageError
 
@@ -135,7 +135,7 @@ def _opened(file: Path | bytes, name: str) -> Iterator[Any]:
         raise BadImage(f"{name} has {size >> 20:,} MiB, more than {MAX_BYTES >> 20}: make it smaller")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what Pillow thinks of large images, and of odd metadata
+            warnings.simplefilter("ignore")  # Pillow's warnings about large images and unusual metadata
             raw = io.BytesIO(file) if isinstance(file, bytes) else io.FileIO(file)
             with _Content(raw) as content, Image.open(content, formats=FORMATS) as image:
                 if image.width * image.height > MAX_PIXELS:
@@ -156,19 +156,19 @@ def _too_large(name: str, *sides: int) -> BadImage:
 
 
 def read_size(file: Path | bytes, turns: bool, name: str | None = None) -> tuple[int, int]:
-    """Width and height by the header; with `turns` as a camera's EXIF tag has it, as transformers loads images."""
+    """Width and height from the header; with `turns` after the camera's EXIF rotation, as transformers loads images."""
     with _opened(file, name or str(file)) as image:
         is_lying = turns and _has_exif(image) and image.getexif().get(ROTATION) in LYING
         return (image.height, image.width) if is_lying else image.size
 
 
 def _has_exif(image: Image) -> bool:
-    """Whether the header has it; Pillow would decode a whole PNG to see whether it comes after the pixels."""
+    """Whether the header has EXIF data. Pillow would decode a whole PNG to see whether some follows the pixels."""
     return "exif" in image.info
 
 
 def read_image(file: Path | bytes, turns: bool, name: str | None = None) -> Image:
-    """The first frame of an image, decoded, in the mode that its file has."""
+    """The first frame of an image, decoded, in the file's mode."""
     from PIL import ImageOps
 
     with _opened(file, name or str(file)) as image:
@@ -189,7 +189,7 @@ def _check_passes(image: Image, file: Path | bytes, name: str) -> None:
 
 
 def _eight_bits(image: Image) -> Image:
-    """Gray in 16 bits; Pillow would make everything above 255 white."""
+    """Convert 16-bit grey; Pillow would make all values above 255 white."""
     import numpy as np
     from PIL import Image
 

@@ -1,4 +1,4 @@
-"""The images and videos of rows and requests for a model: measured by their headers when text is tokenised, read when
+"""The images and videos of rows and requests: measured by their headers when text is tokenised, and read when they are
 needed.
 """
 
@@ -26,13 +26,13 @@ from npukit.llm.images.video import MAX_SECONDS, Source, frame_files, is_frame, 
 from npukit.llm.medium import Kind, MediaItem, Objects
 
 Inputs = dict[str, Any]
-NUMBER = "{number}"  # in a marker: which of its kind it is, from 1 on
-BLANK = 56  # the side of the image that a batch without one is given
+NUMBER = "{number}"  # in a marker: its number among those of its kind, from 1
+BLANK = 56  # the side of the blank image for a batch without images
 
 
 @dataclass(frozen=True)
 class RowImage:
-    """An image or a video of a row: its file, or those of its frames, what it becomes, and the row that names it."""
+    """An image or a video of a row: its file or frames, its size in the model, and the row that names it."""
 
     files: tuple[str, ...]
     size: ImageSize
@@ -41,22 +41,22 @@ class RowImage:
 
     @property
     def source(self) -> Any:
-        """Where its content is."""
+        """The location of its content."""
         paths = [Path(file) for file in self.files]
         return paths[0] if len(paths) == 1 and not (self.kind == "video" and is_frame(paths[0])) else paths
 
     @property
     def name(self) -> str:
-        """What it is called in a sentence."""
+        """Its name in messages."""
         return self.files[0] if len(self.files) == 1 else f"{self.files[0]} and {len(self.files) - 1} other frames"
 
     @property
     def digest(self) -> bytes:
-        """The same for the same files in the same size only; files stay as they are while a model is trained."""
+        """A hash of files and size; files do not change while a model is trained."""
         return hashlib.sha256(repr((self.size, self.files)).encode()).digest()
 
     def stored(self) -> list[Any]:
-        """As it is kept beside a row's tokens."""
+        """The form in which it is stored next to a row's tokens."""
         return [self.files, asdict(self.size), self.place, self.kind]
 
     @classmethod
@@ -69,9 +69,9 @@ class RowImage:
 
 @dataclass(frozen=True)
 class RequestImage:
-    """An image or a video of a request: its content as it came, and what it becomes."""
+    """An image or a video of a request: its original content, and its size in the model."""
 
-    source: Any = field(repr=False)  # bytes, or those of each frame
+    source: Any = field(repr=False)  # bytes, or the bytes of each frame
     size: ImageSize
     name: str
     place: str = ""
@@ -79,7 +79,7 @@ class RequestImage:
 
     @property
     def digest(self) -> bytes:
-        """The same for the same content in the same size only."""
+        """A hash of content and size."""
         digest = hashlib.sha256(repr(self.size).encode())
         for content in [self.source] if isinstance(self.source, bytes) else self.source:
             digest.update(hashlib.sha256(content).digest())
@@ -87,8 +87,8 @@ class RequestImage:
 
 
 class Images:
-    """How a model is given images and videos: its family's way, its image processor, the settings of its video
-    processor, and the options.
+    """How images and videos are passed to a model: its family's vision settings, its image processor, the settings of
+    its video processor, and the options.
 
     >>> images = Images(vision, processor, shape, data)
     >>> images.measure(MediaItem("image", "cat.png")).size.tokens
@@ -114,7 +114,7 @@ class Images:
             )
         self._shape, self._data, self._video_settings = shape, data, video_settings or {}
         self._sampling = Sampling(vision, processor, shape, data, self._video_settings) if vision.video else None
-        self._turns = data.tokens == "npukit"  # LLaMA-Factory and ms-swift show images as they lie in the file
+        self._turns = data.tokens == "npukit"  # LLaMA-Factory and ms-swift do not apply EXIF rotation
         self._call = vision.call(data.tokens)
         self._blanks = blanks
         self.max_video_seconds = MAX_SECONDS
@@ -132,25 +132,26 @@ class Images:
             )
 
     def with_blanks(self) -> Images:
-        """The same, but a batch without images has a blank one: a tower that is trained or sharded runs on all ranks
-        or on none."""
+        """The same, but a batch without images gets a blank one: a tower that is trained or sharded must run on all
+        ranks or on none.
+        """
         return Images(
             self.vision, self.processor, self._shape, self._data, self._video_settings, True, self.audio_processor
         )
 
     @property
     def markers(self) -> dict[Kind, str]:
-        """What stands for an image or a video in a prompt."""
+        """The text that represents an image or a video in a prompt."""
         markers: dict[Kind, str] = {part.kind: part.markers.get(self._data.tokens, part.marker) for part in self._parts}
         return markers | ({"video": self.vision.video.marker} if self.vision.video else {})
 
     @property
     def _parts(self) -> list[Vision]:
-        """One for each tower."""
+        """The media of each tower."""
         return [self.vision, *([self.vision.audio] if self.vision.audio else [])]
 
     def written(self, images: Sequence[RowImage | RequestImage]) -> tuple[tuple[str, str], ...]:
-        """What is replaced of the marker of each of these, and by which text; where markers are numbered, all of it."""
+        """For each medium, the part of its marker to replace, and the replacement; numbered markers are replaced whole."""
         made: list[tuple[str, str]] = []
         for number, image in enumerate(images):
             before = sum(other.kind == image.kind for other in images[:number])
@@ -166,12 +167,12 @@ class Images:
         return tuple(made)
 
     def is_image(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which tokens are those of images and videos."""
+        """Which tokens belong to images and videos."""
         return np.isin(ids, self.token_ids)
 
     @property
     def token_ids(self) -> list[int]:
-        """The tokens that stand for parts of images and videos."""
+        """The ids of the tokens that represent parts of images and videos."""
         return [number for part in self._parts for number in self._ids_of(part)]
 
     def _ids_of(self, part: Vision) -> list[int]:
@@ -180,7 +181,7 @@ class Images:
 
     @property
     def tokens(self) -> str:
-        """The tokens that text must not have, in a sentence."""
+        """The tokens that text must not contain, for a message."""
         video = [self.vision.video.token] if self.vision.video else []
         return " or ".join([*(part.token for part in self._parts), *video])
 
@@ -193,7 +194,7 @@ class Images:
         return [asdict(self.vision), processor, options, {**self._video_settings}]
 
     def measure(self, medium: MediaItem) -> RowImage:
-        """An image or a video of a row by its header; raises BadImage."""
+        """Measure an image or a video of a row by its header; raises BadImage."""
         self._check(medium.kind)
         if medium.kind != "video":
             file = self._located(medium.source)
@@ -212,7 +213,7 @@ class Images:
             raise BadImage(f"{self._shape.model_type} takes no {kind}")
 
     def _measured(self, kind: Kind, source: Path | bytes, name: str) -> ImageSize:
-        """What an image or audio becomes, by its header."""
+        """Measure an image or audio by its header."""
         if kind == "image":
             return self._size(read_size(source, self._turns, name), name)
         return self._audio_size(read_length(source, self.audio_processor.sampling_rate, name), name)
@@ -224,31 +225,31 @@ class Images:
             raise BadImage(f"{name} {error}") from None
 
     def _video_files(self, source: Any) -> list[Path]:
-        """The file of a video, or those of its frames."""
+        """The file of a video, or the files of its frames."""
         if isinstance(source, (list, tuple)):
             return [self._located(frame) for frame in source]
         place = locate(source, self._data.folder, self._data.media_dir, self._beside, folders=True)
         return frame_files(place) if place.is_dir() else [place]
 
     def measure_content(self, kind: Kind, content: Any, name: str) -> RequestImage:
-        """An image or a video of a request by its header; raises BadImage with `name`."""
+        """Measure an image or a video of a request by its header; raises BadImage with `name`."""
         self._check(kind)
         size = self._video(content, name).size if kind == "video" else self._measured(kind, content, name)
         return RequestImage(content, size, name, kind=kind)
 
     def positions(self, ids: NDArray[np.int64], images: Iterable[RequestImage | RowImage]) -> NDArray[np.int64] | None:
-        """Positions [axes, tokens] of a prompt with these images; None where they are those of plain text."""
+        """Positions [axes, tokens] of a prompt with these images; None if they are those of plain text."""
         is_seen = np.isin(ids, self._ids_of(self.vision))
         return self.vision.positions(
             is_seen, (each.size for each in images if self.vision.of(each.kind) is self.vision)
         )
 
     def groups(self, ids: NDArray[np.int64], prompt: int) -> NDArray[np.int64] | None:
-        """Which tokens of a row see each other, see `Vision.groups`."""
+        """Which tokens of a row attend to each other; see `Vision.groups`."""
         return self.vision.groups(self._shape, self.is_image(ids), prompt)
 
     def pointed_at(self, turns: Conversation, objects: Objects, images: Sequence[RowImage]) -> Conversation:
-        """The turns with the names and boxes of objects of these images; raises BadRow, BadImage."""
+        """The turns with the names and boxes of objects in these images inserted; raises BadRow, BadImage."""
         sizes = [
             (read_size(image.source, self._turns, image.name), self.vision.box_frame(self.processor, image.size))
             for image in images
@@ -277,12 +278,12 @@ class Images:
         rows: Sequence[tuple[slice, Sequence[RowImage]]],
         prompts: Sequence[int] | None = None,
     ) -> Inputs:
-        """What a batch has besides its tokens; `ids` are all of them in one row, `rows` their places and images,
-        `prompts` the number of tokens before each row's first answer.
+        """The inputs of a batch besides its tokens. `ids` are all tokens in one row, `rows` their places and images,
+        and `prompts` the number of tokens before each row's first answer.
 
-        pixel_values and tower for the tower, image_at (where its features go), audio with the same for a second tower,
-        position_ids [axes, tokens] where images
-        have positions of their own, token_type_ids where some tokens see each other.
+        The result has pixel_values and tower for the tower, image_at (where its features go), audio with the same for a
+        second tower, position_ids [axes, tokens] if images have positions of their own, and token_type_ids if some
+        tokens attend to each other.
         """
         images = [image for _, some in rows for image in some]
         inputs: Inputs = {}
@@ -304,7 +305,7 @@ class Images:
         return inputs
 
     def _for_tower(self, part: Vision, images: Sequence[RowImage], ids: NDArray[np.int64]) -> Inputs:
-        """What a tower computes for these tokens, and where it belongs; nothing if it has nothing to do."""
+        """The input of a tower for these tokens, and where its output belongs; nothing if there is no input."""
         own = [image for image in images if self.vision.of(image.kind) is part]
         if not own and not self._blanks:
             return {}
@@ -313,15 +314,13 @@ class Images:
         return {"pixel_values": pixels, "image_at": places, "tower": part.tower_inputs(self._shape, grids)}
 
     def pixels(self, images: Iterable[RowImage]) -> tuple[Any, list[Grid]]:
-        """The pixels of images and videos as the processor makes them, and the grids of their patches."""
+        """The processor's pixels for images and videos, and the grids of their patches."""
         images = list(images)
         grids = [grid for image in images for grid in image.size.slices or (image.size.grid,)]
         return np.concatenate([self.read(image) for image in images]), grids
 
     def read(self, image: RowImage | RequestImage) -> Any:
-        """The pixels of an image or a video as the processor makes them; raises NpukitError where it cannot be
-        decoded.
-        """
+        """The processor's pixels for one image or video; raises NpukitError if it cannot be decoded."""
         try:
             if image.kind == "video":
                 return self._read_video(image)
@@ -337,7 +336,7 @@ class Images:
         return self._processed(read)
 
     def _read_video(self, video: RowImage | RequestImage) -> NDArray[np.float32]:
-        """Two frames make a patch: the first half of what the processor makes of one, the second of the other."""
+        """Two frames make a patch: the first half of the processor's result for one, the second half for the other."""
         sampled = self._video(video.source, video.name)
         if sampled.size != video.size:
             raise _changed(video)
@@ -349,7 +348,7 @@ class Images:
             made = np.array(made, dtype=np.float32).reshape(len(made), -1, 2, self.processor.patch_size**2)
             if number % 2:
                 steps[-1][:, :, 1] = made[:, :, 1]
-            else:  # the last of an odd number is there twice
+            else:  # if the number is odd, the last frame is repeated
                 steps.append(made)
         return np.concatenate(steps).reshape(sum(map(len, steps)), -1)
 

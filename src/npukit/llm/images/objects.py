@@ -1,4 +1,4 @@
-"""Objects that a row points at in its images: names and boxes in the place of <ref-object> and <bbox>."""
+"""Objects that a row refers to in its images: names and boxes in place of <ref-object> and <bbox>."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ NAME, BOX = "<ref-object>", "<bbox>"
 def pointed_at(
     turns: Conversation, objects: Objects, rule: BoxRule, sizes: Sequence[tuple[Size, Size]]
 ) -> Conversation:
-    """The turns with the next name and box for each tag, as ms-swift writes them; `sizes` are those of the images, in
-    pixels and in the unit of boxes. Raises BadRow.
+    """Replace each tag by the next name or box, as ms-swift does; `sizes` are those of the images, in pixels and in the
+    unit of boxes. Raises BadRow.
 
     >>> cat = Objects(("cat",), ((0.0, 0.0, 320.0, 480.0),), (0,))
     >>> turns = [{"role": "assistant", "content": "The <ref-object> is at <bbox>."}]

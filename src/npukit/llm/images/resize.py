@@ -1,4 +1,4 @@
-"""What LLaMA-Factory and ms-swift do to an image before its model's own processor sees it."""
+"""The resizing that LLaMA-Factory and ms-swift do before the model's own processor."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 Size = tuple[int, int]  # width and height
 LLAMA_FACTORY = (32 * 32, 768 * 768)  # its image_min_pixels and image_max_pixels
-MS_SWIFT = (4, 16384)  # tokens, as qwen_vl_utils has them
-SHORTEST, LONGEST, SQUEEZED = 28, 200, 180  # LLaMA-Factory's sides and proportions for Qwen-VL
+MS_SWIFT = (4, 16384)  # tokens, as in qwen_vl_utils
+SHORTEST, LONGEST, SQUEEZED = 28, 200, 180  # LLaMA-Factory's limits on sides and proportions for Qwen-VL
 
 
 def resizes(size: Size, data: DataOptions, vision: Vision, processor: Any) -> Iterator[Size]:
-    """The sizes that an image is given one after the other, each by a resampling of its own.
+    """The sizes to which an image is resized in sequence, each with its resampling method.
 
     >>> list(resizes((1280, 960), DataOptions(train=["…"], tokens="llama_factory"), vision, processor))
     [(886, 665)]
@@ -32,7 +32,7 @@ def resizes(size: Size, data: DataOptions, vision: Vision, processor: Any) -> It
 
 
 def as_llama_factory(size: Size, limits: tuple[int, int], is_grid: bool) -> Iterator[Size]:
-    """Into its limits, and for Qwen-VL into its proportions."""
+    """Resize to its pixel limits, and for Qwen-VL to its proportions."""
     least, most = limits
     if size[0] * size[1] > most:
         size = _scaled(size, most)
@@ -57,7 +57,7 @@ def _scaled(size: Size, pixels: int) -> Size:
 
 
 def as_qwen_vl_utils(size: Size, data: DataOptions, processor: Any) -> Size:
-    """The size that ms-swift gives an image of Qwen-VL."""
+    """The size that ms-swift gives an image for Qwen-VL."""
     factor = processor.patch_size * processor.merge_size
     least, most = (tokens * factor**2 for tokens in MS_SWIFT)
     height, width = smart_resize(
@@ -67,8 +67,8 @@ def as_qwen_vl_utils(size: Size, data: DataOptions, processor: Any) -> Size:
 
 
 def resized(image: Image, data: DataOptions, vision: Vision, processor: Any) -> Image:
-    """The image in RGB as the tool hands it to the processor."""
-    if data.tokens == "llama_factory":  # which resizes first, in the mode that the file has
+    """The image in RGB as the tool passes it to the processor."""
+    if data.tokens == "llama_factory":  # ms-swift resizes first, in the file's mode
         for size in resizes(image.size, data, vision, processor):
             image = image.resize(size)
         return image.convert("RGB")

@@ -1,4 +1,4 @@
-"""Which frames of a video a model is given, and in which size, as npukit, LLaMA-Factory and ms-swift choose them."""
+"""Choose which frames of a video a model gets, and their size, as npukit, LLaMA-Factory and ms-swift do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LLAMA_FACTORY_FRAMES = 128  # its video_maxlen
 
 @dataclass(frozen=True)
 class Sampled:
-    """The numbers of frames, the sizes that they are given one after the other, and what they become."""
+    """The indices of frames, the sizes to which they are resized in sequence, and their size in the model."""
 
     frames: list[int]
     sizes: list[Size]
@@ -29,7 +29,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How videos are sampled for a model; `settings` are those of its video processor, by the names of its file."""
+    """How videos are sampled for a model; `settings` are those of its video processor's file."""
 
     vision: Vision
     processor: Any
@@ -38,7 +38,7 @@ class Sampling:
     settings: Mapping[str, Any]
 
     def __call__(self, header: VideoHeader) -> Sampled:
-        """What a model is given of a video; raises ValueError with a reason where it cannot be used.
+        """Choose the frames of a video; raises ValueError with a reason if the video cannot be used.
 
         >>> sampling(VideoHeader(640, 360, total=300, fps=30.0, seconds=10.0)).size.grid
         (10, 26, 46)
@@ -46,7 +46,7 @@ class Sampling:
         rule = self.vision.video
         assert rule
         limits = self._limits(rule)
-        fps = header.fps or limits.fps  # frames in files were taken as often as is wanted
+        fps = header.fps or limits.fps  # frames in files were already sampled at the desired rate
         frames = self._frames(rule, header, limits)
         sizes = list(self._sizes(rule, header, len(frames), limits))
         width, height = sizes[-1]

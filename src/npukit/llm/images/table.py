@@ -1,4 +1,4 @@
-"""Which images the rows of a table have, on disk beside their tokens: names and sizes, never pixels."""
+"""The images of a table's rows, on disk next to their tokens: names and sizes, never pixels."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ CONTENT, ENDS = "images.json", "image_ends.npy"
 
 
 def as_bytes(images: Sequence[RowImage]) -> bytes:
-    """The images of a row; nothing if it has none."""
+    """The images of a row; b"" if it has none."""
     return json.dumps([image.stored() for image in images], ensure_ascii=False).encode() if images else b""
 
 
 class ImageTable:
-    """The images of rows, one row's behind the other's; `ends` says where each row's end."""
+    """The images of rows, concatenated; `ends` says where those of each row end."""
 
     def __init__(self, content: Any, ends: NDArray[np.int64]) -> None:
         self._content, self._ends = content, ends
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[RowImage]]) -> ImageTable | None:
-        """A table in memory; None where no row has an image."""
+        """A table in memory; None if no row has an image."""
         parts = [as_bytes(row) for row in rows]
         content = b"".join(parts)
         return cls(content, np.cumsum([0, *map(len, parts)])) if content else None
 
     @classmethod
     def open(cls, folder: Path) -> ImageTable | None:
-        """What `save` wrote there, mapped; None where it wrote nothing."""
+        """Memory-map the output of `save`; None if it wrote nothing."""
         file = folder / CONTENT
         return cls(np.memmap(file, np.uint8, "r"), np.load(folder / ENDS)) if file.exists() else None
 
@@ -45,7 +45,7 @@ class ImageTable:
 
 
 def save(folder: Path, parts: Sequence[Path], lengths: Sequence[NDArray[np.int64]]) -> None:
-    """Join the content of some files into a table; `lengths` are those of their rows."""
+    """Concatenate the content of some files into a table; `lengths` are those of their rows."""
     if not sum(int(each.sum()) for each in lengths):
         return
     with (folder / CONTENT).open("wb") as whole:

@@ -1,4 +1,4 @@
-"""Videos that others wrote, as files or as lists of frames: their size and length from the header, and their frames."""
+"""Untrusted videos, as files or lists of frames: their size and length from the header, and their frames."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 Content = Path | bytes  # of a file
 Source = Content | Sequence[Content]  # a video file, or its frames as files
 MAX_BYTES = 2**30
-MAX_SECONDS = 3 * 3600.0  # of a file: all frames before the last one that is wanted have to be decoded
+MAX_SECONDS = 3 * 3600.0  # of a file: all frames before the last requested one have to be decoded
 MAX_FPS = 240
 MAX_FRAMES = int(MAX_SECONDS * MAX_FPS)
-FULL_HD = 60 * 1920 * 1080  # pixels a second that may have to be decoded
+FULL_HD = 60 * 1920 * 1080  # pixels per second that may have to be decoded
 CONTAINERS = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,flv,ogg,asf,gif"  # no playlist, which could name other files
 )
 FRAMES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
-MISSING_TAIL = 1.0  # seconds that files may lack at their end; the last frame stands for those
+MISSING_TAIL = 1.0  # seconds that may be missing at a file's end; the last frame is repeated for them
 
 
 @dataclass(frozen=True)
 class VideoHeader:
-    """The size of the frames, how many there are, and in how many seconds; `fps` is None for frames in files."""
+    """The size and number of the frames, and the duration in seconds; `fps` is None for frames in files."""
 
     width: int
     height: int
@@ -41,7 +41,7 @@ class VideoHeader:
 
 
 def frame_files(folder: Path) -> list[Path]:
-    """The frames of a video that is a folder, in the order of their names; raises BadImage where there are none."""
+    """The frames of a video that is a folder, sorted by name; raises BadImage if there are none."""
     files = sorted(filter(is_frame, folder.iterdir()))
     if not files:
         raise BadImage(f"{folder} is a folder without frames, which are named *{', *'.join(FRAMES)}")
@@ -54,7 +54,7 @@ def is_frame(file: Path) -> bool:
 
 
 def read_header(source: Source, name: str, max_seconds: float = MAX_SECONDS) -> VideoHeader:
-    """What is known of a video before it is decoded; raises BadImage.
+    """The header of a video, which is read without decoding it; raises BadImage.
 
     >>> read_header(Path("cat.mp4"), "cat.mp4")
     VideoHeader(width=640, height=360, total=300, fps=30.0, seconds=10.0)
@@ -80,7 +80,7 @@ def read_header(source: Source, name: str, max_seconds: float = MAX_SECONDS) -> 
 
 
 def read_frames(source: Source, indices: Sequence[int], name: str) -> Iterator[Image]:
-    """The frames of these numbers, which grow, as RGB; raises BadImage."""
+    """The frames with these ascending indices, as RGB; raises BadImage."""
     if not isinstance(source, (bytes, Path)):
         for index in indices:
             yield read_image(source[index], False, _frame_name(source[index], name, index)).convert("RGB")
@@ -108,7 +108,7 @@ def _frame_name(frame: Content, name: str, number: int) -> str:
 
 @contextmanager
 def _opened(source: Content, name: str) -> Iterator[tuple[Any, Any]]:
-    """A file whose header is read, and whose frames are small enough to be decoded."""
+    """A file whose header has been read, and whose frames are small enough to be decoded."""
     if find_spec("av") is None:
         raise BadImage(f"{name} is a video file, which needs PyAV: pip install av, or name a folder of frames instead")
     import av
@@ -132,7 +132,7 @@ def _opened(source: Content, name: str) -> Iterator[tuple[Any, Any]]:
 
 
 def _count(container: Any, stream: Any, name: str) -> int:
-    """The frames of a file whose header does not count them."""
+    """Count the frames of a file whose header does not."""
     count = 0
     for packet in container.demux(stream):
         count += packet.size > 0

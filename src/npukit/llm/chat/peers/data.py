@@ -1,4 +1,4 @@
-"""The tables of templates, and what both tools' writers share."""
+"""The tables of templates, and what the writers for both tools share."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from npukit.facts.data import load_yaml
 
 IGNORED = -100
 Tool = Literal["llama_factory", "ms_swift"]
-Labelled = tuple[list[int], list[int]]  # ids, and labels of which -100 does not count
+Labelled = tuple[list[int], list[int]]  # ids, and labels in which -100 does not count
 
 
 class BadTurns(Exception):
-    """Why a template cannot write a conversation, in words that follow "this row"."""
+    """Why a template cannot write a conversation, worded to follow "this row"."""
 
 
 def table(tool: str) -> Mapping[str, Any]:
-    """The facts about a tool's templates, or how both write tools.
+    """The facts about a tool's templates, or about how both write tools.
 
     >>> table("llama_factory")["templates"]["qwen3"]["stop_words"]
     ['<|im_end|>']
@@ -28,7 +28,7 @@ def table(tool: str) -> Mapping[str, Any]:
 
 
 def parts_of(turns: list[dict[str, str]]) -> tuple[str | None, str | None, list[dict[str, str]]]:
-    """The tools, the system message, each None if there is none, and questions and answers in turn."""
+    """The tools and the system message, each None if missing, and alternating questions and answers."""
     tools = system = None
     if turns and turns[0]["role"] == "tools":
         tools, turns = turns[0]["content"], turns[1:]

@@ -1,4 +1,4 @@
-"""The other tools' templates as Jinja, so that a model trained with one can be talked to anywhere."""
+"""Convert the other tools' templates to Jinja, so that a model trained with one can be used anywhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ANSWER = "{%- generation %}{{- ANSWER }}{%- endgeneration %}"
 
 
 def of_slots(slots: Slots) -> str:
-    """LLaMA-Factory's template as Jinja: what its `chat` writes."""
+    """LLaMA-Factory's template as Jinja, with the output of its `chat` command."""
     content = "message.content"
     if slots.kind == "system_in_question":
         content = f"(({_joined(slots.system, 'system')}) if loop.first and system else '') + message.content"
@@ -69,7 +69,7 @@ def of_meta(meta: Meta) -> str:
 
 
 def _system(default: str) -> str:
-    """Sets `system` and `turns`."""
+    """Statements that set `system` and `turns`."""
     otherwise = json.dumps(default, ensure_ascii=False)
     return (
         "{%- set has_system = messages and messages[0].role == 'system' %}"

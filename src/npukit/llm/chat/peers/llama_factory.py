@@ -1,4 +1,4 @@
-"""LLaMA-Factory's way: every part of a template is tokenised by itself, and long rows lose a share of each turn."""
+"""LLaMA-Factory's method: each part of a template is tokenised separately, and long rows lose a share of each turn."""
 
 from __future__ import annotations
 
@@ -26,16 +26,14 @@ class Slots:
     system: Sequence[Slot] = ()
     user: Sequence[Slot] = ()
     assistant: Sequence[Slot] = ()
-    function: Sequence[Slot] | None = None  # around calls of functions; as around answers if None
-    observation: Sequence[Slot] | None = None  # around what they returned; as around questions if None
+    function: Sequence[Slot] | None = None  # around calls of functions; None: as around answers
+    observation: Sequence[Slot] | None = None  # around results of calls; None: as around questions
     tool_format: str = "default"
     call_words: Sequence[str] = ("<tool_call>", "</tool_call>")
     default_system: str = ""
     stop_words: Sequence[str] = ()
     thought_words: Sequence[str] = ("<think>\n", "\n</think>\n\n")
-    efficient_eos: bool = (
-        False  # answers have no end of their own: what comes next is it, and the label is the end token
-    )
+    efficient_eos: bool = False  # answers have no end token; the label of whatever follows is the end token
     replace_eos: bool = False
 
     @property
@@ -48,13 +46,13 @@ class Slots:
 
 
 def slots_named(name: str) -> Slots | None:
-    """The template that LLaMA-Factory has under this name."""
+    """LLaMA-Factory's template with this name."""
     row = table("llama_factory")["templates"].get(name)
     return Slots(**row) if row else None
 
 
 def with_tool_format(slots: Slots, name: str) -> Slots:
-    """The template with tools and calls in another format."""
+    """The template with another format for tools and calls."""
     if format_named("llama_factory", name) is None:
         known = ", ".join(names("llama_factory"))
         raise NpukitError(f"data.tool_format: LLaMA-Factory has no format {name!r}; it has {known}.")
@@ -64,7 +62,7 @@ def with_tool_format(slots: Slots, name: str) -> Slots:
 
 @dataclass(frozen=True)
 class Writer:
-    """Writes conversations with a template and a tokenizer, whose end token may be the template's from now on.
+    """Writes conversations with a template and a tokenizer, and may set the tokenizer's end token to the template's.
 
     >>> Writer(slots_named("qwen"), tokenizer).row([{"role": "user", "content": "Hi"}, …])
     ([151644, 8948, …], [-100, -100, …])
@@ -88,7 +86,7 @@ class Writer:
         pairs = self.pairs(turns)
         end = [self.tokenizer.eos_token_id] if self.slots.efficient_eos else []
         length, ids, labels = len(end), list[int](), list[int]()
-        # With the last answer alone to train, the last turns get the room first.
+        # If only the last answer is trained, the last turns take precedence when truncating.
         for number, (source, target) in enumerate(pairs[::-1] if self.last_answer_only else pairs):
             if length >= self.cutoff:
                 break
@@ -103,7 +101,7 @@ class Writer:
         return ids + end, labels + end
 
     def answers(self, turns: Turns, answers: Sequence[str]) -> list[Labelled]:
-        """One question with each of several last answers, which alone count; all are cut alike."""
+        """One question with each of several final answers, which alone count. All are truncated alike."""
         end = [self.tokenizer.eos_token_id] if self.slots.efficient_eos else []
         conversations = [self.pairs([*turns, {"role": "assistant", "content": answer}]) for answer in answers]
         before = [token for source, target in conversations[0] for token in source + target]
@@ -123,7 +121,7 @@ class Writer:
         return before + ([IGNORED] * len(target) if is_history else target)
 
     def pairs(self, turns: Turns) -> list[tuple[list[int], list[int]]]:
-        """Questions and answers, each as ids; prefix and system belong to the first question."""
+        """Questions and answers as ids. The prefix and system message belong to the first question."""
         tools, system, messages = parts_of(turns)
         system = system or (self.system if self.system is not None else self.slots.default_system) or None
         if tools:
@@ -169,9 +167,9 @@ class Writer:
         return self._ids([*parts, *_filled(around, content, number // 2 if is_question else None)])
 
     def _calls(self, content: str) -> str:
-        """Calls, which may have a thought in front of them, in the template's format."""
+        """Calls in the template's format, optionally preceded by a thought."""
         before, text = "", content
-        # The templates with the system message in the question look for neither.
+        # Templates with the system message in the question look for neither.
         is_plain = self.slots.kind == "system_in_question"
         if not is_plain and (called := _between(self.slots.call_words, content)):
             before, text = content.replace(called[0], ""), called[1]
@@ -212,9 +210,9 @@ class Writer:
 
 
 def _in_turn(messages: Turns) -> Turns:
-    """Questions or results, and answers or calls, in turn: neighbouring results, and neighbouring calls, become one.
+    """Alternating questions or results, and answers or calls. Adjacent results, and adjacent calls, become one.
 
-    An answer before a call is left out, as LLaMA-Factory does where both are in one message.
+    An answer before a call is dropped, as in LLaMA-Factory when both are in one message.
     """
     joined: Turns = []
     for message in messages:
@@ -243,7 +241,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def take_end_token(slots: Slots, tokenizer: Any) -> None:
-    """The template's end token, where the tokenizer has it, is the tokenizer's from now on."""
+    """Make the template's end token the tokenizer's, if the tokenizer has it."""
     vocabulary = tokenizer.get_vocab()
     if slots.replace_eos and slots.stop_words and slots.stop_words[0] in vocabulary:
         tokenizer.eos_token = slots.stop_words[0]
@@ -252,7 +250,7 @@ def take_end_token(slots: Slots, tokenizer: Any) -> None:
 
 
 def shares(source: int, target: int, room: int) -> tuple[int, int]:
-    """How many tokens of a question and its answer fit: a short one stays whole, two long ones share the room.
+    """How many tokens of a question and its answer to keep: a short one stays whole, two long ones share the space.
 
     >>> shares(300, 100, 100)
     (75, 25)

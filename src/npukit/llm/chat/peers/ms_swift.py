@@ -1,4 +1,4 @@
-"""ms-swift's way: neighbouring text is tokenised together as far as it counts alike; long rows are dropped or cut."""
+"""ms-swift's method: adjacent text that counts alike is tokenised together, and long rows are dropped or truncated."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Meta:
     ] = "plain"
     prefix: Sequence[Context] = ()
     prompt: Sequence[Context] = ()
-    last_prompt: Sequence[Context] | None = None  # the last question's, where it has the system message
-    separator: Sequence[Context] | None = None  # None: only one round can be written
+    last_prompt: Sequence[Context] | None = None  # for the last question, if it contains the system message
+    separator: Sequence[Context] | None = None  # None: only one round is supported
     suffix: Sequence[Context] = ()
     system_prefix: Sequence[Context] | None = None
     default_system: str | None = None
@@ -40,31 +40,31 @@ class Meta:
     history_thinking_prefix: str = ""
     preserve_thinking: bool | None = None
     agent: str | None = None  # how tools are written
-    thinks_after_questions_only: bool = False  # and not after results
+    thinks_after_questions_only: bool = False  # but not after results
 
 
 def meta_named(name: str) -> Meta | None:
-    """The template that ms-swift has under this name, unless it has a class of its own there."""
+    """ms-swift's template with this name, unless it has a class of its own there."""
     row = table("ms_swift")["templates"].get(name)
     return Meta(**_dated(row)) if row else None
 
 
 def _dated(row: dict[str, Any]) -> dict[str, Any]:
-    """A template with the date of today, where ms-swift writes it."""
+    """A template with the current date, if ms-swift inserts it."""
     today = date.today().strftime("%d %b %Y")
     dated: dict[str, Any] = json.loads(json.dumps(row).replace("{{TODAY}}", today))
     return dated
 
 
 def with_agent(meta: Meta, name: str | None) -> Meta:
-    """The template with tools in another format than its own."""
+    """The template with another format for tools than its own."""
     if name is not None and format_named("ms_swift", name) is None:
         raise NpukitError(f"data.tool_format: {name!r} is not known; known are {', '.join(names('ms_swift'))}.")
     return replace(meta, agent=name or meta.agent)
 
 
 def template_of(model: str, architecture: str | None) -> str | None:
-    """The template that ms-swift takes for a model, by its name and its config.json; None where it would ask.
+    """The template that ms-swift selects for a model by its name and config.json; None if it would ask the user.
 
     >>> template_of("Qwen/Qwen2.5-7B-Instruct", None)
     'qwen2_5'
@@ -93,14 +93,14 @@ class Writer:
     last_answer_only: bool = False
     thinking: bool | None = None
     train_on_empty_thought: bool = True
-    weigh: Sequence[str] = ()  # how the parts of answers are weighed, by names of swift_agent.weights()
+    weigh: Sequence[str] = ()  # how the parts of answers are weighted, by names of swift_agent.weights()
 
     def row(self, turns: list[dict[str, str]]) -> Labelled:
         """The ids and labels of a conversation, however long."""
         return self.weighed_row(turns)[:2]
 
     def weighed_row(self, turns: list[dict[str, str]]) -> tuple[list[int], list[int], list[int]]:
-        """Its ids, labels, and how much each label counts."""
+        """Its ids, its labels, and how much each label counts."""
         ids: list[int] = []
         labels: list[int] = []
         weights: list[int] = []
@@ -114,7 +114,7 @@ class Writer:
         return ids, [IGNORED, *labels[1:]], [0, *weights[1:]]
 
     def _contexts(self, turns: list[dict[str, str]]) -> Iterator[Counted]:
-        """Everything that is written, in order, and whether it counts."""
+        """All text in order, and whether it counts."""
         system, messages = self._prepared(turns)
         everything = self.train_on_prompt
         begin, end = self._begin_and_end() if self.meta.begins_as_the_tokenizer else ([], [])
@@ -132,7 +132,7 @@ class Writer:
             question = "" if is_result else asked["content"]
             yield from self._written(asked["content"] if is_result else prompt, everything, system, question, number)
             counts = everything or 2 * number >= last_asked or not self.last_answer_only
-            if answer is None:  # the text of a classifier: as a question that is about to be answered
+            if answer is None:  # a classifier's text, written as a question that is about to be answered
                 yield self._answer_begins(), False
                 continue
             parts = answer if isinstance(answer, list) else [answer]
@@ -163,7 +163,7 @@ class Writer:
         return format_named("ms_swift", self.meta.agent)
 
     def _prepared(self, turns: list[dict[str, str]]) -> tuple[str | None, list[Turn]]:
-        """The system message and the turns as the template wants them: calls written, thoughts added or removed."""
+        """The system message and the turns as the template expects them: calls written out, thoughts added or not."""
         meta = self.meta
         tools, system, plain = parts_of(turns)
         messages = with_calls(plain, self._format, meta.separator, meta.prompt)
@@ -206,7 +206,7 @@ class Writer:
         return system, ready if meta.separator is not None else ready[-2 + len(ready) % 2 :]
 
     def _with_tools(self, tools: list[Any], system: str | None, messages: list[Turn]) -> str:
-        """The system message with tools; some formats have them in the first question."""
+        """The system message with tools, which some formats put into the first question."""
         written = self._format
         if written is None:
             raise BadTurns("has tools, which this template does not write: set data.tool_format")
@@ -237,7 +237,7 @@ class Writer:
                 yield [token for token in tokens if token is not None], counts
 
     def _begin_and_end(self) -> tuple[list[int], list[int]]:
-        """What the tokenizer writes around any text."""
+        """The tokens that the tokenizer adds around any text."""
         around, inside = self.tokenizer.encode("a"), self._ids("a")
         at = around.index(inside[0])
         return around[:at], around[at + 1 :]
@@ -248,7 +248,7 @@ class Writer:
         return tuple(word for word in (*self.meta.stop_words, *own, self.tokenizer.eos_token) if word)
 
     def _count_ends(self, ids: list[int], labels: list[int]) -> None:
-        """What follows an answer in the middle counts if it is what ends the last one."""
+        """Let what follows an intermediate answer count, if it is what ends the last one."""
         suffix = [token for part in self._written(self.meta.suffix, True, None) for token in self._of(part[0])]
         before = list(labels)
         for at in range(1, len(ids)):
@@ -267,7 +267,7 @@ class Writer:
 
 @dataclass(frozen=True)
 class RerankerText:
-    """How a reranker reads a query and a document, and what it looks for where no system message says it."""
+    """A reranker's format for a query and a document, and its instruction if there is no system message."""
 
     text: str
     instruction: str
@@ -303,7 +303,7 @@ def _edges(message: Turn) -> Any:
 
 
 def _joined(contexts: Iterator[Counted]) -> Iterator[Counted]:
-    """Neighbouring texts that count alike, as one."""
+    """Merge adjacent texts that count alike."""
     texts: list[str] = []
     counted = 0
     for content, counts in contexts:

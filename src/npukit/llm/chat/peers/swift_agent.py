@@ -1,4 +1,4 @@
-"""ms-swift's agents: calls and results inside a conversation, and how much the parts of an answer count."""
+"""ms-swift's agent formats: calls and results in a conversation, and how much the parts of an answer count."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npukit.llm.chat.peers.tools import ToolFormat, parsed
 
 Context = str | list[Any]  # text with {{QUERY}} and the like, or names of the tokenizer's tokens
 Weighed = tuple[str, int]  # a part of an answer, and how much it counts
-Turn = dict[str, Any]  # the content of an answer may be a list of its parts, that of a result is what is written
+Turn = dict[str, Any]  # an answer's content may be a list of its parts, a result's is what is written
 
 
 def with_calls(
@@ -21,7 +21,7 @@ def with_calls(
     separator: Sequence[Context] | None,
     prompt: Sequence[Context],
 ) -> list[Turn]:
-    """Questions or results, and answers, in turn: neighbouring answers and calls become one answer of several parts."""
+    """Alternating questions or results, and answers. Adjacent answers and calls become one answer of several parts."""
     joined: list[Turn] = []
     for role, neighbours in itertools.groupby(turns, key=lambda turn: turn["role"]):
         texts = [turn["content"] for turn in neighbours]
@@ -55,7 +55,7 @@ def _results(
     separator: Sequence[Context] | None,
     prompt: Sequence[Context],
 ) -> tuple[Any, list[Context]]:
-    """The answer before, which may get a word that announces results, and what is written for these."""
+    """The preceding answer, possibly with a word that announces results, and the text of the results."""
     words = tool_format.words
     if words and isinstance(answer, str) and words[0] in answer and words[1] in answer:
         if not answer.endswith(words[2]):
@@ -87,7 +87,7 @@ def _call(text: str) -> dict[str, Any]:
 
 
 def weights() -> list[str]:
-    """The names of the ways to weigh answers."""
+    """The names of the weighting schemes for answers."""
     return sorted(table("tools")["weights"])
 
 
@@ -107,7 +107,7 @@ def _by(text: str, table_: dict[str, Any]) -> list[Weighed]:
     expressions = table_.get("matches")
     if expressions:
         pieces = re.split(f"({'|'.join(expressions)})", text, flags=re.DOTALL)
-        # What lies between two matches may not match itself, but ms-swift asks each piece alone.
+        # Text between two matches may not match itself, but ms-swift examines each piece separately.
         weighed = [
             (piece, [own for key, own in expressions.items() if re.match(key, piece, re.DOTALL)]) for piece in pieces
         ]

@@ -1,4 +1,4 @@
-"""How tools, calls of them and what they returned are written: Jinja in tools.yaml, one format for a kind of models."""
+"""How tools, calls and results are written: Jinja in tools.yaml, with one format per kind of model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REACT_WORDS = ("Action:", "Action Input:", "Observation:")
 
 @dataclass(frozen=True)
 class ToolFormat:
-    """One format. `words` are those of an answer that calls a tool in plain text; None if that is not looked for.
+    """One format. `words` introduce calls in plain-text answers; None if the format has none.
 
     >>> format_named("llama_factory", "qwen").write_calls([{"name": "add", "arguments": {"a": 1}}])
     '<tool_call>\\n{"name": "add", "arguments": {"a": 1}}\\n</tool_call>'
@@ -33,42 +33,42 @@ class ToolFormat:
     question: str = "{{ question }}"
     results: str = ""
     in_question: bool = False
-    role: str = "user"  # what the template says in place of "user" around results
+    role: str = "user"  # the template's name for the role of results, instead of "user"
     words: Sequence[str] | None = REACT_WORDS
 
     def write_tools(self, tools: Sequence[Any], system: str | None = None, raw: str = "") -> str:
-        """What tells the model of its tools."""
+        """The text that describes the tools to the model."""
         today = date.today().strftime("%d %b %Y")
         return _written(
             self.tools, tools=tools, system=system or "", has_system=system is not None, raw=raw, date=today
         )
 
     def write_question(self, tools: Sequence[Any], question: str) -> str:
-        """The first question."""
+        """The text of the first question."""
         return _written(self.question, tools=tools, question=question)
 
     def write_calls(self, calls: Sequence[dict[str, Any]]) -> str:
-        """What the model says to call functions."""
+        """The model's text for calls of functions."""
         return _written(self.calls, calls=calls)
 
     def write_results(self, results: Sequence[str]) -> str:
-        """What functions returned."""
+        """The text for the results of functions."""
         return _written(self.results, results=results)
 
 
 def names(tool: Tool) -> list[str]:
-    """The formats that are known by name, of LLaMA-Factory's or ms-swift's."""
+    """The names of LLaMA-Factory's or ms-swift's formats."""
     return sorted(table("tools")[tool])
 
 
 def format_named(tool: Tool, name: str | None) -> ToolFormat | None:
-    """The format that LLaMA-Factory or ms-swift has under this name."""
+    """LLaMA-Factory's or ms-swift's format with this name."""
     row = table("tools")[tool].get(name)
     return ToolFormat(**row) if row else None
 
 
 def tools_of(text: str) -> list[Any]:
-    """The tools that a row comes with."""
+    """The tools that a row provides."""
     content = parsed(text)
     tools = content if isinstance(content, list) else [content]
     tools = [parsed(tool) if isinstance(tool, str) else tool for tool in tools]
@@ -78,7 +78,7 @@ def tools_of(text: str) -> list[Any]:
 
 
 def parsed(text: str) -> Any:
-    """JSON, or what Python writes in its place; None if it is neither."""
+    """Parse JSON, or Python's notation for the same; None if it is neither."""
     try:
         return json.loads(text)
     except ValueError:
@@ -128,12 +128,12 @@ def _text(value: Any) -> str:
 
 
 def bare(tool: dict[str, Any]) -> Any:
-    """The function that a tool is, without what is around it."""
+    """The function of a tool, without the object around it."""
     return tool["function"] if "function" in tool and "type" in tool else tool
 
 
 def full(tool: dict[str, Any]) -> dict[str, Any]:
-    """A tool as OpenAI's API has it."""
+    """A tool in the format of OpenAI's API."""
     return tool if "type" in tool or "function" in tool else {"type": "function", "function": tool}
 
 
