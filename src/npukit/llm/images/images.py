@@ -151,7 +151,7 @@ class Images:
         return [self.vision, *([self.vision.audio] if self.vision.audio else [])]
 
     def written(self, images: Sequence[RowImage | RequestImage]) -> tuple[tuple[str, str], ...]:
-        """For each medium, the part of its marker to replace, and the replacement; numbered markers are replaced whole."""
+        """For each medium, the part of its marker to replace, and the replacement. Numbered ones are replaced whole."""
         made: list[tuple[str, str]] = []
         for number, image in enumerate(images):
             before = sum(other.kind == image.kind for other in images[:number])

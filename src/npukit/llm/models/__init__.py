@@ -1,1 +1,1 @@
-"""Models: loading, tuning, and the parts of them that are made faster."""
+"""Load and tune models, and replace parts of them by faster ones."""

@@ -1,4 +1,4 @@
-"""What a LoRA adapter, as PEFT saves it, makes of each weight of its base model. All is computed in fp32."""
+"""Apply a LoRA adapter, as PEFT saves it, to the weights of its base model. Everything is computed in fp32."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from npukit.llm.models.folder import ADAPTER, read_json
 
 PREFIX = "base_model.model."
 Change = Callable[[Tensor], Tensor]
-# The parts of a LoRA layer; every other tensor of an adapter replaces one of the base model.
+# The parts of a LoRA layer; any other tensor of an adapter replaces one of the base model.
 PART = re.compile(
     r"(?P<module>.+)\.(?P<part>lora_A\.weight|lora_B\.weight|lora_B\.bias|lora_embedding_A|lora_embedding_B"
     r"|lora_magnitude_vector(\.weight)?|token_adapter\.trainable_tokens_delta)"
 )
 WRAPPED = re.compile(r"\.(base_layer|modules_to_save(\.default)?)\.")
-# How PEFT may start an adapter without changing the base model.
+# Initialisations of PEFT that do not change the base model.
 PLAIN_STARTS = (True, False, "gaussian", "eva", "orthogonal", "lora_ga", "mica")
 
 
@@ -37,16 +37,16 @@ class Adapter:
     weights: WeightFiles
 
     def changes(self, is_transposed: Callable[[str], bool]) -> Iterator[tuple[str, Change]]:
-        """What happens to which parameter of the base model, in order.
+        """The changes to parameters of the base model, in order.
 
-        `is_transposed` says of a module whether its weight is kept as (in, out): GPT-2's Conv1D, embeddings.
+        `is_transposed` says whether a module stores its weight as (in, out), like GPT-2's Conv1D and embeddings.
         """
         parts: dict[str, dict[str, str]] = {}
         for key in self.weights.entries:
             name = key.removeprefix(PREFIX)
             if match := PART.fullmatch(name):
                 parts.setdefault(match["module"], {})[match["part"].removesuffix(".weight")] = key
-            elif ".original_module." not in name:  # beside a trained module PEFT may keep what it replaces
+            elif ".original_module." not in name:  # PEFT may also save the original of a trained module
                 yield WRAPPED.sub(".", name), self._replaced(key)
         for module, keys in parts.items():
             if "token_adapter.trainable_tokens_delta" in keys:
@@ -57,7 +57,7 @@ class Adapter:
             yield f"{module}.weight", self._low_rank(module, keys, is_transposed(module))
 
     def _low_rank(self, module: str, keys: Mapping[str, str], transposed: bool) -> Change:
-        """W + s·B·A; with DoRA its rows are brought to the lengths that were learnt."""
+        """W + s·B·A; with DoRA, the rows are scaled to the learned lengths."""
         embedding = "embedding_" if "lora_embedding_A" in keys else ""
         down, up = keys.get(f"lora_{embedding}A"), keys.get(f"lora_{embedding}B")
         if down is None or up is None:
@@ -84,7 +84,7 @@ class Adapter:
         return lambda bias: bias + scale * self._read(keys["lora_B.bias"])
 
     def _tokens(self, module: str, key: str) -> Change:
-        """Some rows of an embedding that were trained alone."""
+        """Rows of an embedding that were trained separately."""
         given = self.config["trainable_token_indices"]
         own = (
             next((rows for name, rows in given.items() if module.endswith(name)), [])
@@ -107,7 +107,7 @@ class Adapter:
 
 
 def read_adapter(folder: Path) -> Adapter:
-    """The adapter in a folder; kinds that cannot be merged are refused."""
+    """The adapter in a folder. Kinds that cannot be merged are refused."""
     config = read_json(folder / ADAPTER)
     if (kind := config.get("peft_type")) != "LORA":
         raise NpukitError(f"{folder} is an adapter of the type {kind}: only LoRA can be merged.")
@@ -126,7 +126,7 @@ def read_adapter(folder: Path) -> Adapter:
 
 
 def apply_adapter(model: Any, folder: Path) -> None:
-    """Merge an adapter into a loaded model, as PEFT computes the two apart.
+    """Merge an adapter into a loaded model, with the result that PEFT computes without merging.
 
     >>> apply_adapter(model, Path("runs/lora"))
     """
@@ -140,7 +140,7 @@ def apply_adapter(model: Any, folder: Path) -> None:
                 f"{folder} changes {name}, but the model has no such weight: is this its base model?"
             ) from None
         after = nn.Parameter(change(before.detach().float()).to(before.dtype), requires_grad=False)
-        _put(model, name, after)  # a weight that was tied to it stays as it was
+        _put(model, name, after)  # a weight that was tied to it stays unchanged
         if adapter.config.get("trainable_token_indices"):
             for other in (other for other, source in tied.items() if source == name):
                 _put(model, other, after)
@@ -152,12 +152,12 @@ def _put(model: nn.Module, name: str, parameter: nn.Parameter) -> None:
 
 
 def tied_weights(skeleton: Any) -> dict[str, str]:
-    """Parameters that are saved under another's name, with that name."""
+    """Parameters that are saved under another parameter's name, with that name."""
     return dict(getattr(skeleton, "all_tied_weights_keys", None) or {})
 
 
 def is_transposed(skeleton: nn.Module, module: str, folder: Path) -> bool:
-    """Whether a module's weight is kept as (in, out)."""
+    """Whether a module stores its weight as (in, out)."""
     try:
         target = skeleton.get_submodule(module)
     except AttributeError:

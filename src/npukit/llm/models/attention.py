@@ -1,9 +1,9 @@
-"""Attention over packed rows: several rows of data lie in one, and each sees only itself.
+"""Attention over packed rows: several rows of data are concatenated, and each attends only to itself.
 
-It is given to transformers under a name of its own, so that every model that asks for its attention by name has it.
-The rows' borders come with each batch: `cu_seqlens` as a tensor for CUDA, `row_ends` as numbers of the host for NPUs,
-whose kernel wants them there (reading them back from the card would make it wait once a layer). Rows that are all of
-one `row_length` are a batch like any other, for which there are faster kernels.
+It is registered with transformers under its own name, so every model that selects its attention by name can use it. The
+boundaries of the rows come with each batch: `cu_seqlens` as a tensor for CUDA, `row_ends` as numbers on the host for
+NPUs, whose kernel needs them there (reading them back from the card would cost a wait per layer). Rows of equal
+`row_length` form an ordinary batch, for which there are faster kernels.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from npukit.launch.abilities import abilities
 from npukit.llm.models.sequence import SharedRows
 
 NAME = "npukit_packed"
-# The NPU's kernel takes one mask of this size for rows of any length; sparse mode 3 is causal, aligned to the end.
+# The NPU's kernel accepts one mask of this size for any row length; sparse mode 3 is causal, aligned to the end.
 _NPU_MASK, NPU_CAUSAL = 2048, 3
 
 
 def register() -> None:
-    """Make the attention known to transformers as `npukit_packed`.
+    """Register the attention with transformers as `npukit_packed`.
 
-    Under that name no way to make a mask is known, so transformers makes none, and does not search the positions for
-    packed rows either, for which the host would have to wait for the device.
+    transformers knows no mask function for this name, so it creates no mask. Nor does it search the positions for
+    packed rows, for which the host would have to wait for the device.
     """
     from transformers import AttentionInterface
 
@@ -38,9 +38,9 @@ def register() -> None:
 
 
 def watch_scores(model: Any, device: torch.device) -> None:
-    """Let the layers of a language model keep the largest score of their attention while they are trained.
+    """Record the largest attention score of each layer of a language model during training.
 
-    The score itself is inside of fused kernels, so it is a bound: the longest query times the longest key.
+    The score itself is hidden inside fused kernels, so this is an upper bound: the longest query times the longest key.
     """
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 
@@ -87,10 +87,10 @@ def packed_attention(
     groups: Sequence[Mapping[str, Any]] | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attend inside of each row, causally. Query is [1, heads, tokens, size]; the result [1, tokens, heads, size].
+    """Causal attention within each row. Query is [1, heads, tokens, size]; the result is [1, tokens, heads, size].
 
-    With `groups` a module that is trained attends inside of groups: those of the first half of its heads, and others
-    of the second half.
+    With `groups`, a module in training attends within groups: one division for the first half of its heads, another for
+    the second half.
     """
     if groups and module.training:
         return _in_groups(module, query, key, value, groups, scaling=scaling, dropout=dropout, window=sliding_window)
@@ -123,7 +123,7 @@ def _in_groups(
     dropout: float,
     window: int | None,
 ) -> tuple[Tensor, None]:
-    times = 2 if key.shape[1] % 2 and key.shape[1] < query.shape[1] else 1  # so that each half has its key heads
+    times = 2 if key.shape[1] % 2 and key.shape[1] < query.shape[1] else 1  # so that each half has its own key heads
     halves = zip(*(part.chunk(2, 1) for part in (query, *_repeated(key, value, times))), groups, strict=True)
     attended = [
         packed_attention(module, q, k, v, None, scaling, dropout, window, **borders)[0] for q, k, v, borders in halves
@@ -136,7 +136,7 @@ def _repeated(key: Tensor, value: Tensor, times: int) -> tuple[Tensor, Tensor]:
 
 
 def _rows_alike(query: Tensor, key: Tensor, value: Tensor, length: int, scale: float, dropout: float) -> Tensor:
-    """Rows of one length need no borders: they are a batch."""
+    """Rows of equal length need no boundaries: they are a batch."""
     q, k, v = (part.view(-1, length, *part.shape[1:]).transpose(1, 2) for part in (query, key, value))
     grouped = q.shape[1] != k.shape[1]
     result = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, dropout_p=dropout, enable_gqa=grouped)
@@ -154,9 +154,9 @@ def varlen_on_cuda(
     window: int | None = None,
     causal: bool = True,
 ) -> Tensor:
-    """Attend inside of each of several rows of different lengths."""
-    # What torch.nn.attention.varlen calls, too; but that knows no dropout, nor before torch 2.13 heads in groups.
-    if torch.is_autocast_enabled("cuda"):  # which does not reach this operator
+    """Attention within each of several rows of different lengths."""
+    # torch.nn.attention.varlen also calls this, but has no dropout, and before torch 2.13 no grouped heads.
+    if torch.is_autocast_enabled("cuda"):  # autocast does not apply to this operator
         query, key, value = (part.to(torch.get_autocast_dtype("cuda")) for part in (query, key, value))
     borders = (cu_seqlens, cu_seqlens, longest, longest)
     left = None if window is None else window - 1
@@ -192,13 +192,13 @@ _masks: dict[torch.device, Tensor] = {}
 
 
 def causal_mask(device: torch.device) -> Tensor:
-    """True where nothing may be seen: the opposite of torch's masks."""
+    """True where a query must not look, the opposite of torch's masks."""
     if device not in _masks:
         _masks[device] = torch.ones(_NPU_MASK, _NPU_MASK, dtype=torch.bool, device=device).triu_(1)
     return _masks[device]
 
 
-@_disable_dynamo  # one loop would be compiled for every number of rows, and wrongly for a row of one token
+@_disable_dynamo  # a single loop would be compiled for every number of rows, and incorrectly for a row of one token
 def _row_by_row(
     query: Tensor,
     key: Tensor,
@@ -225,10 +225,10 @@ def _row_by_row(
 
 
 def for_attention(batch: dict[str, Any]) -> dict[str, Any]:
-    """The batch with the borders of packed rows, if they are packed, where the device's attention wants them."""
+    """The batch with the boundaries of packed rows, if there are any, where the device's attention needs them."""
     if "cu_seqlens" not in batch:
         return batch
     unused = "row_ends" if batch["input_ids"].is_cuda else "cu_seqlens"
     if unused == "row_ends":
-        torch._dynamo.mark_dynamic(batch["cu_seqlens"], 0)  # their number changes, and no layer is compiled anew
+        torch._dynamo.mark_dynamic(batch["cu_seqlens"], 0)  # their number changes, and this avoids recompiling layers
     return {name: value for name, value in batch.items() if name != unused}

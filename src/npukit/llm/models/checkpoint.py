@@ -1,6 +1,6 @@
-"""The tensors of a saved model or adapter, one at a time: from safetensors, or from pickles without running code.
+"""Read the tensors of a saved model or adapter one at a time, from safetensors or from pickles without running code.
 
-Quantised layers are read as the weights that they stand for.
+Quantised layers are read as the weights that they represent.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from npukit.llm.models.dequantize import QuantizedLayer, quantized_layers
 from npukit.llm.models.weights import broken_weights
 from npukit.report.hashes import find_damaged
 
-HASHES = "hashes.json"  # what `npukit export` writes beside the weights: {"files": {name: SHA-256}}
-_LISTS = (HASHES, "checkpoint.json")  # the second is that of a training's checkpoint
+HASHES = "hashes.json"  # written by `npukit export` next to the weights: {"files": {name: SHA-256}}
+_LISTS = (HASHES, "checkpoint.json")  # the second one is a training checkpoint's
 DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -42,7 +42,7 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """Where a tensor is, and what it looks like."""
+    """The location, shape and dtype of a tensor."""
 
     file: Path
     shape: tuple[int, ...]
@@ -55,7 +55,7 @@ class TensorEntry:
 
 @dataclass(frozen=True)
 class WeightFiles:
-    """The tensors of a folder by name. Nothing but names and shapes is read until `read` asks for a tensor.
+    """The tensors of a folder by name. Only names and shapes are read until `read` is called.
 
     >>> weights = open_checkpoint(Path("models/qwen2"))
     >>> weights.entries["model.norm.weight"].shape, weights.read("model.norm.weight").dtype
@@ -67,14 +67,14 @@ class WeightFiles:
     is_pickled: bool
     _unpickled: dict[str, Tensor] = field(default_factory=dict, repr=False)
     quantized: Mapping[str, QuantizedLayer] = field(default_factory=dict, repr=False)  # by the name of their weight
-    saved_bytes: int = 0  # of the files, where layers are quantised
+    saved_bytes: int = 0  # the shapes in the files, if layers are quantised
 
     @property
     def bytes(self) -> int:
         return sum(entry.bytes for entry in self.entries.values())
 
     def read(self, name: str) -> Tensor:
-        """One tensor, on the CPU. The file is opened for it alone, so that its pages do not stay in memory."""
+        """One tensor on the CPU. The file is opened only for it, so that its pages do not stay in memory."""
         if name in self.quantized:
             return self.quantized[name].weight().to(self.entries[name].dtype)
         if self.is_pickled:
@@ -86,7 +86,7 @@ class WeightFiles:
         return tensor
 
     def dequantized(self) -> WeightFiles:
-        """The same with quantised layers as the weights that they stand for."""
+        """The same with quantised layers as the weights that they represent."""
         layers = quantized_layers(self.folder, {name: entry.shape for name, entry in self.entries.items()}, self.read)
         if not layers:
             return self
@@ -101,9 +101,9 @@ class WeightFiles:
 
 
 def open_checkpoint(folder: Path, stem: str = "model", pickles: bool = True) -> WeightFiles:
-    """The weights in a model's folder, or an adapter's with the stem `adapter_model`; safetensors are preferred.
+    """The weights in a model's folder, or an adapter's with the stem `adapter_model`. Safetensors are preferred.
 
-    Pickles are read with torch's `weights_only`, which builds tensors and runs no code.
+    Pickles are read with torch's `weights_only`, which creates tensors and runs no code.
     """
     if files := _files(folder, stem, ".safetensors"):
         if broken := [text for text in broken_weights(folder) if any(str(file) in text for file in files)]:
@@ -124,7 +124,7 @@ def open_checkpoint(folder: Path, stem: str = "model", pickles: bool = True) -> 
 
 
 def _files(folder: Path, stem: str, suffix: str) -> list[Path]:
-    """One file, or the parts that an index lists; Mistral's consolidated.safetensors, say, is a second copy."""
+    """One file, or the parts listed in an index. Mistral's consolidated.safetensors, for example, is a second copy."""
     index = folder / f"{stem}{suffix}.index.json"
     if not index.is_file():
         return [file for file in [folder / f"{stem}{suffix}"] if file.is_file()]
@@ -141,7 +141,7 @@ def _files(folder: Path, stem: str, suffix: str) -> list[Path]:
 
 
 def _check_hashes(folder: Path, files: list[Path]) -> None:
-    """Refuse weights that are not as npukit wrote them; those of other tools have no hashes."""
+    """Refuse weights that changed since npukit wrote them. Other tools write no hashes."""
     for listed in (folder / name for name in _LISTS if (folder / name).is_file()):
         try:
             written = dict(json.loads(listed.read_text(encoding="utf-8"))["files"])
@@ -178,7 +178,7 @@ def _unpickle(file: Path) -> dict[str, Tensor]:
     try:
         try:
             tensors: Any = load(mmap=True)
-        except RuntimeError:  # files older than torch 1.6 cannot be mapped
+        except RuntimeError:  # files older than torch 1.6 cannot be memory-mapped
             tensors = load()
     except Exception as error:
         first = str(error).strip().split("\n")[0]

@@ -1,8 +1,8 @@
-"""Quantised layers as ordinary weights: GPTQ, AWQ, compressed-tensors, FP8, bitsandbytes and msModelSlim.
+"""Convert quantised layers to ordinary weights: GPTQ, AWQ, compressed-tensors, FP8, bitsandbytes and msModelSlim.
 
-The kernels for which these formats were made need CUDA; their numbers do not. A quantised layer is a few tensors of
-small integers with scales, from which its weight is computed when it is read. So such a model can be served, exported
-and fine-tuned on any device, with as much memory as it takes in 16 bits.
+The kernels for these formats require CUDA, but their numbers do not. A quantised layer consists of a few tensors of
+small integers with scales, from which its weight is computed when it is read. Such a model can therefore be served,
+exported and fine-tuned on any device, with the memory that it needs in 16 bits.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from torch import Tensor
 from npukit.errors import NpukitError
 from npukit.llm.models.folder import read_json
 
-ASCEND = "quant_model_description.json"  # of msModelSlim and of `npukit export --w8a8`
-AWQ_COLUMNS = (0, 4, 1, 5, 2, 6, 3, 7)  # where the columns are among the eight of a word
+ASCEND = "quant_model_description.json"  # written by msModelSlim and by `npukit export --w8a8`
+AWQ_COLUMNS = (0, 4, 1, 5, 2, 6, 3, 7)  # the positions of the columns among the eight of a word
 Shape = tuple[int, ...]
 Settings = Mapping[str, Any]  # "quantization_config" of config.json
 
 
 @dataclass(frozen=True)
 class GroupedWeight:
-    """Integers from zero on; the inputs of a group share a scale and a zero point, by output."""
+    """Non-negative integers. The inputs of a group share a scale and a zero point per output."""
 
     numbers: Tensor  # [outputs, inputs]
     scale: Tensor  # [outputs, groups]
     zero: Tensor  # [outputs, groups]
-    group: Tensor  # [inputs], which group each belongs to
+    group: Tensor  # [inputs], the group of each input
     bits: int
 
     def dequantized(self) -> Tensor:
@@ -44,7 +44,7 @@ class GroupedWeight:
 class QuantizedLayer:
     """A layer that is saved as several tensors, its parts: `layer["qweight"]`."""
 
-    parts: Mapping[str, str]  # the names of the tensors, by what follows the name of the layer
+    parts: Mapping[str, str]  # the names of the tensors, by their suffixes
     sizes: Mapping[str, Shape]  # the shapes of the parts
     settings: Settings
     format: QuantizedFormat
@@ -55,7 +55,7 @@ class QuantizedLayer:
 
     @property
     def shape(self) -> Shape:
-        """The shape of the weight, from the headers of the files where possible."""
+        """The shape of the weight, from the headers of the files if possible."""
         return self.format.shape(self)
 
     def weight(self) -> Tensor:
@@ -76,7 +76,7 @@ class QuantizedFormat:
 def quantized_layers(
     folder: Path, shapes: Mapping[str, Shape], read: Callable[[str], Tensor]
 ) -> dict[str, QuantizedLayer]:
-    """The quantised layers of a checkpoint that has tensors of these shapes; none where transformers reads them itself.
+    """The quantised layers of a checkpoint with tensors of these shapes; none if transformers reads them itself.
 
     >>> list(quantized_layers(Path("qwen2-7b-awq"), shapes, read))[0]
     'model.layers.0.mlp.down_proj'
@@ -118,7 +118,7 @@ def _settings(folder: Path, names: Iterable[str]) -> Settings:
 
 
 def _layout(settings: Settings) -> tuple[str, tuple[str, ...]]:
-    """Which variant of a tool's format it is, and those that can be read."""
+    """The variant of a tool's format, if it is supported."""
     if settings.get("quant_method") == "awq":
         return settings.get("version", "gemm").lower(), ("gemm",)
     if settings.get("quant_method") == "compressed-tensors":
@@ -127,7 +127,7 @@ def _layout(settings: Settings) -> tuple[str, tuple[str, ...]]:
 
 
 def _unpacked(packed: Tensor, bits: int, dim: int) -> Tensor:
-    """The integers that lie in 32-bit words one after the other, the lowest bits first."""
+    """Unpack the integers in 32-bit words, the lowest bits first."""
     if bits not in (2, 4, 8):
         raise NpukitError(f"The model is quantised to {bits} bits: only 2, 4 and 8 can be read.")
     shifts = torch.arange(0, 32, bits, dtype=torch.int32).view(-1, *(1,) * (packed.dim() - 1 - dim))
@@ -139,7 +139,7 @@ def _even_groups(inputs: int, scale: Tensor) -> Tensor:
 
 
 def _gptq(layer: QuantizedLayer) -> GroupedWeight:
-    """Packed along the inputs; zero points are saved less one, but not in the second version of the format."""
+    """Packed along the inputs. Zero points are stored minus one, except in the second version of the format."""
     group, packed = layer["g_idx"].long(), layer["qweight"]
     bits = 32 * packed.shape[0] // len(group)
     zero = _unpacked(layer["qzeros"], bits, 1) + (layer.settings.get("checkpoint_format") != "gptq_v2")
@@ -147,7 +147,7 @@ def _gptq(layer: QuantizedLayer) -> GroupedWeight:
 
 
 def _awq(layer: QuantizedLayer) -> GroupedWeight:
-    """Packed along the outputs, in an order that suits a CUDA kernel."""
+    """Packed along the outputs, in an order for a CUDA kernel."""
 
     def columns(packed: Tensor) -> Tensor:
         return _unpacked(packed, 4, 1).view(len(packed), -1, 8)[:, :, AWQ_COLUMNS].flatten(1).T
@@ -157,7 +157,7 @@ def _awq(layer: QuantizedLayer) -> GroupedWeight:
 
 
 def _compressed_tensors(layer: QuantizedLayer) -> Tensor | GroupedWeight:
-    """Packed along the inputs, or 8-bit numbers as they are."""
+    """Packed along the inputs, or plain 8-bit numbers."""
     scale = layer["weight_scale"]
     if "weight_packed" not in layer.parts:
         zero = layer["weight_zero_point"].float() if "weight_zero_point" in layer.parts else 0.0
@@ -175,7 +175,7 @@ def _compressed_tensors(layer: QuantizedLayer) -> Tensor | GroupedWeight:
 
 
 def _fp8(layer: QuantizedLayer) -> Tensor:
-    """8-bit floating-point numbers with a scale for each block; the scale is called inverse, and multiplies."""
+    """8-bit floating-point numbers with a scale per block. Although the scale is called inverse, it multiplies."""
     return _scaled(layer["weight"].float(), layer["weight_scale_inv"], layer.settings.get("weight_block_size"))
 
 
@@ -188,7 +188,7 @@ def _scaled(numbers: Tensor, scale: Tensor, blocks: list[int] | None) -> Tensor:
 
 
 def _bitsandbytes(layer: QuantizedLayer) -> Tensor:
-    """4-bit numbers of a table of values, whose scales may be quantised in turn; or rows of int8."""
+    """4-bit indices into a table of values, whose scales may be quantised in turn; or rows of int8."""
     if "SCB" in layer.parts:
         return layer["weight"].float() * layer["SCB"].float()[:, None] / 127
     state = _state(layer)

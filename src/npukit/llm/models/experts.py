@@ -1,8 +1,8 @@
-"""Mixtures of experts as grouped products: the rows of each expert lie together, and one operator multiplies all of
-them, without asking the host how many rows an expert got.
+"""Mixtures of experts as grouped products: the rows of each expert are adjacent, and one operator multiplies all of
+them, without asking the host how many rows each expert has.
 
-On CUDA and the CPU transformers does that itself. torch_npu has no kernel for torch's grouped product, which would then
-wait for the device once a layer and start one product for each expert; it has operators of its own, used here.
+On CUDA and the CPU, transformers does this itself. torch_npu has no kernel for torch's grouped product, which would
+wait for the device once per layer and launch one product per expert. It has its own operators, which are used here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GROUPED_ON_NPU = "npukit_grouped"
 
 
 def use_grouped_experts(model: Any) -> None:
-    """Let a model on an NPU compute its experts by torch_npu's grouped products, where they have no bias."""
+    """Let a model on an NPU compute its experts with torch_npu's grouped products, if they have no bias."""
     experts = [module for module in model.modules() if hasattr(module, "_is_expert_parallel")]
     if not experts or not abilities(model.device).torch_npu:
         return
@@ -30,7 +30,7 @@ def use_grouped_experts(model: Any) -> None:
 
 
 def are_grouped(model: Any, dtype: torch.dtype) -> bool:
-    """Whether a model's experts, if it has any, never ask the host for anything when they compute in this type."""
+    """Whether a model's experts, if it has any, never wait for the host when they compute in this dtype."""
     if not any(hasattr(module, "_is_expert_parallel") for module in model.modules()):
         return True
     implementation = model.config._experts_implementation
@@ -40,7 +40,7 @@ def are_grouped(model: Any, dtype: torch.dtype) -> bool:
 
 
 def _grouped_experts(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
-    """What transformers' `grouped_mm` computes, for [tokens, hidden] and the experts and weights of each token."""
+    """The computation of transformers' `grouped_mm`, for [tokens, hidden] and the experts and weights of each token."""
     import torch_npu
 
     rows, places = torch_npu.npu_moe_token_permute(hidden_states, top_k_index.to(torch.int32))
@@ -62,17 +62,17 @@ def _product(experts: nn.Module, rows: Tensor, weights: Tensor, counts: Tensor) 
 
 
 class GroupedProduct(torch.autograd.Function):
-    """Rows [rows, in] times the weights [experts, in, out] of their expert; `counts` says how many rows each has."""
+    """Multiply rows [rows, in] by the weights [experts, in, out] of their expert; `counts` are the rows per expert."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
-        """By torch_npu's operator, which takes the counts from the device."""
+        """torch_npu's operator, which reads the counts on the device."""
         ctx.save_for_backward(rows, weights, counts)
         return _by_rows(rows, weights, counts)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, Tensor | None, None]:
-        """The same product with the weights transposed, and one of rows and gradients for each expert."""
+        """The same product with transposed weights, and one of rows and gradients for each expert."""
         import torch_npu
 
         rows, weights, counts = ctx.saved_tensors

@@ -1,4 +1,4 @@
-"""How much a step computes."""
+"""Count the operations of a training step."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from torch import nn
 
 
 def flops_per_token(model: nn.Module) -> float:
-    """What a step computes for one token, attention left out: 2 for each weight forward, 2 backward through it, and 2
-    for the gradient of each trained one. A table of embeddings is only looked up.
+    """The operations of a step per token without attention: per weight 2 forward, 2 backward through it, and 2 for the
+    gradient if it is trained. Embeddings are only looked up.
     """
     looked_up = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
     multiplied = {

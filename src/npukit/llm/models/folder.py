@@ -1,4 +1,4 @@
-"""Find a model on this machine: a folder as it is, or a name on a hub, which is downloaded first."""
+"""Find a model on this machine: a folder, or a name on a hub, which is downloaded first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ADAPTER = "adapter_config.json"
 
 
 def find_model(name: str, revision: str | None = None, hub: str | None = None, weights: bool = True) -> Path:
-    """The folder of a model or adapter; what is downloaded for it may do without its weights.
+    """The folder of a model or adapter. A download may leave out the weights.
 
     >>> find_model("models/qwen2")
     PosixPath('models/qwen2')
@@ -36,7 +36,7 @@ def find_model(name: str, revision: str | None = None, hub: str | None = None, w
 
 
 def check_reachable(name: str) -> None:
-    """Refuse a name that is no folder where its hub cannot be reached; before torch is imported, which takes longer."""
+    """Refuse a name that is not a folder if its hub cannot be reached. Called before the slower import of torch."""
     if not Path(name).expanduser().exists():
         check_hub("model", name, _hub())
 
@@ -52,7 +52,7 @@ def _from_hub(name: str, revision: str | None, weights: bool) -> Path:
 
     try:
         return download("model", name, revision, weights)
-    except Exception as error:  # a name that is none, no network, no right to it: the libraries have a class for each
+    except Exception as error:  # no such name, no network, no permission: the libraries have a class for each
         first = str(error).strip().split("\n")[0]
         raise NpukitError(
             f"There is no folder {name}, and it could not be downloaded from the Hugging Face Hub: {first}"
@@ -66,7 +66,7 @@ def _from_modelscope(name: str, revision: str | None) -> Path:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """A model's JSON file, such as config.json."""
+    """Read a model's JSON file, such as config.json."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -88,7 +88,7 @@ def base_of(adapter: Path) -> str:
 
 
 def find_parts(model: str, adapters: Sequence[str] = ()) -> tuple[Path, tuple[Path, ...]]:
-    """The folders of a model and of its adapters; an adapter's folder may be named as the model.
+    """The folders of a model and of its adapters. An adapter's folder may be given as the model.
 
     >>> find_parts("runs/lora")
     (PosixPath('models/qwen2'), (PosixPath('runs/lora'),))

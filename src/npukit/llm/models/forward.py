@@ -1,4 +1,4 @@
-"""Teach a causal language model to return its loss: packed rows kept apart, no logits in full."""
+"""Make a causal language model return its loss, with packed rows kept separate and without full logits."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from npukit.llm.models.sequence import SharedRows
 
 
 def return_loss(model: Any, balance_experts: float = 0.0, weighting: Weighting | None = None) -> None:
-    """From now on `model(input_ids, labels=…)` is the mean loss of the labels that count, as one tensor.
+    """Make `model(input_ids, labels=…)` return the mean loss of the labels that count, as one tensor.
 
-    With `weighting` some tokens count more than others. Without labels the model answers as before. Where several
-    devices wrap the model, this is what they wrap.
+    With `weighting`, some tokens count more than others. Without labels, the model works as before. When a model is
+    distributed over devices, this is applied first.
     """
     head = model.get_output_embeddings()
     family = families.of(model.config)
@@ -48,10 +48,10 @@ def return_loss(model: Any, balance_experts: float = 0.0, weighting: Weighting |
 
 
 def share_rows(model: Any, group: dist.ProcessGroup) -> None:
-    """From now on the ranks of `group`, which are given the same batches, each compute a part of their tokens.
+    """Let the ranks of `group`, which receive the same batches, each compute a part of the tokens.
 
-    The mean of what they return is the mean loss. Log-probabilities of `each` label, and the scores and embeddings of
-    a model without a loss of its own, they all return in full.
+    The mean of their results is the mean loss. Log-probabilities of `each` label, and the scores and embeddings of a
+    model without a loss of its own, are returned in full by all of them.
     """
     model = model.get_base_model() if hasattr(model, "get_base_model") else model
     shared = SharedRows(group)
@@ -63,14 +63,14 @@ def share_rows(model: Any, group: dist.ProcessGroup) -> None:
 
 
 def _whole(forward: Callable[..., Any], shared: SharedRows, input_ids: Tensor, **_: Any) -> Any:
-    """The last hidden states of all tokens; rows are padded at their end, and need neither mask nor positions."""
+    """The last hidden states of all tokens. Rows are padded at their end, and need neither mask nor positions."""
     outputs = forward(**shared.split({"input_ids": input_ids}), use_cache=False)
     outputs.last_hidden_state = shared.join(outputs.last_hidden_state, *input_ids.shape)
     return outputs
 
 
 def _imbalance(model: Any, outputs: Any, batch: dict[str, Any]) -> Tensor:
-    """How unevenly the experts are used, as the model's own code measures it."""
+    """How unevenly the experts are used, according to the model's own code."""
     measure = sys.modules[type(model).__module__].load_balancing_loss_func
     imbalance: Tensor = measure(
         outputs.router_logits, model.num_experts, model.num_experts_per_tok, batch.get("attention_mask")
@@ -79,12 +79,12 @@ def _imbalance(model: Any, outputs: Any, batch: dict[str, Any]) -> Tensor:
 
 
 def _body_of(model: Any) -> nn.Module:
-    """All of a model but its output layer."""
+    """The model without its output layer."""
     return getattr(model, model.base_model_prefix)  # type: ignore[no-any-return]
 
 
 def stay_near(model: Any, weight: float, other: Any, around: Callable[[], AbstractContextManager[Any]]) -> None:
-    """From now on the loss grows with the distance from another model's opinion, or from its own inside of `around`."""
+    """Add to the loss the distance from another model's predictions, or from its own inside the context `around`."""
 
     @torch.no_grad()
     def reference(args: Any, batch: dict[str, Any]) -> Reference:
@@ -96,14 +96,14 @@ def stay_near(model: Any, weight: float, other: Any, around: Callable[[], Abstra
 
 
 def _states(model: Any, args: Any, batch: dict[str, Any]) -> tuple[Any, Tensor]:
-    """What logits are made from, and what makes them; logits where the family makes more of them than a product."""
+    """The input and the function of the logits; the logits themselves if the family computes more than a product."""
     if families.of(model.config).plain_logits:
         return model.get_output_embeddings(), _body_of(model)(*args, use_cache=False, **batch)[0]
     return nn.Identity(), type(model).forward(model, *args, use_cache=False, **batch).logits
 
 
 def _log_probabilities(model: Any, args: Any, batch: dict[str, Any], targets: Tensor, plain: bool) -> Tensor:
-    """The log-probability of each label; weighed, and held against a reference, unless the plain ones are wanted."""
+    """The log-probability of each label, weighted and compared with a reference unless the plain ones are requested."""
     head, hidden = _states(model, args, batch)
     if plain:
         return log_probabilities(head, hidden, targets)
@@ -112,7 +112,7 @@ def _log_probabilities(model: Any, args: Any, batch: dict[str, Any], targets: Te
 
 
 def _in_compute_type(_table: nn.Module, _args: Any, embedded: Tensor) -> Tensor:
-    """What layers hand on is in the type that they compute in, not in that of the trained weights: half the traffic."""
+    """Let layers output the dtype that they compute in instead of the trained weights': half the memory traffic."""
     kind = embedded.device.type
     return embedded.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else embedded
 
@@ -128,11 +128,10 @@ def _forward(
     temperature: float = 1.0,
     **batch: Any,
 ) -> Any:
-    """The mean loss of the labels; `label_at` says where those that count are in the flattened batch, if that is known.
+    """The mean loss of the labels; `label_at` gives the positions of those that count in the flattened batch, if known.
 
-    `per_token` returns the log-probability of every label instead, 0 where a token has none. `places` are positions in
-    the flattened batch: the result is then the log-probabilities of the labels that follow them, at a temperature, and
-    the entropies.
+    With `per_token`, the log-probability of every label instead, 0 for tokens without one. With `places`, positions in
+    the flattened batch, the log-probabilities of the labels that follow them at a temperature, and the entropies.
     """
     if labels is None:
         return type(self).forward(self, *args, **batch)
@@ -140,7 +139,7 @@ def _forward(
     if places is not None:
         head, hidden = _states(self, args, batch)
         return sampled_log_probabilities(head, hidden.flatten(0, 1)[places], targets.flatten()[places], temperature)
-    weights = None if label_weights is None else shifted(label_weights)  # the last has no label
+    weights = None if label_weights is None else shifted(label_weights)  # the last position has no label
     if self.shared is None:
         return _loss(self, args, batch, targets, weights, per_token, label_at)
     own = self.shared.part(targets, IGNORED)
@@ -168,7 +167,7 @@ def _loss(
         likelihoods = likelihoods if weights is None else likelihoods * weights
         return -likelihoods.sum() / (targets != IGNORED).sum().clamp(min=1)
     head = self.get_output_embeddings()
-    if getattr(head, "takes_labels", False):  # not if an adapter sits on it
+    if getattr(head, "takes_labels", False):  # not if it has an adapter
         if self.balance_experts:
             outputs = _body_of(self)(*args, use_cache=False, output_router_logits=True, **batch)
             return head(outputs[0], targets, label_at) + self.balance_experts * _imbalance(self, outputs, batch)

@@ -1,4 +1,4 @@
-"""Faster ways to compute what modules of transformers compute: on NPUs, torch_npu's fused operators."""
+"""Faster implementations for modules of transformers; on NPUs, torch_npu's fused operators."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from npukit.llm.models.vision import language_model
 
 
 def use_fused_operators(model: Any) -> None:
-    """Replace GELU, RMSNorm, SwiGLU and rotary embeddings, in this model alone but for the rotary ones.
+    """Replace GELU, RMSNorm, SwiGLU and rotary embeddings, the latter for all models of the family in this process.
 
-    Each computes what it replaces: tests/simulated/test_fused.py holds them side by side.
+    The replacements compute the same: tests/simulated/test_fused.py compares them.
     """
     for module in model.modules():
         kind = type(module).__name__
@@ -28,24 +28,24 @@ def use_fused_operators(model: Any) -> None:
             module.forward = _swiglu(module)
         elif kind in _TANH_GELUS:
             module.forward = _npu_gelu
-    code = importlib.import_module(type(language_model(model)).__module__)  # of LLaVA, say, that of a Llama
+    code = importlib.import_module(type(language_model(model)).__module__)  # for LLaVA, for example, that of a Llama
     if families.of(model.config).fused_rotary and not hasattr(code.apply_rotary_pos_emb, "is_fused"):
         code.apply_rotary_pos_emb = _rotary(code.apply_rotary_pos_emb)  # type: ignore[attr-defined]
 
 
 def use_compilable_gelu(model: nn.Module) -> None:
-    """Replace GPT-2's kind of GELU by one that compiles to a third less time on CUDA."""
+    """Replace GPT-2's GELU by one that compiles to a third less time on CUDA."""
     for module in model.modules():
         if type(module).__name__ in _TANH_GELUS:
             module.forward = sigmoid_gelu
 
 
-# The activations of transformers that are GELU's approximation by a tanh.
+# transformers' activations that are the tanh approximation of GELU.
 _TANH_GELUS = frozenset(["FastGELUActivation", "GELUTanh", "NewGELUActivation"])
 
 
 def sigmoid_gelu(hidden: Tensor) -> Tensor:
-    """GELU's approximation by a tanh, written with a sigmoid, which is quicker: (1 + tanh x) / 2 = sigmoid 2x.
+    """GELU's tanh approximation written with a sigmoid, which is faster: (1 + tanh x) / 2 = sigmoid 2x.
 
     >>> sigmoid_gelu(torch.tensor([-1.0, 2.0]))
     tensor([-0.1588,  1.9546])
@@ -71,7 +71,7 @@ def _rms_norm(module: Any) -> Any:
 
 
 def is_swiglu(module: nn.Module) -> bool:
-    """Whether a module is a feed-forward layer whose gate is opened by SiLU."""
+    """Whether a module is a feed-forward layer with a SiLU gate."""
     names = {name for name, _ in module.named_children()} if type(module).__name__.endswith("MLP") else set()
     activation = getattr(module, "act_fn", getattr(module, "activation_fn", None))
     is_silu = type(activation).__name__.startswith("SiLU")  # torch's, or transformers' own
@@ -93,7 +93,7 @@ def _swiglu(module: Any) -> Any:
 
 
 def _rotary(before: Any) -> Any:
-    """All models of a family call this, also one that stays on the CPU of the same process."""
+    """All models of a family call this function, including one on the CPU in the same process."""
     import torch_npu
 
     @functools.wraps(before)

@@ -1,4 +1,4 @@
-"""What a causal language model is made into where it is to embed or rank texts instead of writing them."""
+"""Turn a causal language model into one that embeds or ranks texts."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor
 
 
 def return_embeddings(model: Any) -> None:
-    """From now on `model(input_ids, attention_mask)` is the direction of each row's last hidden state."""
+    """Make `model(input_ids, attention_mask)` return the normalised last hidden state of each row."""
     head = model.get_output_embeddings()
     if head.weight is not model.get_input_embeddings().weight:
-        head.requires_grad_(False)  # it takes no part
+        head.requires_grad_(False)  # it is not used
     model.forward = MethodType(_embedded, model)
 
 
 def return_preference(model: Any, yes: int, no: int) -> None:
-    """From now on it is how much likelier the token `yes` is to come next than `no`, as a score of each row."""
+    """Make it return how much more likely the next token is `yes` than `no`, as a score for each row."""
     model.answer_tokens = yes, no
     model.forward = MethodType(_preferred, model)
 

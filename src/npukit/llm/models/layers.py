@@ -1,4 +1,4 @@
-"""Add layers to a model: copies of its own that change nothing until they are trained (LLaMA-Pro)."""
+"""Add layers to a model that change nothing until they are trained (LLaMA-Pro)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import nn
 from npukit.errors import NpukitError
 from npukit.train.blocks import blocks
 
-# The last matrix of attention and of the feed-forward part, by what families call it.
+# The last matrices of attention and of the feed-forward part, by their names in the families.
 LAST = ("o_proj", "down_proj", "out_proj", "c_proj", "dense", "dense_4h_to_h", "wo", "w2")
 
 
 def grow(model: Any, count: int) -> list[nn.Module]:
-    """Put `count` new layers at equal distances into a model, and return them.
+    """Insert `count` new layers at equal distances into a model, and return them.
 
-    Each is a copy of the layer before it whose last matrices are zero, so that it hands on what it is given.
+    Each is a copy of the preceding layer with its last matrices set to zero, so that it passes its input on unchanged.
 
     >>> len(grow(model, 4))  # of a model with 28 layers, which has 32 then
     4

@@ -1,4 +1,4 @@
-"""Load a causal language model and its tokenizer: from a folder, from a hub, or new from a configuration."""
+"""Load a causal language model and its tokenizer from a folder or a hub, or create it from a configuration."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from npukit.llm.models.checkpoint import WeightFiles, open_checkpoint
 from npukit.llm.models.dequantize import ASCEND
 from npukit.llm.models.folder import find_model
 
-# What transformers wants besides a factor, as Llama 3.1 has it.
+# Parameters that transformers needs besides a factor, with Llama 3.1's values.
 OF_LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
 
 def locate(options: ModelOptions) -> str:
-    """The folder to load from; what lies on a hub is downloaded first, without weights that are not wanted."""
+    """The folder to load from. A model on a hub is downloaded first, without its weights if they are not needed."""
     return str(find_model(options.path, options.revision, options.hub, weights=not options.from_config))
 
 
 def load_config(options: ModelOptions, place: str) -> Any:
-    """What transformers knows of the model's shape."""
+    """The model's configuration as transformers reads it."""
     from transformers import AutoConfig
 
     with _told(options):
@@ -46,12 +46,12 @@ def load_config(options: ModelOptions, place: str) -> Any:
 
 
 def thinker_of(config: Any) -> Any:
-    """Of a model that also speaks, the configuration of the part that reads and writes text."""
+    """For a model that also speaks, the configuration of the part that reads and writes text."""
     return getattr(config, "thinker_config", config)
 
 
 def _stretch(shape: Any, options: ModelOptions) -> None:
-    """Rotary positions for more tokens than the model was trained with; where there is room enough, as they are."""
+    """Scale rotary positions for more tokens than the model was trained with; unchanged if there are enough."""
     before = getattr(shape, "rope_parameters", None) or {}
     kind = options.rope["rope_type"]
     if "rope_theta" not in before:
@@ -69,14 +69,14 @@ def _stretch(shape: Any, options: ModelOptions) -> None:
 
 
 def load_tokenizer(options: ModelOptions, place: str) -> Any:
-    """The model's tokenizer; without a token for padding the end of the text pads."""
+    """The model's tokenizer. If it has no padding token, the end token is used."""
     from transformers import AutoTokenizer
 
     with _told(options):
         tokenizer = AutoTokenizer.from_pretrained(
             place, revision=options.revision, trust_remote_code=options.trust_remote_code
         )
-    if len(tokenizer) <= len(tokenizer.all_special_tokens):  # what transformers makes where there is none
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):  # transformers creates this one if there is none
         raise NpukitError(f"The model {options.path} has no tokenizer: copy its tokenizer.json there.")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -86,15 +86,15 @@ def load_tokenizer(options: ModelOptions, place: str) -> Any:
 
 
 def make_room(model: Any, words: int) -> None:
-    """Embeddings for so many tokens, in whole hundred-and-twenty-eights; there are often more than tokens already."""
+    """Enlarge the embeddings to this many tokens, rounded up to a multiple of 128. Most have spare rows already."""
     if model.get_input_embeddings().num_embeddings < words:
         model.resize_token_embeddings(-(-words // 128) * 128)
 
 
 def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention: str | None, scores: int = 0) -> Any:
-    """The model with its weights in `dtype`, and an attention of that name or the one that transformers prefers.
+    """The model with its weights in `dtype`, and the attention with that name or transformers' default.
 
-    With `scores` a new layer in place of the output layer gives a text so many numbers.
+    With `scores`, a new layer in place of the output layer computes this many numbers for a text.
 
     >>> load_model(ModelOptions(path="Qwen/Qwen2-7B"), "Qwen/Qwen2-7B", torch.bfloat16, attention=None)
     """
@@ -109,13 +109,13 @@ def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention:
     kind = auto_class(shape)
     common["attn_implementation"] = attention_of(shape, attention)
     if options.from_config:
-        with torch_device():  # where weights are drawn fastest
+        with torch_device():  # where weights are initialised fastest
             return kind.from_config(shape, **common)
     common |= {"config": shape, "revision": options.revision}
     if scores:
         shape.num_labels = scores
         if not families.vision_of(shape):
-            with _told(options), _quiet():  # that the new layer is new is no news
+            with _told(options), _quiet():  # its warning about the new layer is expected
                 return AutoModelForSequenceClassification.from_pretrained(place, **common)
     with _told(options):
         loaded = from_pretrained(kind, place, **common)
@@ -123,7 +123,7 @@ def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention:
 
 
 def _scoring(model: Any) -> Any:
-    """A vision-language model with a layer for scores instead of its output layer, as transformers has for text."""
+    """A vision-language model with a score layer instead of its output layer, as transformers has for text models."""
     from transformers import PreTrainedModel
     from transformers.modeling_layers import GenericForSequenceClassification
 
@@ -140,7 +140,7 @@ def _scoring(model: Any) -> Any:
 
 
 def from_pretrained(kind: Any, place: str, config: Any, weights: WeightFiles | None = None, **options: Any) -> Any:
-    """What `kind.from_pretrained` returns, also for checkpoints whose quantisation transformers computes only on CUDA.
+    """`kind.from_pretrained`, also for checkpoints whose quantisation transformers supports only on CUDA.
 
     >>> from_pretrained(AutoModelForCausalLM, "qwen2-7b-awq", config, dtype=torch.bfloat16)
     """
@@ -157,12 +157,12 @@ def from_pretrained(kind: Any, place: str, config: Any, weights: WeightFiles | N
     state_dict = {name: weights.read(name) for name in weights.entries}
     loaded = model_class.from_pretrained(None, config=config, state_dict=state_dict, **options)
     model = loaded[0] if isinstance(loaded, tuple) else loaded
-    model.name_or_path = model.config.name_or_path = place  # which adapters name as their base
+    model.name_or_path = model.config.name_or_path = place  # adapters refer to their base model by this
     return loaded
 
 
 def auto_class(shape: Any) -> Any:
-    """Which of transformers' classes makes a model of this shape."""
+    """The transformers auto class for a model of this shape."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoModelForMultimodalLM
 
     vision = families.vision_of(shape)
@@ -172,14 +172,14 @@ def auto_class(shape: Any) -> Any:
 
 
 def attention_of(shape: Any, name: str | None) -> Any:
-    """The name of an attention for transformers: of a vision-language model, that of its language model."""
+    """The attention argument for transformers; for a vision-language model, of its language model."""
     vision = families.vision_of(shape)
     towers = [part for part in ("vision_config", "audio_config") if hasattr(shape, part)]
     return {"": name, "text_config": name, **dict.fromkeys(towers, "sdpa")} if name and vision else name
 
 
 def load_images(options: ModelOptions, place: str, shape: Any, data: DataOptions) -> Images | None:
-    """How the model is given images; None where it sees none."""
+    """How images are passed to the model; None if it does not support them."""
     vision = families.vision_of(shape)
     if vision is None:
         return None
@@ -197,7 +197,7 @@ def load_images(options: ModelOptions, place: str, shape: Any, data: DataOptions
 
 
 def _video_settings(folder: Path, tokens: str) -> dict[str, Any]:
-    """What a checkpoint says of videos; LLaMA-Factory goes by what it says of images where it says nothing."""
+    """A checkpoint's video settings. Like LLaMA-Factory, fall back to its image settings."""
     names = ("video_preprocessor_config.json", "processor_config.json")
     for name in (*names, "preprocessor_config.json") if tokens == "llama_factory" else names:
         try:
@@ -223,7 +223,7 @@ def _quiet() -> Iterator[None]:
 
 
 class _told:
-    """Turn what loading raises about a missing or broken model into one sentence."""
+    """Turn errors from loading a missing or broken model into one sentence."""
 
     def __init__(self, options: ModelOptions) -> None:
         self._options = options

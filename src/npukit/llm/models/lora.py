@@ -1,8 +1,8 @@
-"""A gated feed-forward layer with LoRA on all of its matrices, as few kernels.
+"""A gated feed-forward layer with LoRA on all of its matrices, in few kernels.
 
 Its intermediate values are the widest of a layer, and LoRA's own products do little arithmetic with them: they take as
-long as it takes to read them. So what LoRA adds, the gate and what LoRA makes of the result are one pass over them,
-and so are all of their gradients.
+long as reading the values. LoRA's additions, the gate and LoRA's product with the result are therefore one pass over
+them, and so are all of their gradients.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from npukit.llm.models.fused import is_swiglu
 
-RANKS = (16, 32, 64)  # the widths that the kernels take
+RANKS = (16, 32, 64)  # the ranks that the kernels support
 DTYPES = (torch.bfloat16, torch.float16)  # of frozen weights
 
 
@@ -52,7 +52,7 @@ def gated_backward(
     of_up: Tensor,
     down: Tensor,
 ) -> list[Tensor]:
-    """The gradients of gate, up, narrow, of_gate, of_up and down, by those of the two results."""
+    """The gradients of gate, up, narrow, of_gate, of_up and down, from those of the two results."""
     if gate.is_cuda:
         from npukit.llm.models import lora_kernel
 
@@ -83,7 +83,7 @@ def _like_gated_backward(
 
 
 def fuse_adapted_layers(model: nn.Module) -> None:
-    """Let gated layers whose three matrices have plain LoRA over frozen 16-bit weights compute with these kernels."""
+    """Use these kernels for gated layers whose three matrices have plain LoRA over frozen 16-bit weights."""
     for module in model.modules():
         if not is_swiglu(module) or not hasattr(module, "gate_proj"):
             continue
@@ -123,7 +123,7 @@ def _forward(self: Any, hidden: Tensor) -> Tensor:
 
 
 class _Gated(torch.autograd.Function):
-    """The two matrices that LoRA has for gate and up are one with as many columns as both."""
+    """LoRA's two matrices for gate and up, joined into one."""
 
     @staticmethod
     def forward(
@@ -178,6 +178,6 @@ class _Gated(torch.autograd.Function):
 
 
 def _padded(tall: Tensor) -> Tensor:
-    """A matrix with as many columns as the kernels take, one row after the other."""
+    """A matrix padded to a number of columns that the kernels support, stored by rows."""
     width = next(rank for rank in RANKS if rank >= tall.shape[1])
     return F.pad(tall, (0, width - tall.shape[1])).contiguous()

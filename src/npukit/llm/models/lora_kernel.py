@@ -1,4 +1,4 @@
-"""A gated layer between LoRA's products as two CUDA kernels, forward and backward: what is wide is read once."""
+"""The gated layer between LoRA's products as two CUDA kernels, forward and backward, that read wide tensors once."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# Rows and columns at a time, the parts that the loop of a program is one of, its warps and its stages.
+# Rows and columns per block, the number of parts of a program's loop, its warps and its stages.
 FORWARD = (64, 64, 8, 4, 3)
 BACKWARD = (64, 64, 8, 4, 1)
 
 
 def gated(gate: Tensor, up: Tensor, narrow: Tensor, of_gate: Tensor, of_up: Tensor, down: Tensor) -> list[Tensor]:
-    """What npukit.llm.models.lora.gated computes, on CUDA."""
+    """npukit.llm.models.lora.gated on CUDA."""
     block_rows, block_columns, parts, warps, stages = FORWARD
     rows, columns = gate.shape
     hidden = torch.empty_like(gate)
@@ -62,7 +62,7 @@ def _forward(  # type: ignore[no-untyped-def]
     block, part = tl.program_id(0), tl.program_id(1)
     row, rank, down_rank = block * ROWS + tl.arange(0, ROWS), tl.arange(0, RANK), tl.arange(0, DOWN)
     is_row = row[:, None] < rows
-    first = block * ROWS * columns.to(tl.int64)  # places within a block have 32 bits, which need half the registers
+    first = block * ROWS * columns.to(tl.int64)  # offsets within a block have 32 bits, which halves the registers
     gate, up, hidden = gate + first, up + first, hidden + first
     own = tl.load(narrow + row[:, None] * RANK + rank[None, :], mask=is_row, other=0.0)
     total = tl.zeros((ROWS, DOWN), dtype=tl.float32)
@@ -93,7 +93,7 @@ def gated_backward(
     of_up: Tensor,
     down: Tensor,
 ) -> list[Tensor]:
-    """What npukit.llm.models.lora.gated_backward computes, on CUDA."""
+    """npukit.llm.models.lora.gated_backward on CUDA."""
     block_rows, block_columns, parts, warps, stages = BACKWARD
     (rows, columns), rank, down_rank = gate.shape, narrow.shape[1], down.shape[1]
     blocks = triton.cdiv(columns, block_columns)

@@ -1,7 +1,7 @@
-"""Cross-entropy of a language model without its logits: they are made, used and dropped a few rows at a time.
+"""Cross-entropy of a language model without full logits: a few rows are computed, used and dropped at a time.
 
-The logits of 8,192 tokens over 152,000 words are 5 GB in fp32, and their gradient as much again. Here both the loss
-and the gradient of a chunk are computed while its logits are there, in the forward pass.
+The logits of 8,192 tokens over 152,000 words are 5 GB in fp32, and so is their gradient. Here both the loss and the
+gradient of a chunk are computed in the forward pass while its logits exist.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from torch.utils.checkpoint import checkpoint
 from npukit.launch.abilities import abilities
 
 IGNORED = -100
-# Elements of the logits that are there at once, where fp32 copies are made of them.
+# Elements of the logits that exist at a time, if fp32 copies of them are made.
 CHUNK = 2**27
-COMPILED_CHUNK = 2**28  # where the compiler makes hardly any
+COMPILED_CHUNK = 2**28  # if the compiler makes hardly any copies
 ALIGNED = 64
 
 
 def shifted(labels: Tensor) -> Tensor:
-    """Labels moved so that each token is to foretell the next one. In packed rows the first label is -100 already,
-    so that no row's last token has anything to foretell.
+    """Labels shifted so that each token predicts the next one. In packed rows the first label of a row is already -100,
+    so that the last token of the row before predicts nothing.
 
     >>> shifted(torch.tensor([[5, 6, 7]]))
     tensor([[   6,    7, -100]])
@@ -38,7 +38,7 @@ def shifted(labels: Tensor) -> Tensor:
 def cross_entropy_of(hidden: Tensor, weight: Tensor, labels: Tensor, label_at: Tensor | None = None) -> Tensor:
     """The mean cross-entropy of `hidden @ weight.T` against labels; -100 does not count.
 
-    `label_at` are the places of the labels that count. Where it is given, no logits of others are made.
+    `label_at` gives the positions of the labels that count. If it is given, logits are computed only there.
 
     >>> cross_entropy_of(torch.zeros(2, 4), torch.randn(10, 4), torch.tensor([3, -100]))
     tensor(2.3026)
@@ -77,33 +77,33 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, factor: Tensor) -> tuple[Tensor | None, ...]:
-        # Only here, with the loss scale in the factor, is it divided: in fp16 the quotients alone would be lost.
+        # Divide only here, with the loss scale in the factor: in fp16, the quotients alone would underflow.
         hidden, weight = (None if part is None else part.mul_(factor / ctx.count) for part in ctx.gradients)
         return hidden, None if weight is None else weight.to(ctx.weight_dtype), None
 
 
 def _head(hidden: Tensor, weight: Tensor) -> tuple[Tensor, int, int]:
-    """The output layer's weight as it is computed with, how many words it has, and of how many rows logits are made at
-    once.
+    """The output layer's weight in the dtype of the computation, the size of the vocabulary, and how many rows of
+    logits to compute at a time.
     """
     elements = CHUNK
     if hidden.is_cuda:
         elements = torch.cuda.get_device_properties(hidden.device).total_memory // 64  # in bf16, a 32nd of it
     words = weight.shape[0]
-    # Matrix units are at their best with such sizes: GPT-2's 50,257 words take a third longer than 50,304.
+    # Matrix units are fastest with such sizes: GPT-2's 50,257 words take a third longer than 50,304.
     missing = -words % ALIGNED
     weights = weight.detach().to(_compute_type(hidden))
     return F.pad(weights, (0, 0, 0, missing)) if missing else weights, words, _chunk(hidden.shape[0], words, elements)
 
 
 def _chunk(rows: int, words: int, elements: int) -> int:
-    """How many rows at a time: all chunks alike."""
+    """The number of rows per chunk, with all chunks of equal size."""
     chunks = max(-(-rows * words // elements), 1)
     return max(-(-rows // chunks), 1)
 
 
 def loss_and_gradient(logits: Tensor, labels: Tensor, words: int) -> tuple[Tensor, Tensor]:
-    """The sum of the losses, and its gradient with respect to the logits; columns after `words` are not there."""
+    """The sum of the losses, and its gradient with respect to the logits; columns after `words` are padding."""
     counts = labels != IGNORED
     targets = labels.where(counts, 0).unsqueeze(1)
     place = torch.arange(logits.shape[1], device=logits.device)
@@ -120,7 +120,7 @@ Head = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Reference:
-    """What another model makes of the same rows, and how much it counts to be far from it."""
+    """Another model's hidden states for the same rows, and the weight of the distance from its predictions."""
 
     head: Head
     hidden: Tensor
@@ -134,9 +134,9 @@ def log_probabilities(
     weighting: Weighting | None = None,
     reference: Reference | None = None,
 ) -> Tensor:
-    """The log-probability of each label, 0 where it is -100. Logits are made a chunk at a time, and again going back.
+    """The log-probability of each label, 0 where it is -100. Chunks of logits are recomputed in the backward pass.
 
-    With a reference each is lowered by how far the model's opinion is from that one's.
+    With a reference, each is reduced by the distance between the model's and the reference's predictions.
 
     >>> log_probabilities(nn.Linear(4, 10, bias=False), torch.zeros(1, 2, 4), torch.tensor([[3, -100]]))
     tensor([[-2.3026,  0.0000]])
@@ -154,7 +154,7 @@ def log_probabilities(
 
 
 def sampled_log_probabilities(head: Head, hidden: Tensor, labels: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """The log-probability of each label after a temperature, and the entropy of the prediction, which has no gradient.
+    """The log-probability of each label at a temperature, and the entropy of the prediction, without a gradient.
 
     >>> sampled_log_probabilities(nn.Linear(4, 10, bias=False), torch.zeros(1, 4), torch.tensor([3]), 1.0)
     (tensor([-2.3026]), tensor([2.3026]))
@@ -175,8 +175,8 @@ def sampled_log_probabilities(head: Head, hidden: Tensor, labels: Tensor, temper
 
 
 class _ChunkedLikelihood(torch.autograd.Function):
-    """The same for an output layer that is not trained. The gradient of a log-probability does not depend on what is
-    made of it, but for a factor: it is computed while the logits are there, and they are not made again going back.
+    """The same for an output layer that is not trained. The gradient of a log-probability depends on its use only by a
+    factor, so it is computed while the logits exist, and they need not be recomputed in the backward pass.
     """
 
     @staticmethod
@@ -207,7 +207,7 @@ def likelihood_and_gradient(
     logits: Tensor, labels: Tensor, words: int, temperature: float, wants_gradient: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The log-probability of each label, the entropy, and the gradient of the former with respect to the logits;
-    columns after `words` are not there.
+    columns after `words` are padding.
     """
     logarithms = (logits[:, :words].float() / temperature).log_softmax(-1)
     shares = logarithms.exp()
@@ -226,11 +226,11 @@ def _likelihood(logits: Tensor, labels: Tensor, temperature: float) -> tuple[Ten
     return -F.nll_loss(logarithms, labels, reduction="none"), entropy
 
 
-_compiled_likelihood = torch.compile(_likelihood, dynamic=True)  # nothing is as large as the logits but their gradient
+_compiled_likelihood = torch.compile(_likelihood, dynamic=True)  # only the logits' gradient is as large as the logits
 
 
 def _distance(head: Head, hidden: Tensor, their_head: Head, their_hidden: Tensor) -> Tensor:
-    """Of each position, the divergence of the model's probabilities from the reference's."""
+    """The divergence of the model's probabilities from the reference's at each position."""
     with torch.no_grad():
         theirs = their_head(their_hidden).float().log_softmax(-1)
     ours = head(hidden).float().log_softmax(-1)
@@ -245,12 +245,12 @@ def _of_chunk(head: Head, hidden: Tensor, labels: Tensor, weighting: Weighting |
 
 
 def by_likelihood(_logits: Tensor, logprobs: Tensor) -> Tensor:
-    """DFT: a token counts as much as the model believes in it (https://arxiv.org/abs/2508.05629)."""
+    """DFT: a token counts in proportion to its probability (https://arxiv.org/abs/2508.05629)."""
     return logprobs.exp()
 
 
 def by_uncertainty(logits: Tensor, _found: Tensor, power: float) -> Tensor:
-    """EAFT, as LLaMA-Factory has it: by the entropy of the twenty likeliest tokens, of which 3 is about the most."""
+    """EAFT, as in LLaMA-Factory: weight by the entropy of the twenty likeliest tokens, which is at most about 3."""
     logarithms = logits.topk(min(20, logits.shape[-1]), dim=-1).values.log_softmax(-1)
     entropy = -(logarithms.exp() * logarithms).sum(-1)
     return (entropy / 3) ** power
@@ -262,11 +262,11 @@ def _compute_type(hidden: Tensor) -> torch.dtype:
 
 
 def give_loss(head: nn.Module) -> None:
-    """Let the output layer take labels, too: `head(hidden, labels, label_at)` is then the loss, and with a temperature
-    the log-probabilities of labels and the entropies.
+    """Let the output layer also accept labels: `head(hidden, labels, label_at)` is then the loss, and with a
+    temperature the log-probabilities of labels and the entropies.
 
-    It stays a call of that module, so that whatever gathers its weight for a call (FSDP, ZeRO-3) still does, and a
-    copy of it that is trained instead computes with its own weight.
+    It remains a call of that module, so that whatever gathers its weight for a call (FSDP, ZeRO-3) still does, and a
+    trained copy of it uses its own weight.
     """
 
     def forward(

@@ -1,4 +1,4 @@
-"""Cross-entropy and likelihood of rows of logits as CUDA kernels, a row at a time, while the row is in the cache."""
+"""Cross-entropy and likelihood of rows of logits as CUDA kernels that process a row while it is in the cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BLOCK = 4096
 
 
 def loss_and_gradient(logits: Tensor, labels: Tensor, words: int) -> tuple[Tensor, Tensor]:
-    """What npukit.llm.models.loss.loss_and_gradient computes; the gradient is written over the logits."""
+    """npukit.llm.models.loss.loss_and_gradient on CUDA. The gradient overwrites the logits."""
     rows, columns = logits.shape
     losses = torch.empty(rows, dtype=torch.float32, device=logits.device)
     _one_row[(rows,)](logits, labels, losses, columns, words, BLOCK=_BLOCK, num_warps=8)
@@ -26,7 +26,7 @@ def _one_row(logits, labels, losses, columns, words, BLOCK: tl.constexpr):  # ty
     counts = label >= 0
     of_label = tl.load(start + tl.maximum(label, 0)).to(tl.float32)  # before any thread writes the gradient over it
     highest = tl.full((), -float("inf"), tl.float32)
-    total = tl.full((), 0.0, tl.float32)  # of the exponentials, each with the highest taken off
+    total = tl.full((), 0.0, tl.float32)  # sum of the exponentials after subtracting the maximum
     for first in range(0, columns, BLOCK):
         place = first + tl.arange(0, BLOCK)
         some = tl.load(start + place, mask=place < columns, other=0.0).to(tl.float32)
@@ -47,7 +47,7 @@ def _one_row(logits, labels, losses, columns, words, BLOCK: tl.constexpr):  # ty
 def likelihood_and_gradient(
     logits: Tensor, labels: Tensor, words: int, temperature: float, wants_gradient: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """What npukit.llm.models.loss.likelihood_and_gradient computes; the gradient is written over the logits."""
+    """npukit.llm.models.loss.likelihood_and_gradient on CUDA. The gradient overwrites the logits."""
     rows, columns = logits.shape
     logprobs, entropies = torch.empty(2, rows, dtype=torch.float32, device=logits.device)
     _likelihood[(rows,)](
@@ -66,14 +66,14 @@ def _likelihood(  # type: ignore[no-untyped-def]
     label = tl.maximum(tl.load(labels + row), 0)
     of_label = tl.load(start + label).to(tl.float32) / temperature  # before any thread writes the gradient over it
     highest = tl.full((), -float("inf"), tl.float32)
-    total = tl.full((), 0.0, tl.float32)  # of the exponentials, each with the highest taken off
-    weighted = tl.full((), 0.0, tl.float32)  # of the same, each times what it is the exponential of
+    total = tl.full((), 0.0, tl.float32)  # sum of the exponentials after subtracting the maximum
+    weighted = tl.full((), 0.0, tl.float32)  # sum of the same times their exponents
     for first in range(0, columns, BLOCK):
         place = first + tl.arange(0, BLOCK)
         there = place < words
         some = tl.load(start + place, mask=there, other=0.0).to(tl.float32) / temperature
         higher = tl.maximum(highest, tl.max(tl.where(there, some, -float("inf"))))
-        sunk = tl.where(total > 0, highest - higher, 0.0)  # nothing has sunk before the first block
+        sunk = tl.where(total > 0, highest - higher, 0.0)  # nothing to rescale before the first block
         shrink = tl.exp(sunk)
         below = some - higher
         shares = tl.where(there, tl.exp(below), 0.0)

@@ -1,4 +1,4 @@
-"""What is known of a model without loading it: the shapes of its weights, from its files or from its config.json."""
+"""Describe a model without loading it: the shapes of its weights, from its files or from its config.json."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from npukit.llm.models.weights import read_headers
 
 @dataclass(frozen=True)
 class Outline:
-    """A model's weights, and the sizes that they follow from."""
+    """The shapes of a model's weights, and the dimensions that they follow from."""
 
     shapes: Shapes
     sizes: Dimensions
     vision: Vision | None = None
     tower: TowerSizes | None = None
-    image_share: float = 1.0  # of a row's tokens, of vision-language models; 1 if the data is unknown
+    image_share: float = 1.0  # tokens of a row that are images, for vision-language models; 1 if the data is unknown
 
     @property
     def parameters(self) -> int:
@@ -33,14 +33,14 @@ class Outline:
 
     @property
     def tower_parameters(self) -> int:
-        """Those of the vision tower and its projector."""
+        """The parameters of the vision tower and its projector."""
         return sum(prod(shape) for name, shape in self.shapes.items() if self._sees(name))
 
     def _sees(self, name: str) -> bool:
         return self.part_of(name) in ("vision_tower", "projector")
 
     def linear(self) -> Shapes:
-        """The matrices that an adapter can be put on: inside the layers, by the name of their module."""
+        """The matrices that can have an adapter: those inside the layers, by the name of their module."""
         return {
             name.removesuffix(".weight"): shape
             for name, shape in self.shapes.items()
@@ -48,18 +48,18 @@ class Outline:
         }
 
     def part_of(self, name: str) -> str | None:
-        """The part of a vision-language model that a weight belongs to; older checkpoints lack the first `model`."""
+        """The part of a vision-language model that a weight belongs to. Older checkpoints lack the first `model`."""
         return (self.vision.part_of(name) or self.vision.part_of(f"model.{name}")) if self.vision else None
 
     def computed(self) -> float:
-        """Weights of the layers' matrices that a token is multiplied with: of experts only those that it takes."""
+        """Weights of the layers' matrices that a token is multiplied with. For experts, only the selected ones."""
         taken = self.sizes.experts_per_token / self.sizes.experts if self.sizes.experts else 1.0
         matrices = sum(prod(shape) for name, shape in self.linear().items() if not self._sees(name))
         experts = sum(prod(shape) for shape in self.shapes.values() if len(shape) == 3)
         return matrices + experts * taken
 
     def of_layers(self, count: int) -> int:
-        """Parameters of the last `count` layers, of a vision-language model those of its language model."""
+        """The parameters of the last `count` layers (of the language model, if there is a tower)."""
         numbers = {name: _layer_of(name) for name in self.shapes if not self._sees(name)}
         first = self.sizes.layers - count
         return sum(
@@ -76,7 +76,7 @@ def _layer_of(name: str) -> int | None:
 
 
 def look_at(options: ModelOptions) -> Outline | None:
-    """The model in a local folder, or of a well-known name; None for others on a hub, and for a model without weights
+    """The model in a local folder, or with a well-known name; None for others on a hub, and for a model without weights
     whose family is not known.
     """
     folder = Path(options.path).expanduser()
@@ -85,7 +85,7 @@ def look_at(options: ModelOptions) -> Outline | None:
         written = families.thinker(known or json.loads((folder / "config.json").read_text(encoding="utf-8")))
         config = families.as_mapping(written)
         family = families.of(config)
-        # Files keep each expert apart; a model that is loaded has them in one tensor.
+        # Files store each expert separately; a loaded model has them in one tensor.
         is_apart = family.experts and family.shapes
         shapes = {} if options.from_config or known or is_apart else read_headers(folder)
         if not shapes and family.shapes:
@@ -98,7 +98,7 @@ def look_at(options: ModelOptions) -> Outline | None:
 
 
 def is_target(module: str, targets: str | tuple[str, ...]) -> bool:
-    """Whether PEFT puts an adapter on a module of this name."""
+    """Whether PEFT puts an adapter on a module with this name."""
     if targets == "all-linear":
         return True
     if isinstance(targets, str):

@@ -1,8 +1,8 @@
-"""Frozen weights in 4 or 8 bits for adapters above them (QLoRA), in plain PyTorch: the same on NPU, GPU and CPU.
+"""Frozen weights in 4 or 8 bits for adapters above them (QLoRA), in plain PyTorch, the same on NPU, GPU and CPU.
 
-nf4 keeps blocks of 64 weights as numbers of 16 fixed values times the largest of the block; hqq as 16 equal steps from
-a zero that was searched for; int8 keeps rows as whole numbers times a scale. A product brings the weight back to the
-type of its input, and again when gradients go back.
+nf4 stores blocks of 64 weights as indices into 16 fixed values, times the largest weight of the block; hqq stores them
+as 16 equal steps from an optimised zero point; int8 stores rows as integers times a scale. A product converts the
+weight back to the dtype of its input, and again in the backward pass.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 BLOCK = 64
-# The quantiles of a normal distribution that QLoRA's paper chose.
+# The quantiles of a normal distribution from QLoRA's paper.
 NF4 = (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
        -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
        0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0)  # fmt: skip
@@ -23,7 +23,7 @@ Kind = Literal["nf4", "int8", "hqq"]
 
 
 def quantize(model: Any, kind: Kind, device: torch.device) -> None:
-    """Replace every linear layer but the output layer, one after the other; the small weights are made on the device.
+    """Replace every linear layer except the output layer, one at a time. Quantisation runs on the device.
 
     >>> quantize(model, "nf4", torch.device("npu"))
     """
@@ -35,7 +35,7 @@ def quantize(model: Any, kind: Kind, device: torch.device) -> None:
 
 
 class QuantizedLinear(nn.Linear):
-    """A linear layer whose weight is frozen and small."""
+    """A linear layer with a frozen, quantised weight."""
 
     def __init__(self, layer: nn.Linear, kind: Kind) -> None:
         super().__init__(layer.in_features, layer.out_features, bias=False, device="meta")
@@ -47,14 +47,14 @@ class QuantizedLinear(nn.Linear):
         self.scale: Tensor
 
     def unpacked(self, dtype: torch.dtype) -> Tensor:
-        """The weight as it is multiplied with."""
+        """The dequantised weight."""
         return unpack(self.weight, self.scale, (self.out_features, self.in_features), self.kind).to(dtype)
 
     def forward(self, hidden: Tensor) -> Tensor:
         kind = hidden.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
         product: Tensor
-        if torch.compiler.is_compiling():  # which would merge both unpackings, and keep the weight in between
+        if torch.compiler.is_compiling():  # it would merge both dequantisations, and keep the weight in between
             product = F.linear(hidden.to(dtype), checkpoint(self.unpacked, dtype, use_reentrant=False))
         else:
             product = _Product.apply(hidden.to(dtype), self)  # type: ignore[no-untyped-call]
@@ -73,7 +73,7 @@ class _Product(torch.autograd.Function):
 
 
 def to_8_bits(matrix: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The rows of a matrix as 8-bit numbers, whole or floating, and what each is multiplied with, [rows, 1].
+    """The rows of a matrix as 8-bit integers or floats, and their scales [rows, 1].
 
     >>> to_8_bits(torch.tensor([[-127.0, 63.5]]), torch.int8)[0]
     tensor([[-127,   64]], dtype=torch.int8)
@@ -85,7 +85,7 @@ def to_8_bits(matrix: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def pack(weight: Tensor, kind: Kind) -> tuple[Tensor, Tensor]:
-    """A weight as small numbers, and what they are multiplied with.
+    """Quantise a weight; returns the small numbers and their scales.
 
     >>> pack(torch.tensor([[-127.0, 63.5]]), "int8")[0]
     tensor([[-127,   64]], dtype=torch.int8)
@@ -105,7 +105,7 @@ def pack(weight: Tensor, kind: Kind) -> tuple[Tensor, Tensor]:
 
 
 def unpack(packed: Tensor, scale: Tensor, shape: tuple[int, int], kind: Kind) -> Tensor:
-    """The weight that `pack` was given, as far as it is kept."""
+    """Dequantise what `pack` returned."""
     if kind == "int8":
         return packed.float() * scale
     numbers = torch.stack([packed >> 4, packed & 15], dim=1).view(-1, BLOCK)
@@ -117,10 +117,10 @@ def unpack(packed: Tensor, scale: Tensor, shape: tuple[int, int], kind: Kind) ->
 
 
 def _steps(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """Numbers from 0 to 15, and of each block the length of a step and the number that stands for zero.
+    """Numbers from 0 to 15, and the step size and the number for zero of each block.
 
-    Half-quadratic quantisation: the zero is moved in up to twenty rounds, as long as the mean error falls, so that a
-    few large weights cost the others little. The constants are those of the hqq package.
+    Half-quadratic quantisation: the zero point is adjusted in up to twenty iterations, as long as the mean error
+    decreases, so that a few large weights cost the others little. The constants are those of the hqq package.
     """
     low, high = blocks.amin(1, keepdim=True), blocks.amax(1, keepdim=True)
     per_unit = torch.where(high - low <= 1e-4, 1.0, 15 / (high - low)).clamp(max=2e4)

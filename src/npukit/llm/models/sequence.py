@@ -1,8 +1,8 @@
-"""Ranks that share the tokens of a row, for rows whose activations are too large for one device.
+"""Let ranks share the tokens of a row, for rows whose activations are too large for one device.
 
-Every rank of a group is given the same rows and computes a slice of their tokens. Attention needs all of a row: there
-the ranks exchange the tokens of all heads for some heads of all tokens (Ulysses, https://arxiv.org/abs/2309.14509),
-and back afterwards. Padding needs no mask: it comes last, and nothing looks ahead.
+Every rank of a group receives the same rows and computes a slice of their tokens. Attention needs complete rows: there
+the ranks exchange all heads of their tokens for some heads of all tokens (Ulysses, https://arxiv.org/abs/2309.14509),
+and back afterwards. Padding needs no mask, because it comes last and attention is causal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SharedRows:
         return self.group.size()
 
     def split(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """What this rank computes of a batch, as one packed row; without a mask, see above."""
+        """This rank's part of a batch, as one packed row; the module's docstring says why there is no mask."""
         rows, width = batch["input_ids"].shape
         length = width + -width % self.ranks
         device = batch["input_ids"].device
@@ -44,13 +44,13 @@ class SharedRows:
         return {**own, **borders, "shared": self}
 
     def part(self, whole: Tensor, filling: int) -> Tensor:
-        """This rank's slice of what there is for every token of the rows, one row after the other."""
+        """This rank's slice of values for every token of the rows, with the rows concatenated."""
         padded = F.pad(whole, (0, -whole.shape[1] % self.ranks), value=filling)
         return padded.reshape(1, -1).chunk(self.ranks, 1)[self.group.rank()]
 
     def join(self, own: Tensor, rows: int, width: int) -> Tensor:
-        """What there is for every token of the rows, from that of each rank's tokens: the opposite of `part`."""
-        # Everyone is sent the same. torch's own all_gather cannot go backward in a group that lacks rank 0.
+        """The values for every token of the rows, from each rank's slice: the inverse of `part`."""
+        # All ranks get the same. torch's own all_gather has no backward pass in a group without rank 0.
         everywhere = self._exchange(own.expand(self.ranks, *own.shape[1:]).contiguous())
         return everywhere.reshape(rows, -1, *own.shape[2:])[:, :width]
 
@@ -67,7 +67,7 @@ class SharedRows:
         return self._exchange(given).transpose(0, 1).reshape(1, heads // self.ranks, -1, size)
 
     def tokens(self, result: Tensor, heads: int) -> Tensor:
-        """The way back: [all tokens, this rank's heads, size] to [this rank's tokens, heads, size]."""
+        """The inverse: [all tokens, this rank's heads, size] to [this rank's tokens, heads, size]."""
         given = result.reshape(self.ranks, -1, *result.shape[1:]).contiguous()
         return self._exchange(given).transpose(0, 1).flatten(1, 2)[:, :heads]
 
@@ -77,7 +77,7 @@ class SharedRows:
 
 
 def _prolonged(batch: dict[str, Any], spare: int) -> dict[str, Any]:
-    """The borders of packed rows, the last of which is followed by so much more padding."""
+    """The boundaries of packed rows, with additional padding after the last one."""
     borders: dict[str, Any] = {"max_length": batch["max_length"] + spare}
     borders["row_length"] = None if spare else batch["row_length"]
     if "row_ends" in batch:
@@ -89,7 +89,7 @@ def _prolonged(batch: dict[str, Any], spare: int) -> dict[str, Any]:
 
 
 def _alike(rows: int, length: int, device: torch.device) -> dict[str, Any]:
-    """The borders of rows of one length."""
+    """The boundaries of rows of equal length."""
     ends = tuple(range(length, rows * length + 1, length))
     borders: dict[str, Any] = {"max_length": length, "row_length": length, "row_ends": ends}
     if abilities(device).flash_attention:
@@ -98,7 +98,7 @@ def _alike(rows: int, length: int, device: torch.device) -> dict[str, Any]:
 
 
 def repeats(heads: int, key_heads: int, ranks: int) -> int:
-    """How often each key head must be there so that every rank has those of its query heads.
+    """How often each key head must be repeated so that every rank has those of its query heads.
 
     >>> repeats(32, 8, 4), repeats(32, 4, 8), repeats(28, 4, 8)
     (1, 2, 7)

@@ -1,4 +1,4 @@
-"""Choose what of a model is trained: an adapter, everything, or its last layers."""
+"""Choose which parts of a model are trained: an adapter, everything, or its last layers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from npukit.train.optimizer import Groups
 def tune(
     model: Any, options: TuningOptions, loaded: ModelOptions, gradients: Callable[[Any], None] | None = None
 ) -> Any:
-    """The model, ready to be trained as the options say; `gradients` computes those of some rows, for lora_ga.
+    """The model, prepared for training with the options; `gradients` computes gradients of some rows for lora_ga.
 
     >>> tune(model, TuningOptions(method="lora", rank=16), ModelOptions(path="…")).print_trainable_parameters()
     """
@@ -74,7 +74,7 @@ def layers_of(model: Any) -> list[Any]:
 
 
 def layers_of_tower(model: Any) -> list[Any]:
-    """The layers of a tower that sees segments of any length; none of other towers."""
+    """The layers of a tower that supports segments of any length; none for other towers."""
     vision = families.vision_of(model.config)
     if not isinstance(vision, GridVision):
         return []
@@ -82,8 +82,8 @@ def layers_of_tower(model: Any) -> list[Any]:
 
 
 def compute_again() -> None:
-    """Let layers that are compiled from now on keep what matrix products and attention gave, and compute norms and
-    activations from that again in the backward pass: under an adapter those are a third of what is kept.
+    """Make layers that are compiled from now on keep the results of matrix products and attention, and recompute norms
+    and activations from them in the backward pass. With an adapter, those are a third of what would be kept.
     """
     from torch._functorch import config
 
@@ -93,7 +93,7 @@ def compute_again() -> None:
 
 
 def is_frozen(name: str, model: Any, options: TuningOptions) -> bool:
-    """Whether a parameter or module belongs to a part of the model that is not trained."""
+    """Whether a parameter or module belongs to a frozen part of the model."""
     vision = families.vision_of(model.config)
     part = vision.part_of(name) if vision else None
     if _is_unused(name, model):
@@ -108,12 +108,12 @@ def _is_unused(name: str, model: Any) -> bool:
 
 
 def _plain(name: str) -> str:
-    """What a parameter is called without an adapter around it."""
+    """A parameter's name without the adapter around it."""
     return name.removeprefix("base_model.model.").replace(".modules_to_save.default.", ".")
 
 
 def _whole_parts(model: Any) -> list[str]:
-    """The tower and the projector, as modules that are copied and trained as a whole beside an adapter."""
+    """The tower and the projector, as modules that are copied and trained completely in addition to an adapter."""
     vision = families.vision_of(model.config)
     names = [*vision.tower, *vision.projector] if vision else []
     there = [name for name, _ in model.named_modules() if name in names]
@@ -121,12 +121,12 @@ def _whole_parts(model: Any) -> list[str]:
 
 
 def _is_chosen(name: str, options: TuningOptions) -> bool:
-    """Of a layer all of it, or the modules that are asked for."""
+    """All of a layer, or the requested modules."""
     return name.split(".")[0] in options.layer_modules if options.layer_modules else name == ""
 
 
 def _noisy(table: Any, _args: Any, embedded: Any, alpha: float) -> Any:
-    """NEFTune: uniform noise that shrinks with the square root of a row's elements."""
+    """NEFTune: uniform noise that decreases with the square root of a row's number of elements."""
     if not table.training:
         return embedded
     size = alpha / (embedded.shape[1] * embedded.shape[2]) ** 0.5
@@ -134,9 +134,9 @@ def _noisy(table: Any, _args: Any, embedded: Any, alpha: float) -> Any:
 
 
 def rate_groups(model: Any, options: TuningOptions, learning_rate: float, weight_decay: float) -> Groups | None:
-    """Parameters by their learning rate; None where all learn alike.
+    """Parameters by learning rate, for rates that differ; None if there is only one.
 
-    LoRA+ has a higher one for the second matrices, parts of a vision-language model may have their own.
+    LoRA+ has a higher one for the second matrices; parts of a vision-language model may have their own.
     """
     vision = families.vision_of(model.config)
     own = {"vision_tower": options.vision_tower_rate, "projector": options.projector_rate} if vision else {}
@@ -164,7 +164,7 @@ def _with_adapter(
         return PeftModel.from_pretrained(model, str(loaded.adapter), is_trainable=True)
     wanted, sees = options.targets, families.vision_of(model.config) is not None
     if wanted == "all-linear" and (options.dropout or gradients or sees):
-        wanted = ("all-linear",)  # PEFT's own also takes a MoE's experts, which bear neither, and a frozen tower
+        wanted = ("all-linear",)  # PEFT's also selects a MoE's experts, which support neither, and a frozen tower
     targets = wanted if isinstance(wanted, str) else _expanded(model, wanted)
     whole = _whole_parts(model) if options.whole_tower else []
     if sees:
@@ -207,7 +207,7 @@ def _is_wanted(name: str, part: Any, targets: str | list[str], model: Any, optio
 
 
 def _expanded(model: Any, targets: tuple[str, ...]) -> list[str]:
-    """The names, and in the place of all-linear those of all linear modules but the output layer."""
+    """The names, with all-linear replaced by those of all linear modules except the output layer."""
     if "all-linear" not in targets:
         return list(targets)
     head = model.get_output_embeddings()
@@ -216,7 +216,7 @@ def _expanded(model: Any, targets: tuple[str, ...]) -> list[str]:
 
 
 def _refuse_unknown(options: TuningOptions, kind: Any) -> set[str]:
-    """The options that a configuration of PEFT's has; what is given beyond them is a mistake."""
+    """The options of a PEFT configuration. Any other option is a mistake."""
     known = {field.name for field in fields(kind)}
     if unknown := sorted(set(options.peft) - known):
         raise NpukitError(f"tuning.peft: PEFT's {options.method} has no option {', '.join(unknown)}.")
@@ -224,7 +224,7 @@ def _refuse_unknown(options: TuningOptions, kind: Any) -> set[str]:
 
 
 def _other_adapter(options: TuningOptions, targets: str | list[str]) -> Any:
-    """PEFT's configuration of an adapter that is no LoRA: what is common by our names, the rest as it is given."""
+    """PEFT's configuration of an adapter other than LoRA: common options by our names, the others passed on."""
     from peft import PeftType
     from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING as KINDS
 
@@ -235,12 +235,12 @@ def _other_adapter(options: TuningOptions, targets: str | list[str]) -> Any:
         common |= {"r": 8, "total_step": 2**31}  # its ranks are target_r and init_r; its steps are known later
     common["modules_to_save"] = list(options.modules_to_save) or None
     if {"r", "oft_block_size"} <= known and options.peft.get("oft_block_size"):
-        common["r"] = 0  # of the two, PEFT wants one
+        common["r"] = 0  # PEFT accepts only one of the two
     return kind(**{name: value for name, value in common.items() if name in known} | options.peft)
 
 
 def _regularise(tuned: Any) -> None:
-    """AdaLoRA adds to a loss how far its matrices are from orthogonal; PEFT looks for it in an output that has one."""
+    """Add AdaLoRA's orthogonality term, which PEFT adds only to outputs with a loss attribute."""
     taught, adapter = tuned.base_model.model, tuned.base_model
     plain, with_more = taught.forward, adapter.forward
 
@@ -257,7 +257,7 @@ def _regularise(tuned: Any) -> None:
 
 
 def _train_in_fp32(module: Any) -> None:
-    """What is trained of the model itself, a bias say: in 16 bits small steps are lost. A norm is all of one type."""
+    """Keep trained weights of the model itself in fp32, since small steps are lost in 16 bits. A norm has one dtype."""
     own = list(module.parameters(recurse=False))
     if any(parameter.requires_grad for parameter in own):
         for parameter in own:

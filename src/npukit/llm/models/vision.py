@@ -1,8 +1,9 @@
-"""Vision-language models: image features in place of embeddings, and a tower that computes them in few operators.
+"""Vision-language models: image features in place of embeddings, and a tower that runs in few operators.
 
-What differs from transformers is where the host would wait for the device: positions and borders of images come with
-the batch, features are put to known places instead of those that a mask finds, and attention over the segments of many
-images is one call, not one for each. The patch embedding, a convolution whose stride is its size, is a product.
+The differences from transformers are the places where the host would wait for the device. Positions and boundaries of
+images come with the batch, features are written to known positions instead of those that a mask selects, and attention
+over the segments of many images is one call instead of one for each. The patch embedding, a convolution whose stride
+equals its size, is a matrix product.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from npukit.llm import families
 from npukit.llm.families.vision import GridVision, Vision
 from npukit.llm.models.attention import varlen_on_cuda
 
-Features = tuple[Tensor, Sequence[Tensor]]  # of images [tokens, width], and those for deeper layers
-# Towers that know segments hand over their borders where the name of the attention has "flash" in it.
+Features = tuple[Tensor, Sequence[Tensor]]  # features of images [tokens, width], and those for deeper layers
+# Towers with segments pass on their boundaries only if the name of the attention contains "flash".
 NAME = "npukit_flash_segments"
-HIDDEN = -1e4  # added to a score: the softmax is 0, and a number in half precision
+HIDDEN = -1e4  # added to a score so that the softmax is 0, and finite in half precision
 
 
 def register() -> None:
-    """Make the tower's attention known to transformers."""
+    """Register the tower's attention with transformers."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, segment_attention)
 
 
 def see_images(model: Any, vision: Vision) -> None:
-    """From now on the body of the model takes pixel_values, image_at and tower, as `npukit.llm.images` makes them; or,
-    instead of pixels, features that were computed before.
+    """Make the body of the model accept pixel_values, image_at and tower, as `npukit.llm.images` creates them; or,
+    instead of pixels, precomputed features.
     """
     body = getattr(model, model.base_model_prefix)
     body.forward = partial(_forward, body, vision)
@@ -52,7 +53,7 @@ def see_images(model: Any, vision: Vision) -> None:
 
 
 def language_model(model: Any) -> Any:
-    """The part of a model that reads tokens: all of it, or what lies beside its tower."""
+    """The part of a model that reads tokens: all of it, or everything except its tower."""
     return model.base_model.language_model if families.vision_of(model.config) else model
 
 
@@ -73,7 +74,7 @@ def _forward(
     embedded: Tensor = body.get_input_embeddings()(input_ids) if inputs_embeds is None else inputs_embeds
     if pixel_values is not None:
         tower = tower or {}
-        if pixel_values.is_cuda:  # whose attention takes borders on the device; compiled layers are made for numbers
+        if pixel_values.is_cuda:  # its attention needs boundaries on the device; compiled layers are made for numbers
             tower = {name: value for name, value in tower.items() if name != "segment_ends"}
         features = vision.features(body, pixel_values, tower)
     if cross is not None:
@@ -91,18 +92,18 @@ def _forward(
         embedded = _put_at(embedded, audio["image_at"], heard)
     if input_ids is not None:
         batch |= vision.language_inputs(body, input_ids)
-    if token_type_ids is not None:  # the model's own code makes masks of them
+    if token_type_ids is not None:  # the model's own code turns them into masks
         batch[vision.token_types_name] = token_type_ids
         return type(body).forward(body, inputs_embeds=embedded, **batch)
     outputs = body.language_model(inputs_embeds=embedded, **batch)
-    outputs.image_hidden_states = outputs.audio_hidden_states = None  # which some models' own code returns
+    outputs.image_hidden_states = outputs.audio_hidden_states = None  # some models' own code returns them
     return outputs
 
 
 def _crossing(features: Features | None, cross: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Tensor]:
-    """What layers that look at images are given. A row is computed as it is alone: it has nothing of images that other
-    rows have more of, and without any of its own these layers add nothing to it. Tokens before the first image look at
-    all of their row's, as in transformers. Without features those of a cache are meant.
+    """The inputs of layers that attend to images. A row's result does not depend on other rows: without images of its
+    own, these layers add nothing to it. Tokens before the first image attend to all images of their row, as in
+    transformers. Without features, those in the cache are used.
     """
     images, sees = cross["images"], cross["sees"]  # [rows, images], [rows, tokens, images, tiles]
     is_there = images >= 0
@@ -118,7 +119,7 @@ def _crossing(features: Features | None, cross: Mapping[str, Any], dtype: torch.
 
 
 def _put_at(embedded: Tensor, places: Tensor, features: Tensor) -> Tensor:
-    """Features instead of embeddings. A blank image has no place: it only lets every rank compute the same."""
+    """Replace embeddings by features. A blank image has no position: it only lets all ranks run the same code."""
     flat, features = embedded.flatten(0, 1), features.to(embedded.dtype)
     count = len(places)
     if count:
@@ -154,12 +155,12 @@ def segment_attention(
     segment_ends: Sequence[tuple[int, ...]] = (),
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attend inside of each segment, both ways: from [1, heads, patches, size] to [1, patches, heads, size].
+    """Bidirectional attention within each segment, from [1, heads, patches, size] to [1, patches, heads, size].
 
-    `segment_ends` has the borders of images and those of windows, if there are any, as numbers of the host. Which of
-    them a layer means follows from their number: windows lie inside of images, so as many are the same.
+    `segment_ends` has the boundaries of images and, if there are any, of windows, as numbers on the host. Their count
+    tells which of the two a layer uses: windows lie inside images, so equal counts mean equal boundaries.
     """
-    if cu_seq_lens_q is None:  # a tower whose images all have one size
+    if cu_seq_lens_q is None:  # a tower for images of one size
         attended = F.scaled_dot_product_attention(query, key, value, scale=scaling, dropout_p=dropout)
         return attended.transpose(1, 2), None
     query, key, value = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
@@ -193,7 +194,7 @@ def _on_npu(query: Tensor, key: Tensor, value: Tensor, ends: tuple[int, ...], sc
 def _by_length(
     query: Tensor, key: Tensor, value: Tensor, ends: tuple[int, ...], scale: float, dropout: float
 ) -> Tensor:
-    """Segments of one length are a batch: one call for each length, of which windows and images have few."""
+    """Process segments of equal length as a batch: one call per length, of which windows and images have few."""
     starts = (0, *ends[:-1])
     groups: dict[int, list[int]] = {}
     for start, end in zip(starts, ends, strict=True):

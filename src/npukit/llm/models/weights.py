@@ -1,4 +1,4 @@
-"""A model's weights on disk: names and shapes from safetensors' headers, and files that are not whole."""
+"""A model's weights on disk: names and shapes from safetensors headers, and detection of incomplete files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from npukit.llm.families.family import Shapes
 
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
-# Files with a tokenizer's words, or its code; tokenizer_config.json alone has neither.
+# Files with a tokenizer's vocabulary or code; tokenizer_config.json has neither.
 TOKENIZERS = ("tokenizer.*", "*.model", "*.tiktoken", "vocab*", "*.vocab", "spiece*", "tekken.json", "tokenization*.py")
 LARGEST_HEADER = 100_000_000  # bytes; safetensors itself allows no more
 
@@ -33,7 +33,7 @@ def _header(path: Path) -> dict[str, Any]:
 
 
 def broken_weights(folder: Path) -> list[str]:
-    """Sentences about weights that were not downloaded to their end."""
+    """Messages about weights that were not downloaded completely."""
     sentences = []
     for path in sorted(folder.glob("*.safetensors")):
         try:
@@ -62,12 +62,12 @@ def _missing_parts(folder: Path, index: Path) -> list[str]:
 
 
 def has_weights(folder: Path) -> bool:
-    """Whether a model's folder has weights, or an index that names them."""
+    """Whether a model's folder has weights, or an index of them."""
     return any(next(folder.glob(pattern), None) for pattern in ("*.safetensors", "*.bin", *INDEXES))
 
 
 def broken_tokenizer(folder: Path) -> list[str]:
-    """Sentences about a tokenizer that is not there, or not whole."""
+    """Messages about a missing or incomplete tokenizer."""
     if not any(next(folder.glob(pattern), None) for pattern in TOKENIZERS):
         return [f"{folder} has no tokenizer: copy the model's tokenizer.json there."]
     file = folder / "tokenizer.json"
