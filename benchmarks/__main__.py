@@ -38,9 +38,9 @@ FOLDERS = {
 README = ROOT / "benchmarks" / "README.md"
 HEAD = """# Benchmarks
 
-One script per claim. `python -m benchmarks NAME` runs one, `--quick` in the shortest way that still starts every part,
-`--help` shows its options. Results are described in [results/](results/README.md); nothing was measured on an Ascend
-card. This page is written by `python -m benchmarks table` from claims.yaml.
+One script per claim. `python -m benchmarks NAME` runs one, with `--quick` as briefly as possible; `--help` shows its
+options. [results/](results/README.md) describes the results. Nothing was measured on an Ascend card. `python -m
+benchmarks table` writes this page from claims.yaml.
 """
 
 
