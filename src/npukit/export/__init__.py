@@ -1,1 +1,1 @@
-"""Write a trained model in the form that another program reads."""
+"""Write a trained model in formats that other programs read."""

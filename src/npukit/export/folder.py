@@ -1,4 +1,4 @@
-"""The folder that an export writes: whole or not at all, and never over what somebody has."""
+"""The folder that an export writes: completely or not at all, and never over a user's files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from npukit.report.writing import whole_folder
 def new_folder(output: Path, needed: int, force: bool = False, sources: tuple[Path, ...] = ()) -> Iterator[Path]:
     """A folder to fill, which becomes `output` if the block succeeds.
 
-    `needed` bytes must be free there; `sources`, which are read meanwhile, are never replaced.
+    `needed` bytes must be free there. `sources`, which are read at the same time, are never replaced.
 
     >>> with new_folder(Path("merged"), needed=0) as folder: (folder / "config.json").write_text("{}")
     """
@@ -29,7 +29,7 @@ def new_folder(output: Path, needed: int, force: bool = False, sources: tuple[Pa
 
 
 def check_output(output: Path, force: bool, sources: tuple[Path, ...] = ()) -> None:
-    """Refuse what would be lost by writing there, before anything is computed."""
+    """Refuse an output that would destroy something, before anything is computed."""
     for source in sources:
         if output.resolve() == source.resolve() or output.resolve() in source.resolve().parents:
             raise NpukitError(f"{output} holds {source}, which this command reads: choose another --output.")

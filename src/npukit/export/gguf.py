@@ -1,4 +1,4 @@
-"""Write a model as GGUF, for llama.cpp and Ollama, one tensor at a time."""
+"""Write a model as GGUF for llama.cpp and Ollama, one tensor at a time."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from npukit.llm.models.folder import read_json
 from npukit.packages import require
 
 FILE = "model.gguf"
-ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}  # as llama.cpp calls them
-# llama.cpp's names of how a text is split before BPE, by the expression in tokenizer.json that tells them apart.
+ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}  # by llama.cpp's names
+# llama.cpp's names of pre-tokenizers, by a regular expression in tokenizer.json that identifies them.
 _SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 SPLITS = {_SPLIT % r"\p{N}{1,3}": "llama-bpe", _SPLIT % r"\p{N}": "qwen2"}
-OLLAMA = "FROM ./model.gguf\n"  # the file has its chat template, which Ollama reads
+OLLAMA = "FROM ./model.gguf\n"  # the file contains its chat template, which Ollama reads
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def export_gguf(
 ) -> GgufExported:
     """Write `output`/model.gguf with its tokenizer and chat template, and a Modelfile for Ollama.
 
-    Vectors are in float32, as llama.cpp asks for; matrices in `dtype`, or as they are.
+    Vectors are in float32, as llama.cpp requires; matrices are in `dtype`, or as they are.
 
     >>> export_gguf(Path("qwen2"), [Path("lora")], Path("qwen2-gguf")).architecture
     'qwen2'
@@ -115,7 +115,7 @@ def _named(names: Any, name: str) -> str:
 
 
 def _for_llama_cpp(name: str, tensor: Tensor, config: Any) -> Tensor:
-    """llama.cpp turns neighbouring numbers of a Llama's heads, transformers the two halves of each head."""
+    """Reorder a Llama's heads: llama.cpp rotates adjacent numbers, transformers the two halves of each head."""
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     count = next((heads[head] for head in heads if f".{head}." in name), None)
     if count is None:
@@ -149,7 +149,7 @@ def _describe(writer: Any, gguf: Any, config: Any, name: str) -> None:
 
 
 def _add_tokenizer(writer: Any, gguf: Any, folders: Sequence[Path], rows: int) -> None:
-    """The tokens of the first folder that has a tokenizer: their kinds, merges, special ones and the chat template."""
+    """The tokenizer in the first folder that has one: token types, merges, special tokens and the chat template."""
     from transformers import AutoTokenizer
 
     folder = next(folder for folder in folders if (folder / "tokenizer_config.json").is_file())
@@ -177,7 +177,7 @@ def _add_tokenizer(writer: Any, gguf: Any, folders: Sequence[Path], rows: int) -
 
 
 def _splits(folder: Path) -> str:
-    """llama.cpp's name of how the tokenizer splits text."""
+    """llama.cpp's name for the tokenizer's way of splitting text."""
     steps = read_json(folder / "tokenizer.json").get("pre_tokenizer") or {}
     steps = steps.get("pretokenizers", [steps])
     patterns = [step["pattern"].get("Regex", "") for step in steps if step.get("type") == "Split"]
@@ -192,7 +192,7 @@ def _splits(folder: Path) -> str:
 
 
 class _without_logs:
-    """The gguf package tells of everything it does."""
+    """Silence the gguf package, which logs every step."""
 
     def __enter__(self) -> None:
         self._level = logging.getLogger("gguf").level

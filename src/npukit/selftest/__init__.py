@@ -1,4 +1,4 @@
-"""The self-test: what was shown on the simulated NPU, run on the device of this machine.
+"""The self-test: run on this machine's device what was shown on the simulated NPU.
 
-`run.selftest` starts processes that run the checks of `groups`, and holds what they compute against reference.json.
+`run.selftest` starts processes that run the checks of `groups`, and compares their results with reference.json.
 """

@@ -1,4 +1,4 @@
-"""One check of the self-test: what it runs, and which of the shipped results it is held against."""
+"""One check of the self-test: what it runs, and the shipped result that it is compared with."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeviceCheck:
-    """A function that computes something on a device; it raises where the result is wrong in itself."""
+    """A function that computes something on a device. It raises if the result is wrong in itself."""
 
     name: str
     run: Callable[[torch.device], Sequence[Tensor | None]]
-    key: str = ""  # of the shipped result; without one, it is enough that nothing was raised
-    dtype: torch.dtype | None = None  # whose tolerance holds
+    key: str = ""  # of the shipped result; without one, it suffices that nothing is raised
+    dtype: torch.dtype | None = None  # the dtype that determines the tolerance

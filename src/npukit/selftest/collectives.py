@@ -1,4 +1,4 @@
-"""Every collective of torch.distributed between the ranks of a job, with what it must give on each rank."""
+"""Every collective of torch.distributed between the ranks of a job, with the expected result on each rank."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor
 
 from npukit.launch.abilities import abilities
 
-COMMON = [torch.int8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32]  # of all backends
-SIZES = [0, 1, 7, 4099, 100_003]  # nothing, one element, odd ones, more than a ring of the simulated HCCL holds
+COMMON = [torch.int8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32]  # on all backends
+SIZES = [0, 1, 7, 4099, 100_003]  # empty, one element, odd sizes, more than a ring buffer of the simulated HCCL
 
 
 @dataclass(frozen=True)
 class RankJob:
-    """What a rank knows of its job."""
+    """What a rank knows about its job."""
 
     rank: int
     ranks: int
@@ -30,26 +30,26 @@ class RankJob:
 
     @property
     def reducible(self) -> list[torch.dtype]:
-        """The types that the backend adds up."""
+        """The dtypes that the backend can reduce."""
         return [*COMMON, torch.int16] if self.has_hccl else COMMON
 
     @property
     def movable(self) -> list[torch.dtype]:
-        """The types that it moves."""
+        """The dtypes that it can transfer."""
         more = [torch.int16, torch.uint16, torch.uint32, torch.uint64] if self.has_hccl else []
         return [*COMMON, torch.uint8, torch.bool, torch.float64, *more]
 
 
 @dataclass(frozen=True)
 class CollectiveCheck:
-    """A check that all ranks of a job run together; it raises an AssertionError on a rank with a wrong result."""
+    """A check that all ranks of a job run together. It raises an AssertionError on a rank with a wrong result."""
 
     name: str
     run: Callable[[RankJob], None]
     needs: Literal["", "accelerator", "torch_npu"]
 
     def runs_on(self, device: torch.device) -> bool:
-        """Whether the backend of the device has what is checked: gloo lacks some, and some only HCCL promises."""
+        """Whether the device's backend supports the operation: gloo lacks some, and some are specific to HCCL."""
         has = abilities(device)
         return {"": True, "accelerator": has.own_memory, "torch_npu": has.torch_npu}[self.needs]
 
@@ -65,7 +65,7 @@ def collective(needs: Literal["", "accelerator", "torch_npu"] = "") -> Callable[
 
 
 def values(rank: int, size: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """What `rank` contributes: small integers, so that sums are exact in every type."""
+    """The contribution of `rank`: small integers, so that sums are exact in every dtype."""
     numbers = (torch.arange(size) * 3 + rank * 5) % 7 - 2
     return (numbers.abs() if dtype == torch.bool or not dtype.is_signed else numbers).to(dtype)
 
@@ -90,7 +90,7 @@ def all_reduce(job: RankJob) -> None:
         for size in SIZES:
             everything = torch.stack([values(rank, size, dtype).double() for rank in range(job.ranks)])
             for operation, reference in operations.items():
-                # Of signs, the product of any number of ranks fits into every type.
+                # Signs: their product fits into every dtype for any number of ranks.
                 inputs = everything.sign() if operation == dist.ReduceOp.PRODUCT else everything
                 tensor = inputs[job.rank].to(dtype).to(job.device)
                 dist.all_reduce(tensor, operation)
@@ -263,7 +263,7 @@ def send_and_receive(job: RankJob) -> None:
 
 @collective()
 def batch_of_sends_and_receives(job: RankJob) -> None:
-    size = 200_000  # more than a ring holds, in both directions at once
+    size = 200_000  # more than a ring buffer, in both directions at once
     after, before = (job.rank + 1) % job.ranks, (job.rank - 1) % job.ranks
     received = [torch.zeros(size).to(job.device), torch.zeros(3).to(job.device)]
     operations = [
@@ -328,7 +328,7 @@ def objects(job: RankJob) -> None:
 def products_with_a_collective(job: RankJob) -> None:
     import torch_npu
 
-    dist.barrier()  # makes the communicator
+    dist.barrier()  # creates the communicator
     world: Any = dist.group.WORLD
     name = world._get_backend(job.device).get_hccl_comm_name(job.rank)
     rows = [values(rank, 4 * job.ranks * 6).view(4 * job.ranks, 6).half() for rank in range(job.ranks)]

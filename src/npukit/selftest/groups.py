@@ -14,7 +14,7 @@ from npukit.selftest.check import DeviceCheck
 
 
 def checks_of(group: str, device: torch.device) -> list[DeviceCheck]:
-    """The checks of a group that make sense on a device.
+    """The checks of a group that apply to a device.
 
     >>> checks_of("training", torch.device("cpu"))[0].name
     'language model float32'
@@ -35,7 +35,7 @@ def checks_of(group: str, device: torch.device) -> list[DeviceCheck]:
 
 
 def collectives(device: torch.device) -> list[DeviceCheck]:
-    """The collectives between the ranks of this job, and a training that uses them."""
+    """The collectives between the ranks of this job, and a training run that uses them."""
     from npukit.selftest.collectives import COLLECTIVES, CollectiveCheck, RankJob
     from npukit.selftest.models import parallel_training
 

@@ -34,13 +34,13 @@ SHAPE = {
 }
 EXPERTS = {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 STEPS, ROWS, LENGTH, TOKENS = 8, 4, 32, 8
-# Lengths and strides after which the likeliest token is likelier than the second one by 0.07 standard deviations of
-# the logits, or more: rounding in float16 does not change it.
+# Lengths and strides after which the most likely token leads the second one by 0.07 standard deviations of the
+# logits or more, which rounding in float16 does not change.
 PROMPTS = ((5, 13), (40, 14), (171, 20))
 
 
 def model_of(kind: str = "qwen2", spread: float = 0.05, **shape: Any) -> Any:
-    """A model of transformers; its weights depend on their names alone, not on the version of a library."""
+    """A transformers model whose weights depend only on their names, not on the version of a library."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **SHAPE, **shape), dtype=torch.float32).eval()
@@ -53,12 +53,12 @@ def model_of(kind: str = "qwen2", spread: float = 0.05, **shape: Any) -> Any:
 
 
 def rows(count: int) -> Tensor:
-    """Token ids that a model can learn: each row counts up in steps of its own."""
+    """Token ids that a model can learn: each row counts up with a stride of its own."""
     return (torch.arange(LENGTH) * torch.arange(1, count + 1)[:, None] + 7) % SHAPE["vocab_size"]  # type: ignore[operator]
 
 
 def training() -> Iterator[DeviceCheck]:
-    """Losses of the training engine, in each precision that the device has."""
+    """The losses of the training engine, in each precision that the device supports."""
     dtypes = [torch.float32, *([torch.bfloat16] if has_bf16(torch_device()) else [])]
     for dtype in dtypes:
         name = str(dtype).removeprefix("torch.")
@@ -107,7 +107,7 @@ def _loss(model: nn.Module, batch: Any) -> Tensor:
 
 
 def serving() -> Iterator[DeviceCheck]:
-    """Tokens of the engine, in each of its ways through a model."""
+    """The engine's tokens, on each of its code paths."""
     from npukit.inference.engine import EngineOptions
 
     limits: dict[str, Any] = {"max_num_seqs": 4, "max_model_len": 300}

@@ -1,6 +1,6 @@
-"""torch_npu's operators with plain PyTorch beside each: one row per operator.
+"""torch_npu's operators with a plain PyTorch equivalent for each: one row per operator.
 
-The self-test runs all of them on a device, the tests hold the simulated kernels against them.
+The self-test runs all of them on a device, and the tests compare the simulated kernels with them.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ EXACT = (torch.float32,)
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel, arguments for it, and what it should return: None where an output is not compared."""
+    """A kernel, its arguments, and the expected results: None for an output that is not compared."""
 
     op: str
     inputs: Callable[[], tuple[Any, ...]]
     plain: Callable[..., Any]
     options: dict[str, Any] = field(default_factory=dict)
     dtypes: tuple[torch.dtype, ...] = ALL
-    meta: bool = True  # torch_npu's own meta function, where there is one, agrees
+    meta: bool = True  # torch_npu's own meta function, if there is one, agrees
 
 
 @dataclass(frozen=True)
 class Gradient:
     """A backward kernel: a plain forward formula, and how the kernel is called with the incoming gradient.
 
-    `wanted` numbers, for each output of the kernel, the input of the formula whose gradient it is.
+    `wanted` contains, for each output of the kernel, the index of the formula's input whose gradient it is.
     """
 
     op: str
@@ -202,7 +202,7 @@ CASES = [
             "npu_cross_entropy_loss",
             partial(cross_entropy_inputs, reduction),
             cross_entropy,
-            meta=False,  # it gives the optional outputs shapes that they do not have
+            meta=False,  # torch_npu gives the optional outputs shapes that they do not have
         )
         for reduction in ("mean", "sum", "none")
     ),

@@ -1,6 +1,6 @@
-"""The operators: torch_npu's own on an NPU, and on every device the formulas of PyTorch that they stand for.
+"""The operators: torch_npu's own on an NPU, and on every device the PyTorch formulas that they implement.
 
-The inputs of a case have values that every type can hold, so that one result holds for all types.
+The inputs of a case have values that every dtype can represent, so that one result applies to all dtypes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def formulas() -> Iterator[DeviceCheck]:
 
 
 def operators() -> Iterator[DeviceCheck]:
-    """torch_npu's own operators, as far as the installed version has them."""
+    """torch_npu's own operators that the installed version has."""
     return (check for check in _checks([*CASES, *GRADIENTS], called) if _operator(check.key.partition("-")[2]))
 
 
@@ -36,9 +36,9 @@ def _checks(cases: Sequence[Case | Gradient], compute: Callable[..., Sequence[Te
 
 
 def formula(case: Case | Gradient, dtype: torch.dtype, device: torch.device) -> list[Tensor | None]:
-    """What the formula of a case gives on a device."""
+    """The result of a case's formula on a device."""
     inputs = _inputs(case, dtype, device)
-    with device:  # indices that a formula makes
+    with device:  # indices that a formula creates
         if isinstance(case, Case):
             return _listed(case.plain(*inputs))
         leaves = [tensor.requires_grad_() for tensor in inputs]
@@ -48,7 +48,7 @@ def formula(case: Case | Gradient, dtype: torch.dtype, device: torch.device) -> 
 
 
 def called(case: Case | Gradient, dtype: torch.dtype, device: torch.device) -> list[Tensor | None]:
-    """What torch_npu's operator gives on a device."""
+    """The result of torch_npu's operator on a device."""
     operator, inputs = _operator(case.op), _inputs(case, dtype, device)
     if isinstance(case, Gradient):
         with device:
@@ -66,13 +66,13 @@ def _inputs(case: Case | Gradient, dtype: torch.dtype, device: torch.device) -> 
 
 
 def _incoming(output: Tensor) -> Tensor:
-    """The gradient that comes in: the same for every type."""
+    """The incoming gradient, which is the same for every dtype."""
     draw = torch.Generator().manual_seed(1)
     return torch.randn(output.shape, generator=draw, device="cpu").bfloat16().to(output.dtype).to(output.device)
 
 
 def _operator(name: str) -> Any:
-    """An operator of torch_npu, None where this version has none of that name."""
+    """An operator of torch_npu; None if this version does not have it."""
     namespace, _, rest = name.rpartition("::")
     base, _, overload = rest.partition(".")
     return getattr(getattr(getattr(torch.ops, namespace or "npu"), base, None), overload or "default", None)

@@ -1,4 +1,4 @@
-"""The results that ship with npukit: `python -m npukit.selftest.reference` computes them on the CPU and writes them."""
+"""The results that ship with npukit. `python -m npukit.selftest.reference` computes them on the CPU and writes them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _tensor(data: dict[str, Any] | None) -> Tensor | None:
 
 
 def plain(tensor: Tensor | None) -> dict[str, Any] | None:
-    """A tensor as JSON has it.
+    """A tensor as JSON.
 
     >>> plain(torch.tensor([1.5, 2.0]))
     {'shape': [2], 'values': [1.5, 2.0]}
@@ -42,7 +42,7 @@ def plain(tensor: Tensor | None) -> dict[str, Any] | None:
 
 
 def make() -> dict[str, Sequence[Tensor | None]]:
-    """Compute them: formulas in float64 where they take it, the rest in float32."""
+    """Compute the results: formulas in float64 if they accept it, the rest in float32."""
     from npukit.selftest.models import serving, training
     from npukit.selftest.operator_cases import ALL, CASES, GRADIENTS, Case, Gradient
     from npukit.selftest.operators import formula
@@ -60,7 +60,7 @@ def make() -> dict[str, Sequence[Tensor | None]]:
 
 
 def write() -> None:
-    """Write reference.json, one key a line."""
+    """Write reference.json, with one key per line."""
     lines = [
         f"{json.dumps(key)}: {json.dumps([plain(output) for output in outputs])}" for key, outputs in make().items()
     ]

@@ -1,4 +1,4 @@
-"""What a self-test found: the outcome of every check, as text and as data."""
+"""The result of a self-test: the outcome of every check, as text and as data."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from npukit.report.terminal import printable_line
 
-# "crashed" and "timed out" are failures of a process; "not run" is what came after too many of them.
+# "crashed" and "timed out" are failures of a process; "not run" are checks after too many of them.
 Outcome = Literal["passed", "failed", "crashed", "timed out", "not run", "skipped"]
 GOOD = ("passed", "skipped")
-LISTED = 20  # failures on the terminal; the file has all
-WIDTH = 160  # of a message on the terminal
+LISTED = 20  # failures on the terminal; the file has all of them
+WIDTH = 160  # characters of a message on the terminal
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class CheckResult:
     name: str
     outcome: Outcome
     seconds: float = 0.0
-    error: float | str | None = None  # relative, against the shipped result
+    error: float | str | None = None  # relative error against the shipped result
     tolerance: float | None = None
     message: str = ""
-    found: Any = None  # what it computed, where that was wrong
+    found: Any = None  # the computed values, if they were wrong
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Selftest:
         return not self.failed and any(check.outcome == "passed" for check in self.checks)
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """How many checks of each group ended how."""
+        """The number of checks of each group by outcome."""
         groups = dict.fromkeys(check.group for check in self.checks)
         return {
             group: dict(Counter(check.outcome for check in self.checks if check.group == group)) for group in groups
@@ -54,7 +54,7 @@ class Selftest:
 
 
 def group_line(group: str, checks: Sequence[CheckResult]) -> str:
-    """A group in one line.
+    """One group as one line.
 
     >>> group_line("training", [CheckResult("training", "fp32", "passed", 2.0)])
     'training      1 passed, 2 s'
@@ -67,7 +67,7 @@ def group_line(group: str, checks: Sequence[CheckResult]) -> str:
 
 
 def verdict(result: Selftest) -> str:
-    """The outcome in a sentence, with the checks that failed.
+    """The outcome as a sentence that names the failed checks.
 
     >>> verdict(Selftest("cpu", ()))
     'No check could be run on this device.'
@@ -78,7 +78,7 @@ def verdict(result: Selftest) -> str:
 
 
 def failures(result: Selftest) -> str:
-    """What failed, and why."""
+    """The failed checks and their reasons."""
     lines = [f"{check.group}: {check.name}: {check.outcome}{_why(check)}" for check in result.failed[:LISTED]]
     more = len(result.failed) - LISTED
     return "\n".join([*lines, *([f"and {more} more, in the file"] if more > 0 else [])])

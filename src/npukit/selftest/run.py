@@ -1,6 +1,6 @@
-"""Run the self-test: a process for each group of checks, watched from here; nothing of torch is loaded here.
+"""Run the self-test: one process per group of checks, monitored by this one, which does not import torch.
 
-A process that crashes, or that takes too long over a check, is one failed check; another process goes on after it.
+If a process crashes, or takes too long for a check, that check has failed, and another process continues after it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from npukit.selftest.result import CheckResult, Outcome, Selftest
 
 GROUPS = ("operators", "formulas", "collectives", "training", "serving", "precision")
 LIMIT = 180.0  # seconds for one check: the first use of an operator on a card may compile it
-MAX_LOST = 3  # processes in a row that may be lost; after that a card is not going to answer
+MAX_LOST = 3  # after losing this many processes in a row, the card will not respond any more
 BETWEEN_LOOKS = 0.05  # seconds
-TAIL = 2000  # characters of what a lost process printed
+TAIL = 2000  # characters of a lost process's output
 
 OnGroup = Callable[[str, Sequence[CheckResult]], None]
 
@@ -36,7 +36,7 @@ def selftest(
     limit: float = LIMIT,
     on_group: OnGroup = lambda group, checks: None,
 ) -> Selftest:
-    """Run the groups on these devices; `on_group` is called at the end of each.
+    """Run the groups on these devices. `on_group` is called after each.
 
     >>> selftest(choose("sim", count=2), ["training"]).good
     True
@@ -50,7 +50,7 @@ def selftest(
 
 
 def run_group(group: str, devices: Devices, limit: float) -> Iterator[CheckResult]:
-    """The outcome of each check of a group, from as many processes as it takes."""
+    """The outcome of each check of a group, from as many processes as necessary."""
     if group == "collectives" and devices.count < 2:
         yield CheckResult(group, "all", "skipped", message="needs two devices")
         return
@@ -84,13 +84,13 @@ class _Worker:
     def __init__(self, group: str, first: int, devices: Devices, limit: float) -> None:
         self.group, self.first, self.devices, self.limit = group, first, devices, limit
         self.names: list[str] | None = None
-        self.current = first  # the check that runs
-        self.outcome: Outcome | None = None  # of the process; None where it came to its end
+        self.current = first  # the check that is running
+        self.outcome: Outcome | None = None  # how the process failed; None if it finished
         self.message = ""
         self.seconds = 0.0
 
     def results(self) -> Iterator[CheckResult]:
-        """What the process says of its checks, while it runs."""
+        """The results that the process reports while it runs."""
         with temporary_folder("selftest") as folder:
             results, log = folder / "checks.jsonl", folder / "log"
             with log.open("wb") as output:
@@ -119,7 +119,7 @@ class _Worker:
     def _watched(self, process: subprocess.Popen[bytes], results: Path) -> Iterator[CheckResult]:
         read, began = 0, time.monotonic()
         while True:
-            ended = process.poll() is not None  # before the last look, which then sees everything
+            ended = process.poll() is not None  # before the last read, which then sees everything
             lines = results.read_text().split("\n")[:-1] if results.exists() else []
             for line in map(json.loads, lines[read:]):
                 began = time.monotonic()
@@ -147,7 +147,7 @@ class _Worker:
 def _end(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):  # one that hangs in the driver outlives even this
+    with contextlib.suppress(subprocess.TimeoutExpired):  # a process that hangs in the driver survives even this
         process.wait(10)
 
 

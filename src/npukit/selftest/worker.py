@@ -1,7 +1,7 @@
-"""A process that runs the checks of a group, one after the other, and writes a line about each as soon as it knows.
+"""A process that runs the checks of a group one by one, and writes a line about each as soon as it is finished.
 
-Run as `python -m npukit.selftest.worker GROUP FIRST FILE`, or as several ranks of that: the first one writes, and a
-check has failed where it failed on any rank.
+Run as `python -m npukit.selftest.worker GROUP FIRST FILE`, or as several such ranks. Only the first one writes, and a
+check has failed if it failed on any rank.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _write(file: Path, line: Line) -> None:
 
 
 def outcome_of(check: DeviceCheck, device: torch.device) -> Line:
-    """Run a check and hold what it computed against the shipped result."""
+    """Run a check and compare its result with the shipped one."""
     try:
         outputs = check.run(device)
     except ModuleNotFoundError as error:
@@ -74,7 +74,7 @@ def outcome_of(check: DeviceCheck, device: torch.device) -> Line:
 
 
 def judged(check: DeviceCheck, outputs: Sequence[Tensor | None]) -> Line:
-    """Whether outputs are as near to the shipped ones as their type lets expect; whole numbers must be the same."""
+    """Whether outputs agree with the shipped ones within the tolerance of their dtype; integers must be equal."""
     if not check.key:
         return {"outcome": "passed"}
     expected = reference()[check.key]
@@ -102,7 +102,7 @@ def _finite(number: float) -> float | str:
 
 
 class Ranks:
-    """The ranks of a job, which tell each other through its store, whatever becomes of the collectives."""
+    """The ranks of a job, which communicate through its store even if collectives fail."""
 
     def __init__(self, device: torch.device) -> None:
         if device.index is not None:
@@ -112,7 +112,7 @@ class Ranks:
         self._store: Any = dist.distributed_c10d._get_default_store()
 
     def worst(self, number: int, line: Line) -> Line:
-        """The outcome of a check on the rank where it was worst."""
+        """The worst outcome of a check on any rank."""
         self._store.set(f"selftest/{number}/{self.rank}", json.dumps(line))
         lines = [json.loads(self._store.get(f"selftest/{number}/{rank}")) for rank in range(self.size)]
         bad = next((rank for rank, line in enumerate(lines) if line["outcome"] == "failed"), None)

@@ -1,1 +1,1 @@
-"""Read what somebody wrote: a file and words become a configuration, held against the model and the data it names."""
+"""Read what a user wrote: a file and words become a configuration, which is checked against the model and the data."""

@@ -1,4 +1,4 @@
-"""What is wrong with a valid configuration: options that do not go together, files that are not there."""
+"""Find mistakes in a valid configuration: options that contradict each other, and missing files."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from npukit.llm.reading.check_options import ConfigProblem, options_together, va
 
 
 def mistakes_in(config: Config, raw: RawConfig, files: bool = True) -> tuple[list[Mistake], list[str]]:
-    """The mistakes in `config`, each where `raw` has its option; and notes about options without effect.
+    """The mistakes in `config`, each with the position of its option in `raw`, and notes about options without effect.
 
-    Without `files` the files that it names are not looked for.
+    Without `files`, the files in the configuration need not exist.
     """
     mistakes = [
         raw.mistake(keys, problem.text)
@@ -24,7 +24,7 @@ def mistakes_in(config: Config, raw: RawConfig, files: bool = True) -> tuple[lis
         for keys in [_keys(problem.key)]
     ]
     without_effect = list(_without_effect(config, raw))
-    if raw.theirs:  # other tools' files carry such options along, and those tools do not mind
+    if raw.theirs:  # other tools' files contain such options, and those tools ignore them
         return mistakes, [raw.worded(problem.text) for problem in without_effect]
     overridden = [problem for problem in without_effect if _was_overridden(problem.key, raw)]
     wrong = [problem for problem in without_effect if problem not in overridden]
@@ -37,7 +37,7 @@ def _keys(key: str) -> Keys:
 
 
 def _without_effect(config: Config, raw: RawConfig) -> Iterator[ConfigProblem]:
-    """Options that were written although what was chosen makes no use of them."""
+    """Options that were written although they have no effect with the other options."""
     for key, option in options(Config).items():
         when = option.when
         if when and value_of(config, when.key) not in when.values and raw.has(_keys(key)):
@@ -48,7 +48,7 @@ def _without_effect(config: Config, raw: RawConfig) -> Iterator[ConfigProblem]:
 
 
 def _was_overridden(key: str, raw: RawConfig) -> bool:
-    """Whether the file is consistent, and the command line chose what makes no use of the option."""
+    """Whether the file is consistent, and the command line selected something that does not use the option."""
     when = options(Config)[key].when
     assert when is not None
     return raw.place(_keys(when.key)) == COMMAND_LINE != raw.place(_keys(key))

@@ -1,4 +1,4 @@
-"""Whether the files, the words and the packages that a configuration names are there."""
+"""Check that the files, names and packages in a configuration exist."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 def model_files(config: Config) -> Iterator[ConfigProblem]:
-    """Whether the model and its adapter are there and whole."""
+    """Check that the model and its adapter exist and are complete."""
     path = Path(config.model.path).expanduser()
     if config.model.path == MISSING:
         return
@@ -48,7 +48,7 @@ def model_files(config: Config) -> Iterator[ConfigProblem]:
         yield ConfigProblem("model.path", f"there is no folder {path}{nearest_file(path) or '.'}")
     elif path.parent != Path() and any(
         path.parent.glob("*/config.json")
-    ):  # else an owner on the hub, a folder by chance
+    ):  # otherwise an owner on the hub whose name is also a folder
         yield ConfigProblem("model.path", f"there is no folder {path}{nearest_file(path) or f', only {path.parent}.'}")
     yield from _targets(config)
     adapter = config.model.adapter
@@ -59,7 +59,7 @@ def model_files(config: Config) -> Iterator[ConfigProblem]:
 
 
 def _targets(config: Config) -> Iterator[ConfigProblem]:
-    """Whether an adapter finds its modules, where the model is at hand."""
+    """Check that an adapter finds its modules, if the model is local."""
     targets = config.tuning.targets
     model = look_at(config.model) if config.tuning.is_adapter and targets != "all-linear" else None
     modules = list(model.linear()) if model else []
@@ -81,7 +81,7 @@ def _config_json(file: Path) -> Iterator[ConfigProblem]:
 
 
 def data_files(config: Config) -> Iterator[ConfigProblem]:
-    """Whether the files of the data are there and can be read."""
+    """Check that the data files exist and can be read."""
     from npukit.llm.data.check import check_files
 
     sources = {f"data.train.{index}": source for index, source in enumerate(config.data.train)}
@@ -101,7 +101,7 @@ def data_files(config: Config) -> Iterator[ConfigProblem]:
 
 
 def _enough_rows(config: Config, wanted: float) -> Iterator[ConfigProblem]:
-    """Whether a number of rows for validation leaves some to train on, where all of them are on this machine."""
+    """Check that the number of validation rows leaves some to train on, if all rows are local."""
     from npukit.llm.data.count import about_rows
     from npukit.llm.data.sources import find_table
 
@@ -113,7 +113,7 @@ def _enough_rows(config: Config, wanted: float) -> Iterator[ConfigProblem]:
 
 
 def template(config: Config) -> Iterator[ConfigProblem]:
-    """Whether the chat template is known."""
+    """Check that the chat template is known."""
     from npukit.llm.chat.templates import find_template
 
     try:
@@ -124,7 +124,7 @@ def template(config: Config) -> Iterator[ConfigProblem]:
 
 
 def words_or_files(config: Config) -> Iterator[ConfigProblem]:
-    """Where a word or a path may be written, a word that is not known looks like a path."""
+    """If an option accepts a name or a path, an unknown name is treated as a path."""
     training = config.training
     if isinstance(training.parallel, Path):
         yield from _deepspeed_file(training.parallel)
@@ -154,7 +154,7 @@ def _deepspeed_file(path: Path) -> Iterator[ConfigProblem]:
 
 
 def missing_packages(config: Config) -> Iterator[ConfigProblem]:
-    """Packages that an option needs, before a model is loaded in vain."""
+    """Packages that an option needs, reported before a model is loaded in vain."""
     for key, option in options(Config).items():
         value = value_of(config, key) if option.needs else ()
         for one in value if isinstance(value, tuple) else (value,):

@@ -1,4 +1,4 @@
-"""Whether a model takes the images, videos and audio of its data."""
+"""Check that a model supports the images, videos and audio of its data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npukit.llm.reading.check_options import ConfigProblem
 
 
 def media(config: Config) -> Iterator[ConfigProblem]:
-    """What can be known by name alone; the rows of other data say it themselves."""
+    """Check what names alone show; other data is checked by its rows."""
     model = config.model.path
     if not Path(model).expanduser().exists() and is_media_model(model):
         yield ConfigProblem("model.path", _not_for(model))
@@ -36,7 +36,7 @@ def media(config: Config) -> Iterator[ConfigProblem]:
 
 
 def _not_for(model: str) -> str:
-    """Why a model that is no model of text alone cannot be trained."""
+    """Why a model that is not text-only cannot be trained."""
     if kind := media_type(model):
         return f"{model} is a multimodal model of the type {kind}: it is not supported yet."
     return (
@@ -46,7 +46,7 @@ def _not_for(model: str) -> str:
 
 
 def kinds_of(source: Source) -> list[Kind]:
-    """What the rows of a data set have besides text, as far as its options say it."""
+    """The media in the rows of a data set, as far as its options show."""
     from npukit.llm.data.presets import PRESETS
 
     if source.preset in PRESETS:
@@ -55,7 +55,7 @@ def kinds_of(source: Source) -> list[Kind]:
 
 
 def _taken(model: str) -> Collection[Kind]:
-    """What a model takes besides text, by its folder, or by its name."""
+    """The media that a model supports, from its folder or its name."""
     try:
         config = json.loads((Path(model).expanduser() / "config.json").read_text(encoding="utf-8"))
         vision = families.vision_of(config)

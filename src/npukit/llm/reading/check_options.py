@@ -1,4 +1,4 @@
-"""Options of a valid configuration that do not go together."""
+"""Find options of a valid configuration that contradict each other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def value_of(config: Config, key: str) -> Any:
 
 
 def options_together(config: Config) -> Iterator[ConfigProblem]:
-    """Options that contradict each other, or lack one that they need."""
+    """Options that contradict each other, or require another one."""
     data, training, tuning, model = config.data, config.training, config.tuning, config.model
     yield from (ConfigProblem(key, text) for key, text in task_of(config).problems(config))
     if data.streaming and training.max_steps is None:
@@ -98,7 +98,7 @@ LOSS = "eval_loss"
 
 
 def _best_metric(config: Config) -> Iterator[ConfigProblem]:
-    """Higher is better for all that compares answers."""
+    """Higher is better for all metrics that compare answers."""
     training, key = config.training, "training.best_metric"
     if not config.evaluation.predict_with_generate:
         if training.best_metric != LOSS:

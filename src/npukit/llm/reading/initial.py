@@ -1,4 +1,4 @@
-"""A first configuration: three answers become a commented YAML file that trains as it is."""
+"""Create a first configuration: three answers become a commented YAML file that is ready for training."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from npukit.llm.reading.read import read
 CUTOFF = 1024
 EPOCHS = 3
 ROWS_A_STEP = 16  # for all devices together
-STEPS = 50  # below which fewer rows a step teach more
-ENOUGH_TO_SHARE = 50  # rows; of fewer none is set apart to evaluate on
+STEPS = 50  # with fewer steps than this, fewer rows per step train better
+ENOUGH_TO_SHARE = 50  # with fewer rows, none are set apart for evaluation
 HELD_OUT = 0.05
 
 
 @dataclass(frozen=True)
 class Initial:
-    """The file's text, and the configuration that it stands for."""
+    """The text of the file, and the configuration that it contains."""
 
     text: str
     config: Config
-    rows: int | None  # to train on, where they are on this machine
+    rows: int | None  # training rows, if they are local
 
 
 def initial(model: str, data: str, devices: int = 1, file: str = "train.yaml") -> Initial:
-    """The configuration for a model and data that exist; every mistake that `npukit train` would find is raised.
+    """The configuration for an existing model and data. Raises every mistake that `npukit train` would find.
 
     >>> initial("models/qwen2", "rows.jsonl").config.tuning.method
     'lora'
@@ -61,13 +61,13 @@ def initial(model: str, data: str, devices: int = 1, file: str = "train.yaml") -
 
 
 def _accumulation(devices: int, packs: float | None) -> int:
-    """As many rows a step as usual, or fewer where the data would be through after a few steps."""
+    """The usual number of rows per step, or fewer if the data would last for only a few steps."""
     most = max(1, ROWS_A_STEP // devices)
     return most if packs is None else max(1, min(most, int(packs * EPOCHS / (STEPS * devices))))
 
 
 def _checked(options: Mapping[str, Any]) -> Config:
-    """The options as a configuration; rows of plain text are for pre-training."""
+    """The options as a configuration. Rows of plain text are for pre-training."""
     words = [f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in options.items()]
     words = [word for word in words if not word.startswith("task=")]
     tasks = [options["task"]] if "task" in options else ["sft", "pt"]

@@ -1,4 +1,4 @@
-"""Read a configuration: a YAML file, key=value words and flags, in our own words or another tool's."""
+"""Read a configuration: a YAML file, key=value words and flags, in npukit's own terms or another tool's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = OptionNames({dialect.name: dialect.rows for dialect in DIALECTS}, "npuki
 
 @dataclass(frozen=True)
 class Reading:
-    """A configuration, and what its author should know about how it was understood."""
+    """A configuration, and notes for its author on how it was understood."""
 
     config: Config
     notes: list[str]
@@ -34,7 +34,7 @@ class Reading:
     dialect: str = "npukit"
 
     def check_card(self, card: str, has_bf16: bool) -> None:
-        """bf16 on a card that has none is a mistake."""
+        """Report bf16 on a card without it as a mistake."""
         if self.config.training.precision == "bf16" and not has_bf16:
             keys = ("training", "precision")
             text = f"{self.raw.name(keys)}: a {card} cannot compute in bf16: use fp16, or auto."
@@ -49,9 +49,9 @@ def read(
     ranks: int = 1,
     files: bool = True,
 ) -> Reading:
-    """The configuration that a file and the words of a command line make; `ranks` are those of the whole job.
+    """The configuration from a file and the words of a command line; `ranks` are those of the whole job.
 
-    Without `files` the model and the data that it names need not be there: a plan can be made elsewhere.
+    Without `files`, its model and data need not exist, because a plan can be made on another machine.
 
     >>> read(Path("sft.yaml"), ["training.epochs=2"], os.environ).config.training.epochs
     2.0
@@ -79,17 +79,17 @@ def read(
 
 
 def predicts(file: Path | None, words: Sequence[str]) -> bool:
-    """Whether LLaMA-Factory is asked for answers instead of training: do_predict without do_train."""
+    """Whether LLaMA-Factory is asked for predictions instead of training: do_predict without do_train."""
     raw = read_yaml(file).values if file else {}
     raw |= {key: value for key, (value, _) in parse_words(words).items()}
     return raw.get("do_predict") is True and raw.get("do_train") is not True
 
 
 def _dialect(raw: RawConfig, flags: bool, verb: str) -> Dialect | None:
-    """Whose words these are; None is our own. Flags without a dot can only be another tool's."""
+    """The tool whose terms these are; None for npukit's. Flags without a dot can only be another tool's."""
     if any(_is_group(key, value) for key, value in raw.values.items()):
         return None
-    # Between equals flags are ms-swift's, a file LLaMA-Factory's.
+    # In case of a tie, flags are ms-swift's, and a file is LLaMA-Factory's.
     order = sorted(DIALECTS, key=lambda dialect: dialect is not SWIFT) if flags else DIALECTS
     if verb == "rlhf":
         return SWIFT  # LLaMA-Factory has no such verb
@@ -97,7 +97,7 @@ def _dialect(raw: RawConfig, flags: bool, verb: str) -> Dialect | None:
 
 
 def _is_group(key: str, value: object) -> bool:
-    """Whether this is a group of our own options, or meant as one: `path:models/x` is a word to YAML."""
+    """Whether this is, or was meant as, a group of npukit's options: in YAML, `path:models/x` is a single word."""
     if key not in Config.model_fields:
         return False
     name, colon, _ = str(value).partition(":")
@@ -106,7 +106,7 @@ def _is_group(key: str, value: object) -> bool:
 
 
 def _same_task(raw: RawConfig, verb: str) -> list[Mistake]:
-    """`npukit sft` and `npukit pt` say what the task is, and the file may not say otherwise."""
+    """`npukit sft` and `npukit pt` imply the task, and the file must not contradict it."""
     if verb in ("train", "rlhf"):
         return []
     written = raw.values.get("task")

@@ -43,7 +43,7 @@ SHORT = {"adapter": "adapters", "chat_template": "chat.template", "max_tokens": 
 
 @dataclass(frozen=True)
 class UseReading:
-    """A configuration, whose words it was written in, and what its author should know about it."""
+    """A configuration, the tool in whose terms it was written, and notes for its author."""
 
     use: Use
     notes: list[str]
@@ -52,7 +52,7 @@ class UseReading:
 
 
 def read_use(verb: Verb, words: Sequence[str], environ: Mapping[str, str] = os.environ) -> UseReading:
-    """The configuration that the words of a command line make, with all that is known about the model's run.
+    """The configuration from the words of a command line, completed with what is known about the model's run.
 
     >>> read_use("chat", ["--adapters", "run", "--stream", "true"]).use.model.path
     'Qwen/Qwen2-7B-Instruct'
@@ -176,7 +176,7 @@ def _is_adapter(path: str) -> bool:
 
 
 def base(adapter: str) -> str | None:
-    """The model below an adapter; the run's record knows it where the adapter's own file does not."""
+    """The configuration completed from the record of the run that trained the model."""
     folder = Path(adapter).expanduser()
     try:
         return base_of(folder)
