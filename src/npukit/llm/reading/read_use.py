@@ -87,7 +87,7 @@ def read_use(verb: Verb, words: Sequence[str], environ: Mapping[str, str] = os.e
 
 
 def _first(words: Sequence[str]) -> tuple[Path | None, str | None, list[str], list[str]]:
-    """The file or the model that stands before the options, and the rows to answer after it."""
+    """The file or the model before the options, and the rows to answer after it."""
     bare = list(itertools.takewhile(lambda word: not word.startswith("--") and "=" not in word, words))
     rest = list(words[len(bare) :])
     if bare and bare[0].endswith(FILES) and not Path(bare[0]).is_dir():
@@ -96,9 +96,9 @@ def _first(words: Sequence[str]) -> tuple[Path | None, str | None, list[str], li
 
 
 def own_names(verb: Verb) -> dict[str, str]:
-    """Our options by the names that they have as flags: `temperature` is sampling.temperature.
+    """npukit's options by their names as flags: `temperature` is sampling.temperature.
 
-    Where two groups have an option of one name, the verb's is meant.
+    If two groups have an option of the same name, the verb's group takes precedence.
     """
     keys = [key for key in options(Use) if key.count(".") == 1 and not key.startswith("adapters.")]
     keys.sort(key=lambda key: (key.split(".")[0] in USED[verb], not key.startswith("model.")))
@@ -106,7 +106,7 @@ def own_names(verb: Verb) -> dict[str, str]:
 
 
 def is_anothers(key: str) -> bool:
-    """Whether a key is an option of LLaMA-Factory or ms-swift for using a model, or one of ours with its group.
+    """Whether a key is an option of LLaMA-Factory or ms-swift for using a model, or one of npukit's with its group.
 
     >>> is_anothers("adapter_name_or_path"), is_anothers("sampling.top_p"), is_anothers("device")
     (True, True, False)
@@ -116,7 +116,7 @@ def is_anothers(key: str) -> bool:
 
 
 def is_known(flag: str, verb: Verb) -> bool:
-    """Whether `read_use` understands a flag, whoever it belongs to."""
+    """Whether `read_use` understands a flag of any tool."""
     key = flag.removeprefix("--").replace("-", "_")
     return key in own_names(verb) or is_anothers(key)
 
@@ -134,7 +134,7 @@ def _dialect(raw: RawConfig, verb: Verb, is_file: bool) -> Dialect | None:
 def _taken_out(
     raw: RawConfig, own: Mapping[str, str], dialect: Dialect | None
 ) -> Sequence[tuple[Keys, Any, Origin, str]]:
-    """Short names of ours that the dialect does not have, as the options that they stand for."""
+    """npukit's short flags that the dialect does not have, as the options that they stand for."""
     taken = []
     for key, value in list(raw.values.items()):
         is_group = isinstance(value, dict) and key in Use.model_fields
@@ -145,7 +145,7 @@ def _taken_out(
 
 
 def _adapter_for_a_model(raw: RawConfig) -> None:
-    """An adapter's folder may be named as the model, and its model need not be named at all."""
+    """An adapter's folder may be given as the model, and its model need not be given at all."""
     group = raw.values.get("model")
     path = group.get("path") if isinstance(group, dict) else None
     adapters = raw.values.get("adapters") or []
@@ -162,7 +162,7 @@ def _adapter_for_a_model(raw: RawConfig) -> None:
 
 
 def _ours_among_vllms(raw: RawConfig) -> None:
-    """What is written among vLLM's own options, and is one of ours, holds for both engines."""
+    """An option among vLLM's own that npukit has as well applies to both engines."""
     engine = raw.values.get("engine")
     extra = engine.get("extra") if isinstance(engine, dict) else None
     for name in IN_VLLM:
@@ -176,7 +176,7 @@ def _is_adapter(path: str) -> bool:
 
 
 def base(adapter: str) -> str | None:
-    """The configuration completed from the record of the run that trained the model."""
+    """The base model of an adapter. The run's record has it if the adapter's own file does not."""
     folder = Path(adapter).expanduser()
     try:
         return base_of(folder)
@@ -186,7 +186,7 @@ def base(adapter: str) -> str | None:
 
 
 def _completed(use: Use, verb: Verb, notes: list[str]) -> Use:
-    """With what the run that trained the model has to say."""
+    """The configuration completed from the record of the run that trained the model."""
     nameless = [adapter.path for adapter in use.adapters if adapter.name is None]
     folder = Path(nameless[-1] if nameless else use.model.path).expanduser()
     record = find_record(folder) if folder.is_dir() else None
@@ -204,7 +204,7 @@ def _completed(use: Use, verb: Verb, notes: list[str]) -> Use:
     if verb == "infer" and data.of_run and not data.input:
         if record is None or record.data is None:
             raise NpukitError(f"There is no record of a run's data beside {folder}: name the rows to answer.")
-        # Beside the model, as ms-swift does: its guide asks an adapter and then the merged model, from one folder.
+        # Next to the model, like ms-swift, whose guide uses an adapter and then the merged model from one folder.
         answers = data.output or folder / "infer_result.jsonl"
         asked = {"run": record.data, "run_seed": record.seed, "folder": record.data.folder, "output": answers}
         data = data.model_copy(update=asked)
@@ -215,7 +215,7 @@ def _completed(use: Use, verb: Verb, notes: list[str]) -> Use:
 
 
 def _template(record: RunRecord, notes: list[str]) -> str | None:
-    """The run's template, if it is one that npukit has; otherwise the one that was saved with the tokenizer."""
+    """The run's template, if npukit has it; otherwise the one that was saved with the tokenizer."""
     if record.template is None:
         return None
     try:
@@ -242,7 +242,7 @@ def _may_be_on_a_hub(path: str) -> bool:
 
 
 def _without_effect(verb: Verb, raw: RawConfig) -> list[str]:
-    """Options that somebody wrote and that this verb makes no use of."""
+    """Options that somebody wrote and that have no effect on this verb."""
     written = [keys for keys in raw.places if raw.has(keys) and keys[0] in Use.model_fields]
     names = [raw.name(keys) for keys in written if keys[0] not in USED[verb]]
     return [f"{', '.join(dict.fromkeys(names))}: without effect in npukit {verb}"] if names else []
