@@ -156,6 +156,14 @@ def test_tuners_of_swift(assert_has: Check) -> None:
     assert ranks["target_r"] == 4 and ranks["init_r"] == 12 and ranks["lora_alpha"] == 32
 
 
+def test_bottleneck_adapters(assert_has: Check) -> None:
+    line = "--model models/tiny --dataset rows.jsonl --tuner_type adapter"
+    expected = {"tuning.method": "bottleneck", "tuning.rank": 128, "tuning.activation": "gelu"}
+    assert_has(swift(line).config, expected)
+    narrow = {**expected, "tuning.rank": 16, "tuning.activation": "relu"}
+    assert_has(swift(f"{line} --adapter_length 16 --adapter_act relu").config, narrow)
+
+
 def test_muonclip_reads_optim_args(assert_has: Check) -> None:
     reading = swift(
         "--model models/tiny --dataset rows.jsonl --optimizer muonclip --optim_args qk_clip_tau=50,qk_clip_threshold=9"

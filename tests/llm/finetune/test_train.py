@@ -248,8 +248,13 @@ CLIPPED = {"optimizer": "muonclip", "optimizer_options": {"qk_clip_tau": 0.1}, "
 
 @pytest.mark.parametrize(
     ("tuning", "more"),
-    [({**TURNS, "turns": "lisa"}, {}), ({**TURNS, "turns": "badam"}, {}), ({"method": "lora"}, CLIPPED)],
-    ids=["lisa", "badam", "muonclip"],
+    [
+        ({**TURNS, "turns": "lisa"}, {}),
+        ({**TURNS, "turns": "badam"}, {}),
+        ({"method": "lora"}, CLIPPED),
+        ({"method": "bottleneck"}, {}),
+    ],
+    ids=["lisa", "badam", "muonclip", "bottleneck"],
 )
 def test_a_stopped_run_goes_on_as_if_it_had_not_been(
     tuning: dict[str, Any], more: dict[str, Any], tiny_qwen2: Path, rows: Path, tmp_path: Path

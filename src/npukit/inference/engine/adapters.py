@@ -22,6 +22,7 @@ from transformers.pytorch_utils import Conv1D
 
 from npukit.errors import NpukitError
 from npukit.inference.engine.paged import to_device
+from npukit.llm.models.folder import ADAPTER, adapter_folder
 
 
 @dataclass(frozen=True)
@@ -220,9 +221,10 @@ def read_adapter(name: str, folder: Path) -> LoadedAdapter:
     """
     from safetensors.torch import load_file
 
+    files = adapter_folder(folder)
     try:
-        config = json.loads((folder / "adapter_config.json").read_text())
-        weights = load_file(folder / "adapter_model.safetensors")
+        config = json.loads((files / ADAPTER).read_text())
+        weights = load_file(files / "adapter_model.safetensors")
         return _adapter(name, config, weights)
     except NpukitError:
         raise
@@ -268,8 +270,8 @@ def _must_be_merged(name: str) -> NpukitError:
 
 def _refuse_others(name: str, config: dict[str, Any]) -> None:
     """Refuse adapters that are more than a product of two matrices: they cannot be mixed in a batch."""
-    if config.get("peft_type") != "LORA":
-        raise NpukitError(f"The adapter {name} is of the kind {config.get('peft_type')}: only LoRA can be served.")
+    if (kind := config.get("peft_type", config.get("swift_type"))) != "LORA":
+        raise NpukitError(f"The adapter {name} is of the kind {kind}: only LoRA can be chosen by name.")
     others = [key for key in ("use_dora", "trainable_token_indices") if config.get(key)]
     if config.get("bias", "none") != "none":
         others.append("bias")

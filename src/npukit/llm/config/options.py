@@ -19,10 +19,24 @@ from npukit.train.options import Called, Choices, Fraction, FrozenOptions, Train
 # PEFT's names of adapters besides LoRA; their own options go into tuning.peft.
 OTHER_ADAPTERS = ("adalora", "boft", "fourierft", "hra", "ia3", "loha", "lokr", "miss", "oft", "vera")
 Method = Literal[
-    "lora", "full", "freeze", "adalora", "boft", "fourierft", "hra", "ia3", "loha", "lokr", "miss", "oft", "vera"
+    "lora",
+    "full",
+    "freeze",
+    "adalora",
+    "boft",
+    "bottleneck",
+    "fourierft",
+    "hra",
+    "ia3",
+    "loha",
+    "lokr",
+    "miss",
+    "oft",
+    "vera",
 ]
 LORA, FREEZE, FULL = (When("tuning.method", method) for method in ("lora", "freeze", "full"))
 ADAPTER = When("tuning.method", ("lora", *OTHER_ADAPTERS))
+WITH_RANK = When("tuning.method", ("lora", "bottleneck", *OTHER_ADAPTERS))
 CHAT, CLASSIFY, EMBED, RERANK, TOKENS, ANSWERS = (
     When("task", partial(tasks.using, uses)) for uses in ("chat", "classify", "embed", "rerank", "tokens", "answers")
 )
@@ -43,7 +57,7 @@ class ModelOptions(FrozenOptions):
     hub: Literal["huggingface", "modelscope"] = Field(
         "huggingface", description="where names are looked up; USE_MODELSCOPE_HUB=1 selects modelscope"
     )
-    adapter: Path | None = Field(None, description="a LoRA adapter to continue training")
+    adapter: Path | None = Field(None, description="a LoRA or bottleneck adapter to continue training")
     from_config: Annotated[bool, Called(llama_factory="train_from_scratch")] = Field(
         False, description="start from new weights in the shape of this model, for pre-training"
     )
@@ -74,11 +88,17 @@ class TuningOptions(FrozenOptions):
     """What is trained."""
 
     method: Annotated[Method, Called(llama_factory="finetuning_type")] = Field(
-        "lora", description="train a LoRA adapter, all weights, some layers, or another adapter of PEFT"
+        "lora",
+        description="train a LoRA adapter, all weights, some layers, bottleneck adapters, or another adapter of PEFT",
     )
-    rank: Annotated[PositiveInt, ADAPTER, Called(llama_factory="lora_rank", swift="lora_rank")] = Field(
-        8, description="rank of the adapter matrices"
+    rank: Annotated[PositiveInt, WITH_RANK, Called(llama_factory="lora_rank", swift="lora_rank")] = Field(
+        8, description="rank of the adapter matrices, or width of a bottleneck"
     )
+    activation: Annotated[
+        Literal["gelu", "gelu_new", "relu", "silu", "tanh"],
+        When("tuning.method", "bottleneck"),
+        Called(swift="adapter_act"),
+    ] = Field("gelu", description="function in the middle of a bottleneck adapter")
     peft: Annotated[dict[str, Any], ADAPTER] = Field(
         {}, description="more options of PEFT's configuration, such as {oft_block_size: 32}"
     )

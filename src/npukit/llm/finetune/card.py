@@ -42,7 +42,7 @@ def card(config: Config, summary: Summary, folder: Path) -> str:
         "`npukit.yaml` in this folder repeats the run, `log.jsonl` has its figures.",
         "## Use",
         f"```\nnpukit chat {folder}\n```",
-        f"```python\n{_load(config, base, folder)}\n```",
+        *([f"```python\n{_load(config, base, folder)}\n```"] if config.tuning.method != "bottleneck" else []),
         "## Licence",
         terms,
     ]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from npukit.llm.config.options import Config
 from npukit.llm.finetune.convert import make_plain
+from npukit.llm.models.bottleneck import save_bottlenecks
 from npukit.report.writing import write_json, write_text
 
 RUN = "npukit.yaml"
@@ -29,7 +30,10 @@ def save_model(
     one.
     """
     saved: Any = model
-    saved.save_pretrained(folder, state_dict=state)
+    if bottlenecks := getattr(model, "bottlenecks", None):
+        save_bottlenecks(bottlenecks, state, folder)
+    else:
+        saved.save_pretrained(folder, state_dict=state)
     if initial:
         make_plain(folder, initial)
     (folder / "README.md").unlink(missing_ok=True)  # PEFT's has only headings; a finished run gets a model card

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from npukit.errors import NpukitError
+from npukit.llm.models.bottleneck import KIND as BOTTLENECK
+from npukit.llm.models.bottleneck import load_bottlenecks
 from npukit.llm.models.checkpoint import WeightFiles, open_checkpoint
-from npukit.llm.models.folder import ADAPTER, read_json
+from npukit.llm.models.folder import ADAPTER, adapter_folder, read_json
 
 PREFIX = "base_model.model."
 Change = Callable[[Tensor], Tensor]
@@ -108,8 +110,8 @@ class Adapter:
 
 def read_adapter(folder: Path) -> Adapter:
     """The adapter in a folder. Kinds that cannot be merged are refused."""
-    config = read_json(folder / ADAPTER)
-    if (kind := config.get("peft_type")) != "LORA":
+    config = read_json(adapter_folder(folder) / ADAPTER)
+    if (kind := config.get("peft_type", config.get("swift_type"))) != "LORA":
         raise NpukitError(f"{folder} is an adapter of the type {kind}: only LoRA can be merged.")
     if (task := config.get("task_type")) not in (None, "CAUSAL_LM"):
         raise NpukitError(f"{folder} was trained for {task}: only adapters of causal language models can be merged.")
@@ -126,10 +128,14 @@ def read_adapter(folder: Path) -> Adapter:
 
 
 def apply_adapter(model: Any, folder: Path) -> None:
-    """Merge an adapter into a loaded model, with the result that PEFT computes without merging.
+    """Merge an adapter into a loaded model, with the result that PEFT computes without merging. A bottleneck adapter
+    is put into the model.
 
     >>> apply_adapter(model, Path("runs/lora"))
     """
+    if read_json(adapter_folder(folder) / ADAPTER).get("swift_type") == BOTTLENECK:
+        load_bottlenecks(model, folder)
+        return
     adapter = read_adapter(folder)
     tied = tied_weights(model)
     for name, change in list(adapter.changes(lambda module: is_transposed(model, module, folder))):

@@ -13,6 +13,7 @@ from npukit.llm.hub import Hub, check_hub
 from npukit.packages import require
 
 ADAPTER = "adapter_config.json"
+BELOW = "default"  # the folder in an adapter's own where ms-swift keeps adapters that are not PEFT's
 
 
 def find_model(name: str, revision: str | None = None, hub: str | None = None, weights: bool = True) -> Path:
@@ -23,7 +24,7 @@ def find_model(name: str, revision: str | None = None, hub: str | None = None, w
     """
     folder = Path(name).expanduser()
     if folder.is_dir():
-        if not (folder / "config.json").is_file() and not (folder / ADAPTER).is_file():
+        if not (folder / "config.json").is_file() and not is_adapter(folder):
             raise NpukitError(f"{folder} is not a model: it has neither config.json nor {ADAPTER}.")
         return folder
     if folder.is_file():
@@ -78,11 +79,22 @@ def read_json(file: Path) -> dict[str, Any]:
     return content
 
 
+def adapter_folder(folder: Path) -> Path:
+    """Where the files of an adapter are: in its folder, or in one below."""
+    return folder if (folder / ADAPTER).is_file() else folder / BELOW
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether an adapter is in a folder."""
+    return (adapter_folder(folder) / ADAPTER).is_file()
+
+
 def base_of(adapter: Path) -> str:
     """The name or folder of the model that an adapter was trained on; relative folders are also looked up from it."""
-    name = read_json(adapter / ADAPTER).get("base_model_name_or_path")
+    file = adapter_folder(adapter) / ADAPTER
+    name = read_json(file).get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
-        raise NpukitError(f"{adapter / ADAPTER} does not name its base model: name the model as well.")
+        raise NpukitError(f"{file} does not name its base model: name the model as well.")
     beside = adapter / name
     return str(beside) if not Path(name).is_dir() and beside.is_dir() else name
 
@@ -95,9 +107,9 @@ def find_parts(model: str, adapters: Sequence[str] = ()) -> tuple[Path, tuple[Pa
     """
     folder = find_model(model)
     found = [find_model(adapter) for adapter in adapters]
-    if (folder / ADAPTER).is_file() and not (folder / "config.json").is_file():
+    if is_adapter(folder) and not (folder / "config.json").is_file():
         found, folder = [folder, *found], find_model(base_of(folder))
     for adapter in found:
-        if not (adapter / ADAPTER).is_file():
+        if not is_adapter(adapter):
             raise NpukitError(f"{adapter} is not an adapter: it has no {ADAPTER}.")
     return folder, tuple(found)

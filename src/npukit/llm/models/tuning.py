@@ -14,6 +14,7 @@ from npukit.errors import NpukitError
 from npukit.llm import families
 from npukit.llm.config.options import ModelOptions, TuningOptions
 from npukit.llm.families.vision import GridVision
+from npukit.llm.models.bottleneck import add_bottlenecks, load_bottlenecks
 from npukit.llm.models.layers import grow
 from npukit.llm.models.outline import is_target
 from npukit.train.blocks import blocks
@@ -29,6 +30,12 @@ def tune(
     """
     if options.noise:
         model.get_input_embeddings().register_forward_hook(partial(_noisy, alpha=options.noise))
+    if options.method == "bottleneck":
+        if loaded.adapter:
+            load_bottlenecks(model, loaded.adapter.expanduser())
+        else:
+            add_bottlenecks(model, layers_of(model), options.rank, options.activation)
+        return model
     if options.is_adapter:
         tuned = _with_adapter(model, options, loaded, gradients)
         for name, parameter in tuned.named_parameters() if options.whole_tower else ():

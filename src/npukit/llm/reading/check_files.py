@@ -14,6 +14,7 @@ from npukit.llm.config.nearest import nearest, nearest_file
 from npukit.llm.config.options import Config
 from npukit.llm.config.raw_config import MISSING
 from npukit.llm.config.schema import options
+from npukit.llm.models.folder import adapter_folder, is_adapter
 from npukit.llm.models.outline import is_target, look_at
 from npukit.llm.models.weights import broken_tokenizer, broken_weights, has_weights
 from npukit.llm.reading.check_options import ConfigProblem, value_of
@@ -52,9 +53,9 @@ def model_files(config: Config) -> Iterator[ConfigProblem]:
         yield ConfigProblem("model.path", f"there is no folder {path}{nearest_file(path) or f', only {path.parent}.'}")
     yield from _targets(config)
     adapter = config.model.adapter
-    if adapter and not (adapter.expanduser() / "adapter_config.json").is_file():
+    if adapter and not is_adapter(adapter.expanduser()):
         yield ConfigProblem("model.adapter", f"{adapter} has no adapter_config.json: it is not an adapter.")
-    elif adapter and not next(adapter.expanduser().glob("adapter_model.*"), None):
+    elif adapter and not next(adapter_folder(adapter.expanduser()).glob("adapter_model.*"), None):
         yield ConfigProblem("model.adapter", f"{adapter} has no adapter_model.safetensors: it is not complete.")
 
 

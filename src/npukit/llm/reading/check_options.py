@@ -88,9 +88,10 @@ def options_together(config: Config) -> Iterator[ConfigProblem]:
         yield ConfigProblem(
             "tuning.init", "lora_ga computes gradients of whole weights: no quantised weights, no streaming."
         )
-    if model.adapter and tuning.method != "lora":
+    if model.adapter and tuning.method not in ("lora", "bottleneck"):
         yield ConfigProblem(
-            "model.adapter", f"an adapter can only be continued with lora; tuning.method is {tuning.method}."
+            "model.adapter",
+            f"an adapter can only be continued with lora or bottleneck; tuning.method is {tuning.method}.",
         )
 
 

@@ -33,7 +33,7 @@ from npukit.llm.config.record import RunRecord, find_record
 from npukit.llm.config.schema import options
 from npukit.llm.config.use import IN_VLLM, USED, Use, Verb
 from npukit.llm.config.validation import validate
-from npukit.llm.models.folder import ADAPTER, base_of
+from npukit.llm.models.folder import base_of, is_adapter
 from npukit.llm.reading.written import read_written, set_own, translate
 
 FILES = (".yaml", ".yml", ".json")
@@ -172,7 +172,7 @@ def _ours_among_vllms(raw: RawConfig) -> None:
 
 def _is_adapter(path: str) -> bool:
     folder = Path(path).expanduser()
-    return (folder / ADAPTER).is_file() and not (folder / "config.json").is_file()
+    return is_adapter(folder) and not (folder / "config.json").is_file()
 
 
 def base(adapter: str) -> str | None:

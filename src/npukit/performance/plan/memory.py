@@ -81,6 +81,8 @@ def trained_parameters(config: Config, model: Outline) -> int:
         return sum(prod(shape) for name, shape in model.shapes.items() if not _is_frozen(config, model, name))
     if tuning.method == "freeze":
         return model.of_layers(tuning.new_layers or abs(tuning.layers))
+    if tuning.method == "bottleneck":
+        return model.sizes.layers * (2 * model.sizes.hidden * tuning.rank + model.sizes.hidden + tuning.rank)
     saved = [
         prod(shape)
         for name, shape in model.shapes.items()
@@ -92,6 +94,8 @@ def trained_parameters(config: Config, model: Outline) -> int:
 def _targets(config: Config, model: Outline) -> list[tuple[int, ...]]:
     """The shapes of the matrices with adapters."""
     tuning = config.tuning
+    if tuning.method == "bottleneck":
+        return [(tuning.rank, model.sizes.hidden)] * model.sizes.layers
     return [
         shape
         for name, shape in model.linear().items()

@@ -32,6 +32,8 @@ def method(values: Values) -> Translated:
         return {"tuning.method": "freeze", "tuning.new_layers": layers}
     if wanted == "lora_llm":
         return {"tuning.method": "lora", "tuning.whole_tower": True}
+    if wanted == "adapter":
+        return {"tuning.method": "bottleneck", "tuning.rank": values.number("adapter_length", 128)}
     return {"tuning.method": OTHER_NAMES.get(str(wanted), wanted)}
 
 
