@@ -104,7 +104,7 @@ def _builders(folder: Path) -> str:
 
 @per_project(maxsize=1024)
 def _built_names(folder: Path) -> frozenset[str]:
-    """The modules that the build files of a folder make: swin_window_process, of CUDAExtension("swin_window_process")"""
+    """The modules that the build files of a folder make, such as window of CUDAExtension("ops.window", ...)."""
     return frozenset(name.rpartition(".")[2] for name in _BUILT_NAMED.findall(_builders(folder)))
 
 

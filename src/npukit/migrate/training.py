@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from npukit.source import PythonFile, per_file
 
@@ -66,27 +66,6 @@ def runs_every_turn(node: ast.AST, loop: Loop, file: PythonFile) -> bool:
     return False
 
 
-def blocks_around(node: ast.AST, file: PythonFile) -> set[ast.AST]:
-    """The statements that stand beside the node or beside what it is in: other branches of an `if` do not."""
-    around = (outer for outer in (node, *file.ancestors(node)) if isinstance(outer, ast.stmt))
-    return {statement for outer in around for statement in file.block_of(outer)}
-
-
-def assigned_from(file: PythonFile, callees: Iterable[str]) -> dict[str, ast.Call]:
-    """The variables (as written, `self.scaler` too) that hold the result of calling one of these dotted names."""
-    wanted = tuple(callees)
-    assigned = {}
-    for call in file.of_type(ast.Call):
-        name = file.resolve(call.func) or ""
-        statement = file.parent(call)
-        if isinstance(statement, ast.IfExp):
-            statement = file.parent(statement)
-        if name in wanted and isinstance(statement, (ast.Assign, ast.AnnAssign)):
-            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            assigned.update({file.source(target): call for target in targets})
-    return assigned
-
-
 def is_true(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
 
@@ -108,11 +87,3 @@ def tolerates_failure(node: ast.AST, file: PythonFile) -> bool:
             return True
         child = parent
     return False
-
-
-GRAD_SCALERS = (
-    "torch.cuda.amp.GradScaler",
-    "torch.amp.GradScaler",
-    "torch.npu.amp.GradScaler",
-    "torch_npu.npu.amp.GradScaler",
-)
