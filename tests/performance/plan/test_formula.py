@@ -68,6 +68,30 @@ def test_memory_is_near_what_was_measured(pack: int, checkpointing: bool, measur
 
 
 @pytest.mark.parametrize(
+    ("batch", "cutoff", "checkpointing", "measured"),
+    # Milliseconds of a step of plain transformers with LoRA on a Qwen2-7B, on an H200 (benchmarks/results/plan.md).
+    [(1, 2048, False, 183.7), (2, 2048, True, 497.4), (1, 4096, True, 503.5)],
+)
+def test_what_adapters_move_is_in_the_time_of_a_step(
+    batch: int, cutoff: int, checkpointing: bool, measured: float, qwen2_7b: str
+) -> None:
+    options = {"data": {"cutoff": cutoff}, "batch_size": batch, "precision": "bf16"}
+    planned = plan(config(qwen2_7b, activation_checkpointing=checkpointing, **options), devices=1, card="H200")
+    assert planned.time and planned.time.step[0] < measured / 1e3 < planned.time.step[1]
+
+
+def test_zero3_updates_a_part_of_its_parameters_at_a_time() -> None:
+    def update(parallel: str) -> float:
+        model = {"path": "Qwen/Qwen2.5-72B"}
+        data, training = {"train": "rows.jsonl", "cutoff": 128}, {"parallel": parallel}
+        planned = plan(Config(model=model, data=data, tuning={"method": "full"}, training=training), devices=8)
+        assert planned.memory
+        return planned.memory.update
+
+    assert update("zero3") == 0 < update("zero2") / GIB < 2 * 4 * 72.7 / 8
+
+
+@pytest.mark.parametrize(
     ("name", "parameters", "computed"),
     # All parameters, and those of its layers' matrices that a token meets, in billions as the models' cards say.
     [

@@ -10,6 +10,7 @@ from npukit.llm.config.options import Config
 from npukit.llm.models.outline import Outline
 from npukit.performance.plan.memory import (
     LOGITS_AT_ONCE,
+    adapted,
     batch_patches,
     batch_tokens,
     low_bytes,
@@ -25,7 +26,10 @@ OPERATORS_OF_A_LAYER = 30  # forward kernels of a layer on a card; twice as many
 OPTIMIZER_BYTES = 110  # bytes moved per trained parameter: a dozen operators, each over all of it
 LOGITS_BYTES = 60  # bytes moved per element of the logits
 HEAD_BYTES = 14  # bytes moved per weight of a trained output layer, for each chunk of the logits
-TRAFFIC, WITH_ADAPTER = 2.4, 3.5  # how often a layer's results are moved in a pass
+TRAFFIC = 2.4  # how often a layer's results are moved in a pass
+# Bytes that an adapter moves for each number that its matrix takes and gives: its weights are fp32, so that autocast
+# turns the input into fp32 and back, and its result is scaled and added in passes of its own.
+ADAPTER_FORWARD, ADAPTER_BACKWARD = (14, 12), (22, 8)
 
 
 def estimate(config: Config, model: Outline, devices: int) -> list[PlannedWork]:
@@ -40,12 +44,13 @@ def estimate(config: Config, model: Outline, devices: int) -> list[PlannedWork]:
     products = 2 * tokens * (inside * (passes + 1) + head * 2 + of_trained)
     scores = 2 * tokens * row_length(config) * sizes.queries * sizes.layers * (passes + BACKWARD_OF_ATTENTION)
     width = low * (12 * sizes.hidden + 6 * sizes.intermediate + 4 * sizes.keys)
-    moved = tokens * sizes.layers * width * (passes + 2) * (WITH_ADAPTER if config.tuning.is_adapter else TRAFFIC)
+    moved = tokens * sizes.layers * width * (passes + 2) * TRAFFIC
     moved += LOGITS_BYTES * tokens * sizes.vocabulary
     issued = 1 + 2 * planning().issued_by_autograd + (passes - 1) * planning().computed_again
     calls = OPERATORS_OF_A_LAYER * sizes.layers * issued
     if config.tuning.is_adapter:
         calls *= 2
+        moved += tokens * sum(_moved_by_adapter(shape, passes) for shape in adapted(config, model))
     else:
         parts = ceil(tokens * sizes.vocabulary / LOGITS_AT_ONCE)
         moved += 6 * inside + HEAD_BYTES * head * parts  # the weights are cast in every pass
@@ -58,6 +63,13 @@ def estimate(config: Config, model: Outline, devices: int) -> list[PlannedWork]:
         PlannedWork("vector", 0.0, trained * OPTIMIZER_BYTES / (devices if stage_of(config) else 1), 10),
         *_exchanged(config, model, devices, trained, low),
     ]
+
+
+def _moved_by_adapter(shape: tuple[int, ...], passes: int) -> float:
+    """The bytes that the adapter of a matrix (outputs, inputs) moves for a token, forward and backward."""
+    outputs, inputs = shape[0], shape[1]
+    of_input, of_output = (passes * there + back for there, back in zip(ADAPTER_FORWARD, ADAPTER_BACKWARD, strict=True))
+    return float(of_input * inputs + of_output * outputs)
 
 
 def _tower(config: Config, model: Outline, passes: int, low: int) -> Iterator[PlannedWork]:

@@ -21,6 +21,7 @@ LOGITS_BYTES = 26  # bytes of each: the product, and fp32 copies for the loss an
 HEAD_BYTES = 16  # bytes per weight of a trained output layer, while its gradient is summed
 STATISTICS_BYTES = 64  # bytes that attention keeps for each head of a token
 LIVE_PARAMETERS = 1e9  # parameters that ZeRO-3 keeps gathered, unless its file says otherwise
+UPDATED_AT_ONCE = 1e9  # parameters of a device that ZeRO-3 updates at a time (sub_group_size)
 QUANTISED_BYTES = {"nf4": 0.5 + 4 / 64, "hqq": 0.5 + 8 / 64, "int8": 1.0}  # per weight, with its block's scale
 STAGES = {"zero1": 1, "zero2": 2, "zero3": 3, "fsdp2": 3}
 
@@ -88,10 +89,10 @@ def trained_parameters(config: Config, model: Outline) -> int:
         for name, shape in model.shapes.items()
         if any(part in name.split(".") for part in tuning.modules_to_save)
     ]
-    return sum((sum(shape) + tuning.dora) * tuning.rank for shape in _targets(config, model)) + sum(saved)
+    return sum((sum(shape) + tuning.dora) * tuning.rank for shape in adapted(config, model)) + sum(saved)
 
 
-def _targets(config: Config, model: Outline) -> list[tuple[int, ...]]:
+def adapted(config: Config, model: Outline) -> list[tuple[int, ...]]:
     """The shapes of the matrices with adapters."""
     tuning = config.tuning
     if tuning.method == "bottleneck":
@@ -170,7 +171,10 @@ def memory(config: Config, model: Outline, devices: int) -> MemoryPlan:
         batch += low * sum(map(prod, model.linear().values()))  # autocast keeps copies until the loss has been computed
     # Two temporaries of Adam in fp32, one in 16 bits; DeepSpeed's fp32 gradients and one; none if the host does it.
     temporaries = 1.0 if held == 2 and not deepspeed else 2.0
-    update = 0.0 if training.offload else temporaries * held * trained / (devices if stage else 1)
+    updated = trained / (devices if stage else 1)
+    if deepspeed and stage == 3:
+        updated = min(updated, UPDATED_AT_ONCE)
+    update = 0.0 if training.offload else temporaries * held * updated
     update += 0.0 if training.offload else _head_gradient(config, model)
     communication = _exchanged(config, model, trained, low) if devices > 1 else 0.0
     steady = weights + gradients + optimizer + max(batch + logits, update) + communication
@@ -219,7 +223,7 @@ def activations(config: Config, model: Outline, low: int) -> float:
     gated = any("gate" in name for name in model.shapes)
     width = 7.5 * sizes.hidden + 2 * sizes.keys + (3 if gated else 2) * sizes.intermediate
     if config.tuning.is_adapter:
-        width += sum(shape[1] for shape in _targets(config, model)) / sizes.layers
+        width += sum(shape[1] for shape in adapted(config, model)) / sizes.layers
     of_a_layer = low * width + STATISTICS_BYTES * sizes.heads
     if not config.training.activation_checkpointing:
         return float(tokens * sizes.layers * of_a_layer)
