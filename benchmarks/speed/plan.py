@@ -171,8 +171,8 @@ def predict_all() -> None:
             ):
                 self.odd += flops_of(func, args, kwargs, result)
 
-        def _next_step(self) -> None:
-            super()._next_step()
+        def _start_step(self) -> None:
+            super()._start_step()
             self.odd = 0.0
 
     F.linear = linear_as_on_cuda  # type: ignore[assignment]

@@ -81,7 +81,7 @@ def export_gguf(
         for weight, planned in plan.items():
             width = gguf.GGML_QUANT_SIZES[kinds[weight]][1]
             size = int(np.prod(planned.shape)) * width
-            writer.add_tensor_info(_named(names, weight), planned.shape, np.dtype(np.float32), size, kinds[weight])
+            writer.add_tensor_info(_gguf_name(names, weight), planned.shape, np.dtype(np.float32), size, kinds[weight])
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
@@ -107,7 +107,7 @@ def _kind(gguf: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
     return kinds.F32 if len(shape) == 1 else known[dtype]
 
 
-def _named(names: Any, name: str) -> str:
+def _gguf_name(names: Any, name: str) -> str:
     known: str | None = names.get_name(name, try_suffixes=(".weight", ".bias"))
     if known is None:
         raise NpukitError(f"llama.cpp has no name for the weight {name}: GGUF cannot hold this model.")

@@ -140,7 +140,7 @@ class _Batch:
             prompt, request = self._request(question, sampling)
             running = self._engine.add_request(request)
         except (BadConversation, NpukitError) as error:
-            self._end(number, {**_asked(question), "error": str(error)})
+            self._end(number, {**_question_fields(question), "error": str(error)})
             return True
         stream = TextStream(self._loaded.tokenizer, self._use.sampling.stop, hidden=self._hidden)
         pixels = request.media.nbytes if request.media is not None else 0
@@ -174,7 +174,7 @@ class _Batch:
         self._engine.abort_request(output.request_id)
         self._tokens += running.tokens
         response = "".join(running.pieces) + running.text.end()
-        row: dict[str, Any] = {**_asked(running.question), "response": response, "finish": finish}
+        row: dict[str, Any] = {**_question_fields(running.question), "response": response, "finish": finish}
         if running.prompt.has_tools:
             calls = self._loaded.chat.parse(running.prompt, response).calls
             row |= {"tool_calls": [asdict(call) for call in calls]} if calls else {}
@@ -188,7 +188,7 @@ class _Batch:
         self._on_progress(self._done, self._total)
 
 
-def _asked(question: Question) -> dict[str, Any]:
+def _question_fields(question: Question) -> dict[str, Any]:
     asked: dict[str, Any] = (
         {"messages": question.messages} if question.messages is not None else {"text": question.text}
     )

@@ -181,13 +181,13 @@ def _config(folder: Path, use: Use) -> Any:
             raise NpukitError(
                 f"{folder} comes with Python code of its own: read it, then allow it with --trust-remote-code."
             )
-    with _named(folder):
+    with _errors_with_folder(folder):
         return thinker_of(AutoConfig.from_pretrained(folder, trust_remote_code=use.model.trust_remote_code))
 
 
 def _load_weights(weights: WeightFiles, config: Any, dtype: torch.dtype, use: Use, kind: Any) -> Any:
     folder = weights.folder
-    with _named(folder), quiet():
+    with _errors_with_folder(folder), quiet():
         model, loaded = from_pretrained(
             kind,
             str(folder),
@@ -219,7 +219,7 @@ def load_tokenizer(use: Use) -> Any:
     folder = next((folder for folder in folders if (folder / "tokenizer_config.json").is_file()), folders[-1])
     if problems := broken_tokenizer(folder):
         raise NpukitError(problems[0])
-    with _named(folder), quiet():
+    with _errors_with_folder(folder), quiet():
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=use.model.trust_remote_code)
     if len(tokenizer) <= len(tokenizer.all_special_tokens):  # transformers makes such a tokenizer if there is none
         raise NpukitError(f"{folder} has no tokenizer: copy its tokenizer.json there.")
@@ -251,7 +251,7 @@ def _defaults(generation: dict[str, Any], chat: Chat) -> SamplingParams:
 
 
 @contextlib.contextmanager
-def _named(folder: Path) -> Iterator[None]:
+def _errors_with_folder(folder: Path) -> Iterator[None]:
     """Turn transformers' errors about a broken model into one sentence."""
     try:
         yield

@@ -86,7 +86,7 @@ class RemoteEngine:
         outputs, self._outputs = self._outputs, []
         if outputs or self._connection.poll(PATIENCE):
             while self._connection.poll(0):
-                outputs += self._taken(self._receive())
+                outputs += self._receive_outputs(self._receive())
         return outputs
 
     def stats(self) -> Stats:
@@ -112,12 +112,12 @@ class RemoteEngine:
     def _call(self, method: str, *arguments: Any) -> Any:
         self._send(MethodCall(method, arguments))
         while not isinstance(reply := self._receive(), Reply):
-            self._outputs += self._taken(reply)
+            self._outputs += self._receive_outputs(reply)
         if reply.error is not None:
             raise reply.error
         return reply.value
 
-    def _taken(self, rows: list[tuple[Any, ...]]) -> list[Output]:
+    def _receive_outputs(self, rows: list[tuple[Any, ...]]) -> list[Output]:
         outputs = as_outputs(rows)
         self._running.difference_update(output.request_id for output in outputs if output.finish_reason)
         return outputs
@@ -126,18 +126,18 @@ class RemoteEngine:
         try:
             self._connection.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
         except OSError:
-            raise self._ended() from None
+            raise self._failure() from None
 
     def _receive(self) -> Any:
         try:
             message = pickle.loads(self._connection.recv_bytes())
         except (EOFError, OSError):
-            raise self._ended() from None
+            raise self._failure() from None
         if isinstance(message, Failed):
             raise message.error
         return message
 
-    def _ended(self) -> RuntimeError:
+    def _failure(self) -> RuntimeError:
         self._process.join(ENDING)
         return RuntimeError(f"the engine's process ended with exit code {self._process.exitcode}")
 

@@ -75,7 +75,7 @@ def guess_renames(left: Sequence[Call], right: Sequence[Call]) -> dict[str, str]
         [(calls[path].op.lower(), _shapes(calls[path])) for path in paths]
         for calls, paths in ((ours, mine), (theirs, others))
     ]
-    return {mine[i]: others[j] for i, j in _equal(tokens[0], tokens[1])}
+    return {mine[i]: others[j] for i, j in _equal_positions(tokens[0], tokens[1])}
 
 
 def _renamed(path: str, rename: Mapping[str, str]) -> str:
@@ -124,7 +124,7 @@ def _match(
         return
     i = j = 0
     tokens = [[_LEVELS[level](calls[place]) for place in places] for calls, places in ((left, mine), (right, other))]
-    for i_end, j_end in [*_equal(*tokens), (len(mine), len(other))]:
+    for i_end, j_end in [*_equal_positions(*tokens), (len(mine), len(other))]:
         yield from _match(left, right, mine[i:i_end], other[j:j_end], level + 1)
         if i_end < len(mine):
             yield mine[i_end], other[j_end]
@@ -162,7 +162,7 @@ def _as_rows(value: Value) -> tuple[int, int]:
     return (value.count // width if width else 0, width)
 
 
-def _exact(call: Call) -> tuple[Hashable, ...]:
+def _exact_key(call: Call) -> tuple[Hashable, ...]:
     return (
         call.op if call.kind == "op" else "",
         _shapes(call),
@@ -170,12 +170,12 @@ def _exact(call: Call) -> tuple[Hashable, ...]:
     )
 
 
-def _given(call: Call) -> Hashable:
+def _input_key(call: Call) -> Hashable:
     """The same operator on the same input shapes. Arguments such as topk's `k` may give another output shape."""
-    return _exact(call)[::2]
+    return _exact_key(call)[::2]
 
 
-def _alike(call: Call) -> Hashable:
+def _loose_key(call: Call) -> Hashable:
     name = _name(call)
     if name == "matmul":
         return name, tuple(_as_rows(output) for output in list(call.outputs.values())[:1])
@@ -188,14 +188,14 @@ def _name(call: Call) -> str:
     return _FAMILIES.get(name, name) if call.kind == "op" else ""
 
 
-_LEVELS = (_exact, _given, _alike)
+_LEVELS = (_exact_key, _input_key, _loose_key)
 
 
 def _shapes(call: Call) -> tuple[tuple[int, ...], ...]:
     return tuple(output.shape for output in call.outputs.values() if output.is_tensor)
 
 
-def _equal(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[tuple[int, int]]:
+def _equal_positions(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[tuple[int, int]]:
     """The positions of equal items in the best alignment of two sequences."""
     start, end = 0, min(len(left), len(right))
     while start < end and left[start] == right[start]:

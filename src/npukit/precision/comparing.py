@@ -215,7 +215,7 @@ class _Walk:
             self._draws = side, call
 
     def _pair(self, row: Row, left: Call, right: Call) -> Row:
-        left, right = self._made_alike(left, right), called_like(left, right)
+        left, right = self._without_unrelated_gradients(left, right), called_like(left, right)
         judged = judge(
             left, right, self._largest_gradient, self._is_noise, self._exact, self._gradients_differ,
             self._origins.is_unused, self._origins.has_agreed,
@@ -243,7 +243,7 @@ class _Walk:
             self._late.add(row.left)
         if judged.bad_inputs:
             self._other_inputs.add(left.name)
-        if self._is_unlike(left, right, judged):
+        if self._is_mispaired(left, right, judged):
             self._unlike.add(left.name)
         belongs = self._place(left, right, judged)
         place = belongs, self._own_ways.pass_of(belongs)
@@ -256,7 +256,7 @@ class _Walk:
                 return divergence.row if divergence.row.left == row.left else row
         return row
 
-    def _made_alike(self, left: Call, right: Call) -> Call:
+    def _without_unrelated_gradients(self, left: Call, right: Call) -> Call:
         """The left call without gradients that were computed by unrelated calls in the right run.
 
         A tensor that two modules read receives the sum of their gradients. If one of them reads a copy, such as one in
@@ -271,7 +271,7 @@ class _Walk:
         }
         return dataclasses.replace(left, outputs=outputs)
 
-    def _is_unlike(self, left: Call, right: Call, judged: Judged) -> bool:
+    def _is_mispaired(self, left: Call, right: Call, judged: Judged) -> bool:
         """Whether two backward operators were paired only because neither had a better partner."""
         if left.kind != "op" or left.phase != "backward":
             return False
@@ -293,7 +293,7 @@ class _Walk:
         return self._belongs.get(left.name, (left.path, left.phase))
 
     def _divergence(self, row: Row, left: Call, right: Call, judged: Judged) -> Divergence | None:
-        more = None if self._exact or judged.bad_inputs else self._more(row, left, right)
+        more = None if self._exact or judged.bad_inputs else self._extra_computation(row, left, right)
         if judged.outcome is not Outcome.differs:
             return more
         reason = explain(left, right, judged, self._origins)
@@ -306,7 +306,7 @@ class _Walk:
             reason = dataclasses.replace(reason, what=before)
         return _diverge(row, left, right, reason)
 
-    def _more(self, row: Row, left: Call, right: Call) -> Divergence | None:
+    def _extra_computation(self, row: Row, left: Call, right: Call) -> Divergence | None:
         """What only one run computes before this call, if its effect exceeds rounding."""
         if has_same_result(left, right):
             return None

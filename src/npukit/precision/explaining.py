@@ -45,7 +45,7 @@ def made_alone(whose: str, reader: Call, side: int, maker: Call) -> Reason:
     place = place_of(maker.stack)
     where = f" ({place})" if place else ""
     what = f"{whose} differs: it comes from {maker.title}, which ran on the {SIDES[side]} only{where}."
-    return Reason("missing", what, _around(reader.path, maker.path))
+    return Reason("missing", what, _common_module(reader.path, maker.path))
 
 
 def inserted(left: Call, right: Call, place: str, origins: Provenance) -> Reason | None:
@@ -79,7 +79,7 @@ def _results(left: Call, right: Call, judged: Judged, origins: Provenance) -> tu
     for place in left.inputs:
         if place in right.inputs and _is_reordered(left.inputs[place], right.inputs[place], origins):
             values = left.inputs[place], right.inputs[place]
-            return _source(left, place, f"{_place('input', place)} of {title}", values)
+            return _unmade_input(left, place, f"{_place('input', place)} of {title}", values)
     if left.kind == "gradients":
         return "operator", f"{title}: {judged.worst} differs {size}{_last_writers(left, right, judged.worst, origins)}."
     allowed = judged.allowed
@@ -118,8 +118,8 @@ def _input(left: Call, right: Call, place: str, origins: Provenance) -> Reason:
     makers = origins.makers(*values)
     maker = makers[0] or makers[1]
     if maker is None:
-        return Reason(*_source(left, place, title, values), left.path)
-    path = _around(left.path, maker.call.path)
+        return Reason(*_unmade_input(left, place, title, values), left.path)
+    path = _common_module(left.path, maker.call.path)
     rows = [made.call.name if made else value.maker for made, value in zip(makers, values, strict=True)]
     if not origins.belong_together(*rows):
         titles = [origins.title_of(side, row) for side, row in enumerate(rows)]
@@ -148,7 +148,7 @@ def _layout(title: str, left: Value, right: Value) -> str:
     return f"{title} is in a different layout: {shapes}, with the same values."
 
 
-def _source(left: Call, place: str, title: str, values: tuple[Value, Value]) -> tuple[Kind, str]:
+def _unmade_input(left: Call, place: str, title: str, values: tuple[Value, Value]) -> tuple[Kind, str]:
     order = ", by the order of its values" if same_values(*values) else ""
     if place.startswith("parameters."):
         return "source", f"{title} already differs{order}: the weights are not the same on both sides."
@@ -169,7 +169,7 @@ def _place(word: str, place: str) -> str:
     return f"{word} {place}" if place[:1].isdigit() else place
 
 
-def _around(*paths: str) -> str:
+def _common_module(*paths: str) -> str:
     """The innermost module that contains all of these modules."""
     names = zip(*(path.split(".") for path in paths), strict=False)
     return ".".join(level[0] for level in itertools.takewhile(lambda level: len(set(level)) == 1, names))

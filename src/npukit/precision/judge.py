@@ -217,7 +217,7 @@ def optimizer_settings(left: Call, right: Call) -> Iterator[str]:
             continue
         for name in names:
             one, other = (call.inputs.get(f"{setting} of {name}", call.inputs.get(setting)) for call in (left, right))
-            if one is not None and other is not None and not _alike(one, other):
+            if one is not None and other is not None and not _same_setting(one, other):
                 apart[setting, one.scalar, other.scalar].append(name)
     for (setting, value, other_value), members in apart.items():
         whose = "" if len(members) == len(names) else f" of {few(members)}"
@@ -231,12 +231,12 @@ def _settings(left_call: Call, right_call: Call) -> Iterator[str]:
     left, right = left_call.inputs, right_call.inputs
     for place in dict.fromkeys([*left, *right]):
         value, other = left.get(place, _DEFAULT), right.get(place, _DEFAULT)
-        if not (value.is_tensor or other.is_tensor or place.split(".")[0] in _PLACES or _alike(value, other)):
+        if not (value.is_tensor or other.is_tensor or place.split(".")[0] in _PLACES or _same_setting(value, other)):
             one, two = ("the default" if setting is _DEFAULT else setting.scalar for setting in (value, other))
             yield f"{_place('argument', place)} is {one} on the left, {two} on the right"
 
 
-def _alike(value: Value, other: Value) -> bool:
+def _same_setting(value: Value, other: Value) -> bool:
     one, two = value.scalar, other.scalar
     if isinstance(one, float | int) and isinstance(two, float | int):
         both_nan = one != one and two != two

@@ -58,7 +58,7 @@ class OwnWays:
     def cover(self, number: int, place: Place, is_operator: bool, has_other_inputs: bool) -> bool:
         """Whether a row lies in a module that each run computes in its own way with the same result."""
         path, phase = plain_path(place[0]), place[1]
-        for around in _around(path) if is_operator else _around(path.rpartition(".")[0]):
+        for around in _with_ancestors(path) if is_operator else _with_ancestors(path.rpartition(".")[0]):
             if phase == "forward":
                 passes = [one for one in self._passes[around, phase] if one.first <= number <= one.last]
                 has_own_ways = any(one.has_own_ways for one in passes)
@@ -69,10 +69,10 @@ class OwnWays:
         return False
 
 
-def _around(path: str) -> Iterator[str]:
+def _with_ancestors(path: str) -> Iterator[str]:
     """A module and its ancestors, innermost first.
 
-    >>> list(_around("layers.0"))
+    >>> list(_with_ancestors("layers.0"))
     ['layers.0', 'layers', '']
     """
     while path:

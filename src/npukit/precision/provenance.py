@@ -87,9 +87,9 @@ class Provenance:
         side = alone.index(True)
         maker = makers[side]
         assert maker is not None
-        return (side, maker.call) if self._derives(side, maker.call, (left, right)[1 - side].hash) else None
+        return (side, maker.call) if self._is_derived_from(side, maker.call, (left, right)[1 - side].hash) else None
 
-    def _derives(self, side: int, call: Call, wanted: str) -> bool:
+    def _is_derived_from(self, side: int, call: Call, wanted: str) -> bool:
         """Whether a call, or a chain of calls of this run alone that leads to it, received a tensor with this hash."""
         waiting, seen = deque([call]), {call.name}
         while waiting and len(seen) <= _MAX_CALLS:

@@ -191,10 +191,10 @@ def _env(comparison: EnvironmentComparison) -> Iterator[str]:
     others = len(comparison.differences) - len(comparison.matter)
     yield f"{len(comparison.matter)} differences that can change numbers, {others} others."
     for item in comparison.matter:
-        yield f"  {item.section:<9} {item.name}: {_shown(item.left)} / {_shown(item.right)}  ({item.why})"
+        yield f"  {item.section:<9} {item.name}: {_formatted(item.left)} / {_formatted(item.right)}  ({item.why})"
 
 
-def _shown(value: Any) -> str:
+def _formatted(value: Any) -> str:
     return "not set" if value is None else str(value)
 
 

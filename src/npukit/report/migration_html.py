@@ -71,7 +71,7 @@ def render(result: Migration, verification: Mapping[str, Any] | None = None) -> 
 def _changed(change: Change, root: Path) -> dict[str, Any]:
     return {
         "file": _name(change.path, root),
-        "hunks": list(hunks(_shown(change.path, change.before), _shown(change.path, change.after))),
+        "hunks": list(hunks(_file_lines(change.path, change.before), _file_lines(change.path, change.after))),
         "findings": [_finding(finding, root) for finding in change.fixed],
     }
 
@@ -84,7 +84,7 @@ def _name(path: Path, root: Path) -> str:
     return printable_line((path.relative_to(root) if path.is_relative_to(root) else path).as_posix())
 
 
-def _shown(path: Path, text: str) -> list[str]:
+def _file_lines(path: Path, text: str) -> list[str]:
     """The lines of a file; for a notebook the lines of its cells rather than of its JSON."""
     if path.suffix != ".ipynb":
         return _lines(text)

@@ -89,7 +89,7 @@ def whole_folder(path: Path, replace: bool = False) -> Iterator[Path]:
         beside.mkdir()
         with in_use(beside):
             yield beside
-            _put(beside, final)
+            _move_into_place(beside, final)
 
 
 @contextlib.contextmanager
@@ -102,7 +102,7 @@ def _removed_in_the_end(beside: Path) -> Iterator[None]:
         remove(beside)
 
 
-def _put(beside: Path, final: Path) -> None:
+def _move_into_place(beside: Path, final: Path) -> None:
     if not final.is_dir():
         beside.rename(final)
     elif not any(final.iterdir()):
@@ -152,7 +152,7 @@ def disk_errors_named(path: Path, beside: Path | None = None, advice: str = FREE
     except Exception as error:
         if is_disk_full(error, beside):
             raise NpukitError(f"Cannot write {path}: the disk is full. {advice}", on_the_way=True) from error
-        if isinstance(error, OSError) and _concerns(error, beside):
+        if isinstance(error, OSError) and _is_about_writing(error, beside):
             reason = (error.strerror or str(error)).lower()
             raise NpukitError(f"Cannot write {path}: {reason}.", on_the_way=True) from error
         raise
@@ -198,7 +198,7 @@ def _has_no_room(place: Path) -> bool:
     return disk.total > 0 and disk.free < NO_ROOM  # /proc and /sys have no size
 
 
-def _concerns(error: OSError, beside: Path) -> bool:
+def _is_about_writing(error: OSError, beside: Path) -> bool:
     """Whether an error came from writing, since the block may also read other files or the network."""
     is_own = isinstance(error.filename, str | Path) and Path(error.filename).is_relative_to(beside)
     return is_own or error.errno in (errno.EIO, errno.EFBIG)

@@ -21,7 +21,7 @@ class Common:
 
     def __init__(self, linears: list[Any]) -> None:
         self.sizes = [linear.out_features for linear in linears]
-        self.linear = W8A8Linear.joined(linears) if isinstance(linears[0], W8A8Linear) else _joined(linears)
+        self.linear = W8A8Linear.joined(linears) if isinstance(linears[0], W8A8Linear) else _concatenate(linears)
         self.source: Tensor | None = None
         self.kept: tuple[Tensor, ...] = ()
 
@@ -66,7 +66,7 @@ def fuse(model: nn.Module) -> None:
                     setattr(module, name, Part(common, index))
 
 
-def _joined(linears: list[nn.Linear]) -> nn.Linear:
+def _concatenate(linears: list[nn.Linear]) -> nn.Linear:
     first = linears[0]
     joined = nn.Linear(first.in_features, sum(linear.out_features for linear in linears), bias=False, device="meta")
     joined.weight = nn.Parameter(torch.cat([linear.weight.detach() for linear in linears]), requires_grad=False)

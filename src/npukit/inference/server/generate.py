@@ -189,10 +189,10 @@ async def whole(generation: Generation, number: int) -> list[Piece]:
     parts: list[list[Piece]] = [[] for _ in range(number)]
     async for piece in generation:
         parts[piece.index].append(piece)
-    return [_joined(pieces) for pieces in parts]
+    return [_merge_pieces(pieces) for pieces in parts]
 
 
-def _joined(pieces: list[Piece]) -> Piece:
+def _merge_pieces(pieces: list[Piece]) -> Piece:
     return replace(
         pieces[-1],
         text="".join(piece.text for piece in pieces),

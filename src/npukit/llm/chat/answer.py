@@ -170,7 +170,7 @@ class AnswerParser:
             self._rest, self._read = rest.lstrip("\n"), self._after_reasoning
             text = text.rstrip()
         elif not ended:
-            kept = _begun(text, (END_OF_THINK,))
+            kept = _partial_mark_length(text, (END_OF_THINK,))
             text, self._rest = text[: len(text) - kept], text[len(text) - kept :]
             held = len(text) - len(text.rstrip())  # white space before its end does not belong to the reasoning
             text, self._rest = text[: len(text) - held], text[len(text) - held :] + self._rest
@@ -192,7 +192,7 @@ class AnswerParser:
             text, self._rest = self._rest[: min(places)].rstrip(), self._rest[min(places) :]
             self._read = self._call
         elif openings and not ended:
-            certain = len(self._rest) - _begun(self._rest, openings)
+            certain = len(self._rest) - _partial_mark_length(self._rest, openings)
             text = self._rest[:certain].rstrip()  # white space before a call does not belong to the content
             self._rest = self._rest[len(text) :]
         else:
@@ -215,7 +215,7 @@ class AnswerParser:
             yield Content(text)  # it started like a call but is none: show the user what the model wrote
 
 
-def _begun(text: str, marks: tuple[str, ...]) -> int:
+def _partial_mark_length(text: str, marks: tuple[str, ...]) -> int:
     """The number of characters at the end of the text that may be the beginning of a mark."""
     longest = max(len(mark) for mark in marks) - 1
     sizes = range(min(longest, len(text)), 0, -1)

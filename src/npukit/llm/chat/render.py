@@ -105,7 +105,7 @@ class Renderer:
             raise NotRendered(str(error)) from error
         if lost := [name for name in _names(tools, messages) if name not in text]:
             raise NotRendered(f"has a tool, {lost[0]}, which the chat template does not write: choose one that does")
-        return self._ended(text, spans, unmatched)
+        return self._extend_to_end_tokens(text, spans, unmatched)
 
     def _jinja(
         self, turns: Sequence[Mapping[str, Any]], prompt: bool, tools: list[Any] | None = None
@@ -162,7 +162,7 @@ class Renderer:
                 unmatched += 1
         return spans, unmatched
 
-    def _ended(self, text: str, spans: list[Span], unmatched: int) -> Rendered:
+    def _extend_to_end_tokens(self, text: str, spans: list[Span], unmatched: int) -> Rendered:
         """Extend every answer to a token that means the end; otherwise the model would not learn to stop."""
         ended = []
         for start, end in spans:

@@ -61,7 +61,7 @@ def _check_table(table: Table, data: DataOptions, task: Task) -> None:
         except BadRow as error:
             bad.append(f"{record.place} {error}")
     if bad and (data.bad_rows == "stop" or not usable):
-        raise NpukitError(nothing_usable(table, bad) if not usable else stopped(bad[0]))
+        raise NpukitError(nothing_usable(table, bad) if not usable else first_bad_row(bad[0]))
 
 
 def find_layout(records: Iterable[RawRow], table: Table, task: Task) -> Layout:
@@ -115,6 +115,6 @@ def nothing_usable(table: Table, bad: list[str]) -> str:
     return f"No row of {table.name} can be used: {bad[0]}."
 
 
-def stopped(bad: str) -> str:
+def first_bad_row(bad: str) -> str:
     """The message for the first bad row, if bad rows are not skipped."""
     return f"{bad}. Fix or remove this row, or set data.bad_rows=skip."

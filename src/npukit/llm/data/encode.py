@@ -125,7 +125,7 @@ class Encoder:
                 made = [
                     Encoded(_labelled(*row)) for row in self._writer.answers(self._with_texts(turns, images), answers)
                 ]
-                found = [self._whole([encoded], images) for encoded in made]
+                found = [self._unless_truncated([encoded], images) for encoded in made]
             elif media:
                 images = self._placed(rows[0], media)[1]
                 found = [self.illustrated(row, media) for row in rows]
@@ -144,7 +144,7 @@ class Encoder:
         except BadRow as error:
             return error
         encoded = self._as_the_peer(self._with_texts(turns, images)) if self._writer else self._rendered(turns, images)
-        return encoded if isinstance(encoded, BadRow) else self._whole(encoded, images)
+        return encoded if isinstance(encoded, BadRow) else self._unless_truncated(encoded, images)
 
     def _placed(self, turns: Conversation, media: Sequence[MediaItem]) -> tuple[Conversation, tuple[RowImage, ...]]:
         """The turns with a tag for each image or video, and the media in the order of their tags, with sizes from file
@@ -191,7 +191,7 @@ class Encoder:
             marked = filled(turns, [(image.kind, markers[image.kind]) for image in images])
         return self._renderer.render(marked).expanded(self.images.written(images))
 
-    def _whole(self, encoded: list[Encoded], images: tuple[RowImage, ...]) -> list[Encoded] | BadRow:
+    def _unless_truncated(self, encoded: list[Encoded], images: tuple[RowImage, ...]) -> list[Encoded] | BadRow:
         """The row with its images, if truncation kept all their tokens."""
         if not images:
             return encoded
@@ -224,7 +224,7 @@ class Encoder:
             return self._long_question()
         if was_cut:
             tokens = _cut(tokens, [(len(tokens), len(tokens))], self.data.cutoff)
-        row = self._whole([Encoded(tokens, was_cut)], images)
+        row = self._unless_truncated([Encoded(tokens, was_cut)], images)
         return row if isinstance(row, BadRow) else row[0]
 
     def _long_question(self) -> BadRow:
@@ -261,7 +261,7 @@ class Encoder:
             except BadRow as error:
                 return error
             encoded = self.text(self._with_texts(turns, images))
-            return encoded if isinstance(encoded, BadRow) else self._whole(encoded, images)
+            return encoded if isinstance(encoded, BadRow) else self._unless_truncated(encoded, images)
         if self.data.template:
             return self._as_the_peer(turns)
         texts = [turn["content"] for turn in turns]

@@ -8,7 +8,7 @@ from itertools import islice
 
 from npukit.errors import NpukitError
 from npukit.llm.config.options import DataOptions
-from npukit.llm.data.check import find_layout, row_of, stopped
+from npukit.llm.data.check import find_layout, first_bad_row, row_of
 from npukit.llm.data.count import about_rows
 from npukit.llm.data.encode import Encoded, Encoder, are_bytes
 from npukit.llm.data.files import RawRow
@@ -69,7 +69,7 @@ def _laid_out(
 def _bad(record: RawRow, error: BadRow, data: DataOptions, problems: Problems) -> None:
     problems.add_bad(f"{record.place} {error}")
     if data.bad_rows == "stop":
-        raise NpukitError(stopped(problems.first[0]))
+        raise NpukitError(first_bad_row(problems.first[0]))
 
 
 class Counter:

@@ -18,13 +18,13 @@ def hub_rows(hub: Hub, name: str, subset: str | None, split: str, streaming: boo
     subsets, joined by +, follow one another.
     """
     load = _from_modelscope if hub == "modelscope" else _from_huggingface
-    with _told(name, hub):
+    with _errors_as_sentence(name, hub):
         parts = [_undecoded(load(name, part, split, streaming)) for part in (subset.split("+") if subset else [None])]
-        rows: Iterable[dict[str, Any]] = parts[0] if len(parts) == 1 else _joined(parts)
+        rows: Iterable[dict[str, Any]] = parts[0] if len(parts) == 1 else _concatenate(parts)
         return rows
 
 
-def _joined(parts: list[Any]) -> Any:
+def _concatenate(parts: list[Any]) -> Any:
     from datasets import concatenate_datasets
 
     return concatenate_datasets(parts)
@@ -33,7 +33,7 @@ def _joined(parts: list[Any]) -> Any:
 def archive_on_hub(hub: Hub, name: str, archive: str) -> Path:
     """A file from a data set's repository, downloaded on first use."""
     check_hub("dataset", name, hub)
-    with _told(name, hub):
+    with _errors_as_sentence(name, hub):
         if hub == "modelscope":
             require("modelscope")
             from modelscope import dataset_file_download
@@ -46,7 +46,7 @@ def archive_on_hub(hub: Hub, name: str, archive: str) -> Path:
 
 
 @contextmanager
-def _told(name: str, hub: Hub) -> Iterator[None]:
+def _errors_as_sentence(name: str, hub: Hub) -> Iterator[None]:
     """Turn errors of the hubs' libraries, which are those of their HTTP libraries, into one sentence."""
     try:
         yield

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from npukit.cache import cache_folder, complete_or_absent, only_builder
 from npukit.errors import NpukitError
-from npukit.llm.data.check import nothing_usable, stopped
+from npukit.llm.data.check import first_bad_row, nothing_usable
 from npukit.llm.data.encode import MORE, SEPARATOR, Encoded, Encoder, Tokens, are_bytes
 from npukit.llm.data.encoded import Counter, encoded_rows
 from npukit.llm.data.parts import make_parts
@@ -123,7 +123,7 @@ def tokenised(table: Table, encoder: Encoder, log: Log) -> Rows:
                 shutil.rmtree(place / "parts")
     rows = Rows.open(made, encoder.end_id)
     if data.bad_rows == "stop" and rows.problems.bad:
-        raise NpukitError(stopped(rows.problems.first[0]))
+        raise NpukitError(first_bad_row(rows.problems.first[0]))
     _refuse_mostly_bad(table, rows.problems, data.max_bad_rows)
     return rows
 

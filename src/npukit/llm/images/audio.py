@@ -53,7 +53,7 @@ def _read(source: Path | bytes, name: str) -> tuple[int, int, Iterator[Samples]]
     for reader in (_wave, _other):
         blocks = reader(io.BytesIO(source) if isinstance(source, bytes) else str(source), name)
         if header := next(blocks, None):
-            return *header, _whole(blocks, header[1], name)
+            return *header, _checked_length(blocks, header[1], name)
     raise AssertionError
 
 
@@ -99,7 +99,7 @@ def _check(rate: int, frames: int, channels: int, name: str) -> None:
         raise BadImage(f"{name} has {frames * channels:,} samples, more than {MAX_SAMPLES:,}: cut it")
 
 
-def _whole(blocks: Iterator[Samples], frames: int, name: str) -> Iterator[Samples]:
+def _checked_length(blocks: Iterator[Samples], frames: int, name: str) -> Iterator[Samples]:
     """The blocks, which must contain as many samples as the header says."""
     count = 0
     for block in blocks:

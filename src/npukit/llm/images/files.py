@@ -52,13 +52,13 @@ def locate(
     if isinstance(source, dict):  # as datasets writes them
         source = next((source[name] for name in ("bytes", "path") if source.get(name) is not None), None)
     if isinstance(source, (bytes, bytearray)):
-        return _kept(bytes(source))
+        return _store(bytes(source))
     if not isinstance(source, str) or not source:
         raise BadImage("it is neither a path nor a data URI nor bytes")
     if match := DATA.match(source):
-        return _kept(decoded(source[match.end() :]))
+        return _store(decoded(source[match.end() :]))
     if len(source) > LONGEST_PATH:
-        return _kept(decoded(source))  # ms-swift accepts base64 without a prefix
+        return _store(decoded(source))  # ms-swift accepts base64 without a prefix
     if re.match(r"[a-zA-Z][\w+.-]+://", source):
         raise BadImage(f"{shortened(source)} is an address, and nothing is fetched: download it, and name the file")
     try:
@@ -103,7 +103,7 @@ def decoded(text: str, most: int | None = None) -> bytes:
         raise BadImage(f"{shortened(text)} is neither a file nor base64") from None
 
 
-def _kept(content: bytes) -> Path:
+def _store(content: bytes) -> Path:
     """Stored compressed, as they came: pixels would take a hundred times the space."""
     file = cache_folder() / "images" / hashlib.sha256(content).hexdigest()
     if not file.exists():

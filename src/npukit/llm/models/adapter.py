@@ -146,13 +146,13 @@ def apply_adapter(model: Any, folder: Path) -> None:
                 f"{folder} changes {name}, but the model has no such weight: is this its base model?"
             ) from None
         after = nn.Parameter(change(before.detach().float()).to(before.dtype), requires_grad=False)
-        _put(model, name, after)  # a weight that was tied to it stays unchanged
+        _set_parameter(model, name, after)  # a weight that was tied to it stays unchanged
         if adapter.config.get("trainable_token_indices"):
             for other in (other for other, source in tied.items() if source == name):
-                _put(model, other, after)
+                _set_parameter(model, other, after)
 
 
-def _put(model: nn.Module, name: str, parameter: nn.Parameter) -> None:
+def _set_parameter(model: nn.Module, name: str, parameter: nn.Parameter) -> None:
     module, _, attribute = name.rpartition(".")
     setattr(model.get_submodule(module), attribute, parameter)
 

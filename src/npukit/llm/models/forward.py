@@ -59,10 +59,10 @@ def share_rows(model: Any, group: dist.ProcessGroup) -> None:
         model.shared = shared
     else:
         body = _body_of(model)
-        body.forward = partial(_whole, body.forward, shared)
+        body.forward = partial(_full_hidden_states, body.forward, shared)
 
 
-def _whole(forward: Callable[..., Any], shared: SharedRows, input_ids: Tensor, **_: Any) -> Any:
+def _full_hidden_states(forward: Callable[..., Any], shared: SharedRows, input_ids: Tensor, **_: Any) -> Any:
     """The last hidden states of all tokens. Rows are padded at their end, and need neither mask nor positions."""
     outputs = forward(**shared.split({"input_ids": input_ids}), use_cache=False)
     outputs.last_hidden_state = shared.join(outputs.last_hidden_state, *input_ids.shape)

@@ -35,7 +35,7 @@ def load_config(options: ModelOptions, place: str) -> Any:
     """The model's configuration as transformers reads it."""
     from transformers import AutoConfig
 
-    with _told(options):
+    with _errors_as_sentence(options):
         config = AutoConfig.from_pretrained(
             place, revision=options.revision, trust_remote_code=options.trust_remote_code
         )
@@ -72,7 +72,7 @@ def load_tokenizer(options: ModelOptions, place: str) -> Any:
     """The model's tokenizer. If it has no padding token, the end token is used."""
     from transformers import AutoTokenizer
 
-    with _told(options):
+    with _errors_as_sentence(options):
         tokenizer = AutoTokenizer.from_pretrained(
             place, revision=options.revision, trust_remote_code=options.trust_remote_code
         )
@@ -115,9 +115,9 @@ def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention:
     if scores:
         shape.num_labels = scores
         if not families.vision_of(shape):
-            with _told(options), _quiet():  # its warning about the new layer is expected
+            with _errors_as_sentence(options), _quiet():  # its warning about the new layer is expected
                 return AutoModelForSequenceClassification.from_pretrained(place, **common)
-    with _told(options):
+    with _errors_as_sentence(options):
         loaded = from_pretrained(kind, place, **common)
     return _scoring(loaded) if scores else loaded
 
@@ -189,7 +189,7 @@ def load_images(options: ModelOptions, place: str, shape: Any, data: DataOptions
 
     kinds = {"image": AutoImageProcessor, "audio": AutoFeatureExtractor}
     given = {"revision": options.revision, "trust_remote_code": options.trust_remote_code}
-    with _told(options), _quiet():
+    with _errors_as_sentence(options), _quiet():
         processor = kinds[vision.kind].from_pretrained(place, **given)
         hears = kinds["audio"].from_pretrained(place, **given) if vision.audio else None
     settings = _video_settings(Path(place), data.tokens)
@@ -222,7 +222,7 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(before)
 
 
-class _told:
+class _errors_as_sentence:
     """Turn errors from loading a missing or broken model into one sentence."""
 
     def __init__(self, options: ModelOptions) -> None:

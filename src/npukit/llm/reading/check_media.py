@@ -23,7 +23,7 @@ def media(config: Config) -> Iterator[ConfigProblem]:
     for name, sources in (("train", config.data.train), ("validation", validation)):
         for index, source in enumerate(sources):
             key, kinds = f"data.{name}.{index}", kinds_of(source)
-            if kind := next((kind for kind in kinds if kind not in _taken(model)), None):
+            if kind := next((kind for kind in kinds if kind not in _supported_media(model)), None):
                 known = ", ".join(sorted(name for name, vision in families.visions().items() if kind in vision.kinds))
                 what = {"image": "images", "video": "videos", "audio": "audio"}[kind]
                 text = (
@@ -54,7 +54,7 @@ def kinds_of(source: Source) -> list[Kind]:
     return [kind for column, kind in COLUMNS.items() if column in source.columns]
 
 
-def _taken(model: str) -> Collection[Kind]:
+def _supported_media(model: str) -> Collection[Kind]:
     """The media that a model supports, from its folder or its name."""
     try:
         config = json.loads((Path(model).expanduser() / "config.json").read_text(encoding="utf-8"))

@@ -186,7 +186,7 @@ class Observer(_Mode):  # type: ignore[misc]
 
     def _enter_module(self, module: nn.Module, _args: Any) -> None:
         if self._updated:
-            self._next_step()
+            self._start_step()
         elif self._has_gradients and not self._blocks and not self._modules:
             self._elsewhere += 1
             if self._elsewhere >= STEPS_ELSEWHERE:
@@ -224,7 +224,7 @@ class Observer(_Mode):  # type: ignore[misc]
         self._in_optimizer = False
         self._updated = True
 
-    def _next_step(self) -> None:
+    def _start_step(self) -> None:
         """Start the next step. Several optimizers, or one called for each group, count as one step."""
         self._updated = False
         self.steps += 1
@@ -254,13 +254,13 @@ class Observer(_Mode):  # type: ignore[misc]
         return Walked(
             peak=peak,
             reserved=reserved,
-            held=tuple(sorted(self._held(peak), key=lambda held: -held.bytes)),
+            held=tuple(sorted(self._peak_holders(peak), key=lambda held: -held.bytes)),
             steps=self.steps + self._updated,
             work=tuple(self._last_step(in_optimizer=False)),
             update=tuple(self._last_step(in_optimizer=True)),
         )
 
-    def _held(self, peak: int) -> Iterator[Held]:
+    def _peak_holders(self, peak: int) -> Iterator[Held]:
         totals: dict[tuple[str, str], int] = defaultdict(int)
         for block in self._blocks:
             if block.born <= self._highest_at and (block.died is None or block.died > self._highest_at):

@@ -70,7 +70,7 @@ def distributed_weights(folder: Path) -> Iterator[tuple[str, Callable[[], Tensor
     for name, about in description.state_dict_metadata.items():
         if hasattr(about, "chunks") and (not of_model or name in of_model):
             shown = ".".join(map(str, of_model[name])) if of_model else name
-            yield shown, partial(_whole, folder, about, pieces.get(name, []))
+            yield shown, partial(_assemble, folder, about, pieces.get(name, []))
 
 
 def _description(file: Path) -> Any:
@@ -88,7 +88,7 @@ def _description(file: Path) -> Any:
     return described
 
 
-def _whole(folder: Path, about: Any, pieces: list[Any]) -> Tensor:
+def _assemble(folder: Path, about: Any, pieces: list[Any]) -> Tensor:
     import torch
 
     tensor = torch.empty(about.size, dtype=about.properties.dtype)

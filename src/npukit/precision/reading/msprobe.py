@@ -59,7 +59,7 @@ def load(file: Path) -> dict[str, Any]:
     except RecursionError:
         raise NpukitError(f"{file} is nested too deeply to be a dump.") from None
     except ValueError as error:
-        content = _whole_rows(text)
+        content = _complete_rows(text)
         if content is None:
             where = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "a number"
             raise NpukitError(
@@ -70,7 +70,7 @@ def load(file: Path) -> dict[str, Any]:
     return content
 
 
-def _whole_rows(text: str) -> Any:
+def _complete_rows(text: str) -> Any:
     """Our files have one row per line, so that removing the incomplete last line makes them valid again."""
     if '"npukit"' not in text[:2000] or '"data": {' not in text[:4000]:
         return None
@@ -118,7 +118,7 @@ def _call(name: str, row: Any, parent: Any, stack: tuple[str, ...], tensors: Pat
         return None
     backward = match["direction"] == "backward"
     if match["prefix"] == "Optimizer":
-        outputs = _values(_named(row.get("names"), row.get("output")), tensors)
+        outputs = _values(_by_name(row.get("names"), row.get("output")), tensors)
         settings = {**_values(row.get("input_kwargs"), tensors), **_group_settings(row.get("groups"))}
         return Call(name, "optimizer", match["op"], "", "optimizer", int(match["number"]), settings, outputs, stack)
     phase = match["direction"]
@@ -129,7 +129,7 @@ def _call(name: str, row: Any, parent: Any, stack: tuple[str, ...], tensors: Pat
         path = _path(owner["path"])
     elif parent == "optimizer":
         phase = "optimizer"
-    inputs = _values(row.get("input"), tensors) if backward else _given(row, tensors)
+    inputs = _values(row.get("input"), tensors) if backward else _arguments(row, tensors)
     outputs = _values(row.get("output"), tensors)
     op = (
         match["op"]
@@ -147,7 +147,7 @@ def _module(name: str, match: re.Match[str], row: Any, stack: tuple[str, ...], t
     if direction == "backward":
         inputs = _values(row.get("input"), tensors)
     else:
-        inputs = {**_given(row, tensors), **_prefixed("parameters", _values(row.get("parameters"), tensors))}
+        inputs = {**_arguments(row, tensors), **_prefixed("parameters", _values(row.get("parameters"), tensors))}
     return Call(
         name, "module", match["kind"], path, direction, number, inputs, _values(row.get("output"), tensors), stack
     )
@@ -158,7 +158,7 @@ def _path(written: str | None) -> str:
     return "" if written in (None, ROOT) else str(written)
 
 
-def _given(row: Mapping[str, Any], tensors: Path | None) -> dict[str, Value]:
+def _arguments(row: Mapping[str, Any], tensors: Path | None) -> dict[str, Value]:
     return {**_values(row.get("input_args"), tensors), **_values(row.get("input_kwargs"), tensors)}
 
 
@@ -166,7 +166,7 @@ def _prefixed(prefix: str, values: Mapping[str, Value]) -> dict[str, Value]:
     return {f"{prefix}.{name}": value for name, value in values.items()}
 
 
-def _named(names: Any, values: Any) -> Any:
+def _by_name(names: Any, values: Any) -> Any:
     if isinstance(names, list) and isinstance(values, list) and len(names) == len(values):
         return dict(zip(map(str, names), values, strict=True))
     return values

@@ -91,11 +91,11 @@ def zero3_weights(files: Sequence[tuple[Path, Path]]) -> Iterator[tuple[str, Cal
         flats.append(torch.cat([group.reshape(-1) for group in groups]))
     offset = 0
     for name, shape in (item for group in shapes for item in group.items()):
-        yield name, partial(_whole, flats, offset, torch.Size(shape))
+        yield name, partial(_assemble, flats, offset, torch.Size(shape))
         offset += -(-torch.Size(shape).numel() // ranks)
 
 
-def _whole(flats: Sequence[Tensor], offset: int, shape: Any) -> Tensor:
+def _assemble(flats: Sequence[Tensor], offset: int, shape: Any) -> Tensor:
     import torch
 
     share = -(-shape.numel() // len(flats))

@@ -80,7 +80,7 @@ def load_plugins(files: Sequence[Path], args: Any) -> dict[str, MakeFunction]:
             if "completions" in inspect.signature(function).parameters
         }
         classes = {name: made for name, made in swift.registry("orms").items() if before.get(name) is not made}
-        functions |= {name: partial(_made, file, kind, args) for name, kind in classes.items()}
+        functions |= {name: partial(_instantiate, file, kind, args) for name, kind in classes.items()}
     return functions
 
 
@@ -92,7 +92,7 @@ def without_functions(files: Sequence[Path]) -> NpukitError:
     )
 
 
-def _made(file: Path, registered: Any, args: Any) -> PluginFunction:
+def _instantiate(file: Path, registered: Any, args: Any) -> PluginFunction:
     """Create one: ms-swift instantiates classes with its arguments, but functions may be registered as well."""
     try:
         call = registered(**accepted(registered, {"args": args})) if isinstance(registered, type) else registered

@@ -72,7 +72,7 @@ class OpenEnvScheduler(GYMScheduler):
         uuid = infer_request.uuid
         action = self.parse_action(response_choice.message.content)
         observation, reward, done, _ = await asyncio.to_thread(self._envs[uuid].step, action)
-        return await self._stepped(uuid, None if done else self.format_observation(observation), reward, done)
+        return await self._record_step(uuid, None if done else self.format_observation(observation), reward, done)
 
     def _create_env(self, env_config: dict[str, Any]) -> Any:
         return OpenEnvWrapper(env_config)

@@ -123,9 +123,9 @@ class GYMScheduler(MultiTurnScheduler):
     async def on_turn_end(self, infer_request: Any, response_choice: Any, current_turn: int) -> dict[str, Any]:
         uuid = infer_request.uuid
         observation, reward, done, _ = await self._envs[uuid].step(deepcopy(infer_request.messages))
-        return await self._stepped(uuid, observation, reward, done)
+        return await self._record_step(uuid, observation, reward, done)
 
-    async def _stepped(self, uuid: str, observation: Any, reward: float, done: bool) -> dict[str, Any]:
+    async def _record_step(self, uuid: str, observation: Any, reward: float, done: bool) -> dict[str, Any]:
         """Record the result of an environment's step."""
         self._total_rewards[uuid] += float(reward)
         self._step_rewards.setdefault(uuid, []).append(float(reward))

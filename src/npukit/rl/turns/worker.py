@@ -40,11 +40,11 @@ def begin(asked: Any) -> tuple[None, Callable[[Any], Any]]:
 
 
 def _begun(scheduler: TurnScheduler, conversations: Sequence[RolloutConversation]) -> list[Messages | str]:
-    return [_or_problem(plain, begun) for begun in scheduler.begin(conversations)]
+    return [_value_or_problem(plain, begun) for begun in scheduler.begin(conversations)]
 
 
 def _next(scheduler: TurnScheduler, turns: Sequence[Turn]) -> list[TurnReply]:
-    replies = (_or_problem(_plain, reply) for reply in scheduler.next(turns))
+    replies = (_value_or_problem(_plain, reply) for reply in scheduler.next(turns))
     return [TurnReply(problem=reply) if isinstance(reply, str) else reply for reply in replies]
 
 
@@ -52,7 +52,7 @@ def _plain(reply: TurnReply) -> TurnReply:
     return replace(reply, messages=plain(reply.messages), infos=plain(reply.infos))
 
 
-def _or_problem(made: Callable[[Any], Any], value: Any) -> Any:
+def _value_or_problem(made: Callable[[Any], Any], value: Any) -> Any:
     """The result of converting a value, or why that is impossible."""
     try:
         return made(value)

@@ -16,11 +16,11 @@ def of_slots(slots: Slots) -> str:
     """LLaMA-Factory's template as Jinja, with the output of its `chat` command."""
     content = "message.content"
     if slots.kind == "system_in_question":
-        content = f"(({_joined(slots.system, 'system')}) if loop.first and system else '') + message.content"
+        content = f"(({_as_expression(slots.system, 'system')}) if loop.first and system else '') + message.content"
         above = ""
     else:
-        above = "{%- if system %}{{- " + _joined(slots.system, "system") + " }}{%- endif %}"
-    answer = _joined(slots.assistant, "message.content")
+        above = "{%- if system %}{{- " + _as_expression(slots.system, "system") + " }}{%- endif %}"
+    answer = _as_expression(slots.assistant, "message.content")
     if slots.efficient_eos:
         answer += " + (eos_token if loop.last else '')"
     if slots.reasons:
@@ -29,10 +29,10 @@ def of_slots(slots: Slots) -> str:
         answer = f"({empty} if {first} not in message.content and {last} not in message.content else '') + {answer}"
     return (
         _system(slots.default_system)
-        + (f"{{{{- {_joined(slots.prefix, '')} }}}}" if slots.prefix else "")
+        + (f"{{{{- {_as_expression(slots.prefix, '')} }}}}" if slots.prefix else "")
         + above
         + "{%- for message in turns %}{%- if message.role == 'user' %}"
-        + f"{{{{- {_joined(slots.user, content)} }}}}"
+        + f"{{{{- {_as_expression(slots.user, content)} }}}}"
         + "{%- else %}"
         + ANSWER.replace("ANSWER", answer)
         + "{%- endif %}{%- endfor %}"
@@ -78,7 +78,7 @@ def _system(default: str) -> str:
     )
 
 
-def _joined(slots: Sequence[Slot], content: str) -> str:
+def _as_expression(slots: Sequence[Slot], content: str) -> str:
     parts: list[str] = []
     for slot in slots:
         if isinstance(slot, dict):

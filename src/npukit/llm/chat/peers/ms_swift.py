@@ -104,7 +104,7 @@ class Writer:
         ids: list[int] = []
         labels: list[int] = []
         weights: list[int] = []
-        for content, counts in _joined(self._contexts(turns)):
+        for content, counts in _merge_adjacent(self._contexts(turns)):
             own = self._ids(content) if isinstance(content, str) else content
             ids += own
             labels += own if counts else [IGNORED] * len(own)
@@ -121,7 +121,7 @@ class Writer:
         if begin:
             yield begin, everything
         has_system = bool(system) and self.meta.last_prompt is None
-        yield from self._written(self.meta.system_prefix or () if has_system else self.meta.prefix, everything, system)
+        yield from self._fill(self.meta.system_prefix or () if has_system else self.meta.prefix, everything, system)
         rounds, last_asked = -(-len(messages) // 2), _last_question(messages)
         for number in range(rounds):
             is_last = number == rounds - 1
@@ -130,7 +130,7 @@ class Writer:
             prompt = self.meta.last_prompt if is_last and self.meta.last_prompt is not None else self.meta.prompt
             is_result = asked["role"] == "result"
             question = "" if is_result else asked["content"]
-            yield from self._written(asked["content"] if is_result else prompt, everything, system, question, number)
+            yield from self._fill(asked["content"] if is_result else prompt, everything, system, question, number)
             counts = everything or 2 * number >= last_asked or not self.last_answer_only
             if answer is None:  # a classifier's text, written as a question that is about to be answered
                 yield self._answer_begins(), False
@@ -140,9 +140,9 @@ class Writer:
                 yield from self._answer(part, counts)
             if not is_last:
                 if messages[2 * number + 2]["role"] != "result":
-                    yield from self._written(self.meta.separator or (), everything, None)
+                    yield from self._fill(self.meta.separator or (), everything, None)
             elif not end and not parts[-1].endswith(self._stop_words()):
-                yield from self._written(self.meta.suffix, counts, None)
+                yield from self._fill(self.meta.suffix, counts, None)
         if end:
             yield end, True
 
@@ -217,7 +217,7 @@ class Writer:
             raise BadTurns("has tools, which this template cannot write, since it has no system message")
         return system
 
-    def _written(
+    def _fill(
         self,
         contexts: Sequence[Context],
         counts: bool,
@@ -249,7 +249,7 @@ class Writer:
 
     def _count_ends(self, ids: list[int], labels: list[int]) -> None:
         """Let what follows an intermediate answer count, if it is what ends the last one."""
-        suffix = [token for part in self._written(self.meta.suffix, True, None) for token in self._of(part[0])]
+        suffix = [token for part in self._fill(self.meta.suffix, True, None) for token in self._of(part[0])]
         before = list(labels)
         for at in range(1, len(ids)):
             follows = before[at - 1] != IGNORED and before[at] == IGNORED
@@ -302,7 +302,7 @@ def _edges(message: Turn) -> Any:
     return message["content"].strip("\n") if is_answer else message["content"]
 
 
-def _joined(contexts: Iterator[Counted]) -> Iterator[Counted]:
+def _merge_adjacent(contexts: Iterator[Counted]) -> Iterator[Counted]:
     """Merge adjacent texts that count alike."""
     texts: list[str] = []
     counted = 0

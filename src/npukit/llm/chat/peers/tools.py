@@ -39,21 +39,19 @@ class ToolFormat:
     def write_tools(self, tools: Sequence[Any], system: str | None = None, raw: str = "") -> str:
         """The text that describes the tools to the model."""
         today = date.today().strftime("%d %b %Y")
-        return _written(
-            self.tools, tools=tools, system=system or "", has_system=system is not None, raw=raw, date=today
-        )
+        return _render(self.tools, tools=tools, system=system or "", has_system=system is not None, raw=raw, date=today)
 
     def write_question(self, tools: Sequence[Any], question: str) -> str:
         """The text of the first question."""
-        return _written(self.question, tools=tools, question=question)
+        return _render(self.question, tools=tools, question=question)
 
     def write_calls(self, calls: Sequence[dict[str, Any]]) -> str:
         """The model's text for calls of functions."""
-        return _written(self.calls, calls=calls)
+        return _render(self.calls, calls=calls)
 
     def write_results(self, results: Sequence[str]) -> str:
         """The text for the results of functions."""
-        return _written(self.results, results=results)
+        return _render(self.results, results=results)
 
 
 def names(tool: Tool) -> list[str]:
@@ -106,7 +104,7 @@ def _compiled(template: str) -> jinja2.Template:
     return _environment().from_string(template)
 
 
-def _written(template: str, **values: Any) -> str:
+def _render(template: str, **values: Any) -> str:
     import jinja2
 
     try:

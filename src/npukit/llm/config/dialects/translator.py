@@ -71,7 +71,7 @@ class Translator:
         keys = [key for key in self.raw.values if (row := self.dialect.row(key)) and row.renamed]
         for key in sorted(keys, key=lambda key: bool(self.dialect.rows[key].ignored)):
             row = self.dialect.rows[key]
-            place, name, value = self.raw.place((key,)), self._written(key), row.value_now(self.raw.values[key])
+            place, name, value = self.raw.place((key,)), self._name_of(key), row.value_now(self.raw.values[key])
             before = self.raw.values.get(row.renamed)
             if row.ignored and (before is not None or value == self.raw.values[key]):
                 if before is None:
@@ -80,7 +80,7 @@ class Translator:
             if row.adds and before is not None and value is not None:
                 value = [*_several(before), *_several(value)]
             elif before is not None and before != value:
-                self._mistake(key, f"{name} and {self._written(row.renamed)} say different things: remove one.")
+                self._mistake(key, f"{name} and {self._name_of(row.renamed)} say different things: remove one.")
                 value = None
             if value is not None:
                 self.raw.set((row.renamed,), value, place, name)
@@ -91,8 +91,8 @@ class Translator:
 
     def _no_value(self, key: str, row: DialectRow) -> None:
         """A name that an earlier release would have known, or had to."""
-        value, other = self.raw.values[key], self._written(row.renamed)
-        self._mistake(key, f"{self._written(key)} {value} does not say which {row.renamed} is meant: give {other}.")
+        value, other = self.raw.values[key], self._name_of(row.renamed)
+        self._mistake(key, f"{self._name_of(key)} {value} does not say which {row.renamed} is meant: give {other}.")
         self._set(self.dialect.rows[row.renamed].to[0], MISSING, [key])
 
     def _copy(self) -> None:
@@ -105,7 +105,7 @@ class Translator:
             before = copied.get(row.to[0])
             if is_given and before and self.raw.values[before] != self.raw.values[key]:
                 self._mistake(
-                    key, f"{self._written(before)} and {self._written(key)} say different things: remove one."
+                    key, f"{self._name_of(before)} and {self._name_of(key)} say different things: remove one."
                 )
             if is_given or not before:
                 self._set(row.to[0], self._value(key, row), [key])
@@ -131,14 +131,14 @@ class Translator:
             self._mistake(key, self._unknown(key))
             self._take_for(nearest(key, self.dialect.keys, cutoff=0.75), key)
         elif row.unsupported and not row.asks_nothing(value):
-            self._mistake(key, f"{self._written(key)} is not supported: {row.unsupported}.")
+            self._mistake(key, f"{self._name_of(key)} is not supported: {row.unsupported}.")
         elif row.ignored:
             self._ignored.setdefault(row.ignored, []).append(key)
 
     def _take_for(self, meant: str | None, key: str) -> None:
         """Continue as if the key had been correct, so that it is not reported as missing too."""
         if meant and meant not in self.raw.values:
-            self.raw.set((meant,), self.raw.values[key], self.raw.place((key,)), self._written(key))
+            self.raw.set((meant,), self.raw.values[key], self.raw.place((key,)), self._name_of(key))
 
     def _written_for(self, ours: str) -> list[str]:
         """The keys that were written and are said to mean an option, whichever function reads them."""
@@ -150,13 +150,13 @@ class Translator:
             # If several keys make one option, name the one that decides.
             own = {key: self.raw.values[key] for key in written}
             key = max(written, key=lambda name: (own[name] == value, bool(own[name]), own[name] is not True))
-            place, name = self.raw.place((key,)), self._written(key)
+            place, name = self.raw.place((key,)), self._name_of(key)
         else:
             place, name = Origin(self.dialect.name, is_default=True), ours
         self.ours.set(tuple(ours.split(".")), value, place, name)
 
     def _unknown(self, key: str) -> str:
-        none = f"{self.dialect.name} has no {self._written(key)}"
+        none = f"{self.dialect.name} has no {self._name_of(key)}"
         if near := nearest(key, self.dialect.keys, cutoff=0.75):
             return f"{none}: did you mean {near}?"
         if name := self.names.translated(key):
@@ -164,7 +164,7 @@ class Translator:
         near = nearest(key, self.dialect.keys)
         return none + (f": did you mean {near}?" if near else ".")
 
-    def _written(self, key: str) -> str:
+    def _name_of(self, key: str) -> str:
         return self.raw.names.get((key,), key)
 
     def _mistake(self, key: str, text: str) -> None:

@@ -74,7 +74,7 @@ def sources(key: str, values: Values) -> list[Translated]:
             result.append({"path": name, **columns})
             continue
         path = match["path"] + (match["rows"] or "")
-        source = {"path": path, **_named(match["path"], match["subset"], values)}
+        source = {"path": path, **_subset_of(match["path"], match["subset"], values)}
         if SELF_COGNITION.search(match["path"]):
             source = _self_cognition(path, match["subset"], values)
         result.append({**columns, **source, **({"hub": HUBS[match["hub"].upper()]} if match["hub"] else {})})
@@ -102,7 +102,7 @@ def uses_hugging_face(values: Values) -> bool:
     return values.flag("use_hf", values.environ.get("USE_HF", "").lower() in ("1", "true"))
 
 
-def _named(path: str, subset: str | None, values: Values) -> Translated:
+def _subset_of(path: str, subset: str | None, values: Values) -> Translated:
     """The subset on the hub; or how ms-swift reads one that no hub has."""
     known = load_yaml(FOLDER / "training/swift_datasets.yaml").get(path.lower(), {})
     options: Translated = known.get(subset or "default", {"subset": subset} if subset else {})
