@@ -117,19 +117,23 @@ def test_a_run_begun_anew_keeps_the_log_before(tmp_path: Path) -> None:
     assert (tmp_path / "log.before.jsonl").exists()
 
 
-def test_speed_leaves_evaluations_out_and_knows_the_wait_for_data(tmp_path: Path) -> None:
+def test_speed_leaves_evaluations_out_and_knows_the_wait_for_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
     watch = Watch(options(tmp_path, plot=False), True, 1, 10)
     watch.began(0)
     for step in range(1, 11):
-        time.sleep(0.01)
+        now += 0.01
         record = watch.step(step, 0.1, torch.tensor(1.0), 1.0, 1e-3, 100, 0.005)
         if step == 5:
-            time.sleep(0.5)
+            now += 0.5
             watch.evaluated(5, {"eval_loss": 1.0})
-    assert record and 4_000 < record["items_per_second"] <= 10_000
-    assert 0.2 < record["data_wait"] < 0.55
+    assert record and record["items_per_second"] == pytest.approx(10_000)
+    assert record["data_wait"] == pytest.approx(0.5)
     summary = watch.finish("all steps done")
-    assert summary.items_per_second > 4_000 and summary.pauses >= 0.5
+    assert summary.items_per_second == pytest.approx(10_000) and summary.pauses == pytest.approx(0.5)
 
 
 def test_only_the_main_rank_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
