@@ -66,6 +66,7 @@ def test_what_is_well_is_told(tmp_path: Path) -> None:
 
 
 def test_the_container_and_the_gpus_are_told(tmp_path: Path) -> None:
+    assert "Driver         25.5.0" in as_text(diagnosis_of(NAMES["container_with_libraries"], tmp_path / "three"))
     assert "2 x 910B3 with 64 GiB, in a container" in as_text(diagnosis_of(NAMES["container"], tmp_path / "one"))
     assert "NVIDIA A100" in as_text(diagnosis_of(NAMES["gpu_box"], tmp_path / "two"))
 
@@ -174,10 +175,26 @@ SMI = "/usr/local/bin/npu-smi.answers/info"
         ({"/usr/local/bin/df.answers/-Pk .": "Filesystem\n/dev/sda1 9 9 1000 1% /\n"}, "NPK941"),
         ({"/sys/class/net/bond0/operstate": "up\n"}, "NPK952"),
         ({"/sys/class/net/docker0/operstate": "up\n"}, None),
+        (
+            {"/proc/self/limits": "Max open files            1024                 1048576              files\n"},
+            "NPK944",
+        ),
+        ({"/proc/self/limits": "Max open files            65536                1048576              files\n"}, None),
     ],
 )
 def test_single_faults(files: dict[str, str], code: str | None, tmp_path: Path) -> None:
     assert sorted(set(codes(diagnosis_of(_with(files), tmp_path)))) == ([code] if code else [])
+
+
+def test_a_library_of_the_driver_is_not_brought_by_cann(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    NAMES["container"](tree)
+    missing = ProgramResult("OSError: libascend_hal.so: cannot open shared object file: No such file or directory", 1)
+    run = tree.run
+    tree.run = lambda command, *others: missing if command[0] == sys.executable else run(command, *others)
+    first = examine(tree.machine()).first
+    assert first is not None and first.code == "NPK926"
+    assert "/usr/local/Ascend/driver/lib64/driver" in first.remedy and "npukit container" in first.remedy
 
 
 def test_a_missing_device_file(tmp_path: Path) -> None:

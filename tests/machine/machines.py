@@ -269,6 +269,36 @@ def small_shm(tree: Tree) -> None:
     tree.write("/proc/mounts", "shm /dev/shm tmpfs rw,nosuid,nodev,noexec,relatime,size=65536k 0 0\n")
 
 
+def container_without_driver(tree: Tree) -> None:
+    """The cards' files are in the container, the driver is not."""
+    container(tree)
+    for path in ("/etc/ascend_install.info", "/usr/local/Ascend/driver", "/usr/local/Ascend/firmware"):
+        tree.remove(path)
+    for program in ("npu-smi", "npu-list"):
+        tree.remove(f"/usr/local/bin/{program}")
+
+
+def container_with_libraries(tree: Tree) -> None:
+    """Of the driver only its libraries are mounted."""
+    container(tree)
+    for path in ("/etc/ascend_install.info", "/usr/local/Ascend/driver/version.info", "/usr/local/Ascend/firmware"):
+        tree.remove(path)
+    tree.write("/usr/local/Ascend/driver/lib64/driver/libascend_hal.so")
+
+
+def stub_of_driver(tree: Tree) -> None:
+    healthy_a2(tree)
+    tree.write(f"{CANN}/runtime/lib64/stub/libascend_hal.so")
+    tree.environ["LD_LIBRARY_PATH"] = f"{CANN}/runtime/lib64/stub:{CANN}/lib64"
+
+
+def operators_of_another_cann(tree: Tree) -> None:
+    healthy_a2(tree)
+    environ = dict(tree.environ)
+    with_cann(tree, "/usr/local/Ascend/cann-8.1.RC1", "8.1.RC1")
+    tree.environ = environ | {"ASCEND_OPP_PATH": "/usr/local/Ascend/cann-8.1.RC1/opp"}
+
+
 # Every machine with the first thing to mend on it.
 MACHINES: dict[Callable[[Tree], None], str | None] = {
     healthy_a2: None,
@@ -288,4 +318,8 @@ MACHINES: dict[Callable[[Tree], None], str | None] = {
     unhealthy: "NPK907",
     conflicting: "NPK930",
     small_shm: "NPK940",
+    container_without_driver: "NPK902",
+    container_with_libraries: None,
+    stub_of_driver: "NPK918",
+    operators_of_another_cann: "NPK915",
 }

@@ -71,10 +71,14 @@ def driver(state: MachineState) -> Check:
         return skip("Driver", "no cards to drive")
     if state.driver is None:
         if state.card_files and state.in_container:
-            return Check("Driver", "not mounted in this container", (trouble("NPK902", "The driver is not mounted"),))
+            remedy = "Start the container with the driver mounted: `npukit container` prints the command."
+            return Check(
+                "Driver", "not mounted in this container", (trouble("NPK902", "The driver is not mounted", remedy),)
+            )
         return Check("Driver", "not found", (trouble("NPK902"),))
     firmware = state.driver.firmware or state.board.get("Firmware Version", "")
-    says = state.driver.version + (f", firmware {firmware}" if firmware else "")
+    version = state.driver.version or state.smi.version or "of unknown version"
+    says = version + (f", firmware {firmware}" if firmware else "")
     return Check("Driver", says, tuple(_firmware(state, firmware)))
 
 

@@ -17,6 +17,7 @@ from npukit.report import Severity
 GIB = 2**30
 LEAST_SHARED_MEMORY = GIB
 LEAST_DISK = 20 * GIB
+LEAST_FILES = 4096
 OURS = re.compile(
     r"(?:ASCEND|HCCL|TORCH_HCCL|TORCH_NPU|PYTORCH_NPU|ACL|ACLNN|NPU|TASK_QUEUE|COMBINED|INF_NAN|MULTI_STREAM)_"
 )
@@ -115,6 +116,9 @@ def memory(state: MachineState) -> Check:
         sizes.append(f"{_size(state.disk_free)} free on this disk")
         if state.has_npus and state.disk_free < LEAST_DISK:
             troubles.append(trouble("NPK941", f"Only {_size(state.disk_free)} free on this disk"))
+    if state.has_npus and not state.simulated and state.open_files is not None and state.open_files < LEAST_FILES:
+        what = f"A process may open only {state.open_files} files"
+        troubles.append(trouble("NPK944", what, commands=("ulimit -n 65536",)))
     return Check("Memory, disk", ", ".join(sizes) or "unknown", tuple(troubles), skipped=not sizes)
 
 

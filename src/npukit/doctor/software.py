@@ -17,6 +17,7 @@ from npukit.machine.installed import Cann
 from npukit.report import Severity
 
 CUDA_BUILD = re.compile(r"\+cu\d+$")  # as torch's version says
+DRIVER_LIBRARY = re.compile(r"\blib(?:ascend_hal|drv\w*|dcmi|c_sec|mmpa)\.so")
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 
 
@@ -59,6 +60,11 @@ def _cann_troubles(state: MachineState, installed: Cann) -> Iterator[Trouble]:
     elif installed.in_use and state.libraries_of not in ("", installed.folder):
         evidence = f"ASCEND_HOME_PATH={installed.folder}, LD_LIBRARY_PATH={state.libraries_of}…"
         yield trouble("NPK915", evidence=evidence)
+    elif installed.in_use and state.operators_of not in ("", installed.folder):
+        evidence = f"ASCEND_HOME_PATH={installed.folder}, ASCEND_OPP_PATH={state.environ['ASCEND_OPP_PATH']}"
+        yield trouble("NPK915", evidence=evidence)
+    if state.stub_of_driver and state.has_npus and not state.simulated:
+        yield trouble("NPK918", evidence=f"libascend_hal.so is found first in {state.stub_of_driver}")
     hal = state.driver.hal_version if state.driver else ""
     if hal and installed.hal_limits and within(hal, installed.hal_limits) is False:
         yield trouble("NPK914", evidence=f"driver interface {hal}, but CANN requires {installed.hal_limits}")
@@ -182,6 +188,14 @@ def target(state: MachineState, wanted: Target) -> Check:
     return Check("Target", "not this machine", (trouble("NPK928", evidence=listed, commands=pip),))
 
 
+def _driver_libraries(state: MachineState) -> str:
+    """What to do where a library of the driver is missing, which CANN's set_env.sh does not bring."""
+    folder = f"{state.driver.folder if state.driver else '/usr/local/Ascend/driver'}/lib64"
+    command = f"export LD_LIBRARY_PATH={folder}:{folder}/common:{folder}/driver:$LD_LIBRARY_PATH"
+    mount = " In a container it has to be mounted: `npukit container` prints the command." if state.in_container else ""
+    return f"The library is the driver's: run `{command}`.{mount}"
+
+
 def imports(state: MachineState) -> Check:
     """Will `import torch` work, where torch loads torch_npu by itself?"""
     if "torch_npu" not in state.packages:
@@ -197,7 +211,8 @@ def imports(state: MachineState) -> Check:
             "Import", only_torch, (trouble("NPK926", only_torch, evidence=state.missing_library, severity=severity),)
         )
     if state.has_npus:
-        return Check("Import", "will fail", (trouble("NPK926", evidence=state.missing_library),))
+        remedy = _driver_libraries(state) if DRIVER_LIBRARY.search(state.missing_library) else ""
+        return Check("Import", "will fail", (trouble("NPK926", remedy=remedy, evidence=state.missing_library),))
     command = f"export {AUTOLOAD}=0"
     remedy = f"Run `{command}`, so that torch does not load torch_npu; or uninstall torch_npu here."
     return Check(

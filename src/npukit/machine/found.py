@@ -30,6 +30,8 @@ class MachineState:
     topology: Topology = field(default_factory=Topology)
     canns: tuple[Cann, ...] = ()
     libraries_of: str = ""  # the CANN folder that comes first in LD_LIBRARY_PATH
+    operators_of: str = ""  # the CANN folder that ASCEND_OPP_PATH is in
+    stub_of_driver: str = ""  # a folder of LD_LIBRARY_PATH that hides the driver's library behind one to link with
     python: str = ""
     packages: Mapping[str, str] = field(default_factory=dict)
     torch_wanted: str = ""  # the torch version that torch_npu requires
@@ -39,6 +41,7 @@ class MachineState:
     shared_memory: int | None = None
     memory: int | None = None
     disk_free: int | None = None
+    open_files: int | None = None  # how many this process may have
     cpus: frozenset[int] = frozenset()  # CPUs that this process may run on
     numa_nodes: int = 0
     interfaces: tuple[str, ...] = ()  # network interfaces that are up

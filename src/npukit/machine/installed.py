@@ -13,6 +13,8 @@ from npukit.facts.versions import key
 from npukit.machine.machine import Machine
 
 TAG = re.compile(r"^Tag: ([\w.]+)-([\w.]+)-([\w.]+)\s*$", re.MULTILINE)
+HAL = "libascend_hal.so"  # the driver's interface, which containers sometimes mount without the files around it
+HAL_FOLDERS = ("lib64", "lib64/driver", "lib64/common")
 PROCESSORS = ("x86_64", "aarch64")
 PACKAGES = ("torch", "torch_npu", "transformers", "accelerate", "peft", "deepspeed", "numpy")
 
@@ -44,7 +46,7 @@ def driver(machine: Machine) -> Driver | None:
     """The driver, as its own files describe it."""
     folder = machine.settings("/etc/ascend_install.info").get("Driver_Install_Path_Param", "/usr/local/Ascend")
     about = machine.settings(f"{folder}/driver/version.info")
-    if not about:
+    if not about and not any(machine.glob(f"{folder}/driver/{place}/{HAL}") for place in HAL_FOLDERS):
         return None
     firmware = machine.settings(f"{folder}/firmware/version.info")
     return Driver(
@@ -70,14 +72,24 @@ def canns(machine: Machine) -> tuple[Cann, ...]:
     return tuple(sorted(by_place.values(), key=lambda cann: (cann.in_use, key(cann.version)), reverse=True))
 
 
-def libraries_of(machine: Machine, canns: Sequence[Cann]) -> str:
-    """The CANN folder whose libraries come first in LD_LIBRARY_PATH; empty if none."""
+def cann_in(machine: Machine, canns: Sequence[Cann], variable: str) -> str:
+    """The folder of the CANN that a variable with paths names first; empty if none."""
     places = {cann.folder: machine.path(cann.folder).resolve() for cann in canns}
-    for entry in filter(None, machine.environ.get("LD_LIBRARY_PATH", "").split(":")):
+    for entry in filter(None, machine.environ.get(variable, "").split(":")):
         path = machine.path(entry).resolve()
         if folder := next((folder for folder, place in places.items() if path.is_relative_to(place)), ""):
             return folder
     return ""
+
+
+def stub_of_driver(machine: Machine) -> str:
+    """The folder of LD_LIBRARY_PATH whose libascend_hal.so stands for the driver's; empty if the driver's is first.
+
+    CANN brings such a library to link with on machines without a driver: no card answers it.
+    """
+    entries = filter(None, machine.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    first = next((entry for entry in entries if machine.exists(f"{entry}/{HAL}")), "")
+    return first if {"stub", "devlib"} & {*first.split("/")} else ""
 
 
 def _cann(machine: Machine, folder: str, in_use: bool) -> Cann | None:

@@ -53,7 +53,10 @@ def _from_files(machine: Machine) -> MachineState:
         device_files=npus.device_files(machine),
         driver=installed.driver(machine),
         canns=canns,
-        libraries_of=installed.libraries_of(machine, canns),
+        libraries_of=installed.cann_in(machine, canns, "LD_LIBRARY_PATH"),
+        operators_of=installed.cann_in(machine, canns, "ASCEND_OPP_PATH"),
+        stub_of_driver=installed.stub_of_driver(machine),
+        open_files=_open_files(machine),
         foreign_wheels=installed.foreign_wheels(machine),
         shared_memory=_shared_memory(machine),
         memory=_memory(machine),
@@ -113,6 +116,11 @@ def _shared_memory(machine: Machine) -> int | None:
 def _memory(machine: Machine) -> int | None:
     match = re.search(r"^MemTotal:\s+(\d+) kB", machine.read("/proc/meminfo"), re.MULTILINE)
     return int(match[1]) * 1024 if match else None
+
+
+def _open_files(machine: Machine) -> int | None:
+    match = re.search(r"^Max open files\s+(\d+)", machine.read("/proc/self/limits"), re.MULTILINE)
+    return int(match[1]) if match else None
 
 
 def _disk_free(answer: ProgramResult) -> int | None:
