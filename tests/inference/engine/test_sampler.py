@@ -8,7 +8,7 @@ from tests.inference.engine.conftest import MakeModel, prompts
 
 from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
 from npukit.inference.engine.draw import remembered
-from npukit.inference.engine.sampler import choose
+from npukit.inference.engine.sampler import _penalised, choose
 from npukit.inference.engine.sequence import Sequence
 
 LOGITS = torch.tensor([3.0, 2.0, 1.0, 0.0, -1.0])
@@ -91,3 +91,16 @@ def test_what_was_computed_for_the_same_settings_is_remembered() -> None:
         [3, 6],
     ]
     assert calls == [[1, 2], [2, 1], [1, 2], [1, 2]]
+
+
+def test_penalties_are_counted_on_as_an_answer_grows() -> None:
+    settings = SamplingParams(temperature=0, repetition_penalty=1.5, presence_penalty=0.5, frequency_penalty=0.25)
+    growing = Sequence(0, Request((0, 1), settings), [0, 1], 100)
+    for token in (2, 2, 0, 3, 4):
+        anew = Sequence(0, growing.request, list(growing.tokens), 100)
+        logits = [_penalised(LOGITS, sequence) for sequence in (growing, anew)]
+        assert torch.equal(*logits)
+        growing.tokens.append(token)
+    factor = torch.tensor([1 / 1.5, 1 / 1.5, 1 / 1.5, 1, 1.5])
+    expected = LOGITS * factor - torch.tensor([0.75, 0, 1.0, 0.75, 0.75])
+    assert torch.allclose(_penalised(LOGITS, growing), expected)

@@ -15,9 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from npukit.inference.engine.paged import PagedBatch, PagedCall, PagedRows, Prefill, read, write
+from npukit.launch.abilities import abilities
 
 AttendRows = Callable[[PagedCall, PagedRows], Tensor]
 AttendPrefill = Callable[[PagedCall, Prefill], Tensor]
+_JOINED = (torch.float32, torch.bfloat16)  # what torch's flash attention computes with on a CPU
 PADDED = 255  # tokens that a shorter row may be padded to; longer ones are padded to less than twice their length
 
 
@@ -72,34 +74,40 @@ def rows_anywhere(call: PagedCall, rows: PagedRows) -> Tensor:
     lengths = rows.lengths.tolist()
     alike = [max(length, PADDED).bit_length() for length in lengths]
     if len(set(alike)) == 1:
-        return _padded_rows(call, call.query, rows.tables, rows.lengths, max(lengths))
+        return _padded_rows(call, call.query, rows.tables, rows.lengths, min(lengths), max(lengths))
     result = torch.empty_like(call.query)
     for bits in set(alike):
         members = [row for row, own in enumerate(alike) if own == bits]
-        at, longest = torch.tensor(members, device=call.query.device), max(lengths[row] for row in members)
-        result[at] = _padded_rows(call, call.query[at], rows.tables[at], rows.lengths[at], longest)
+        own_lengths = [lengths[row] for row in members]
+        at = torch.tensor(members, device=call.query.device)
+        shortest, longest = min(own_lengths), max(own_lengths)
+        result[at] = _padded_rows(call, call.query[at], rows.tables[at], rows.lengths[at], shortest, longest)
     return result
 
 
-def _padded_rows(call: PagedCall, query: Tensor, tables: Tensor, lengths: Tensor, longest: int) -> Tensor:
+def _padded_rows(
+    call: PagedCall, query: Tensor, tables: Tensor, lengths: Tensor, shortest: int, longest: int
+) -> Tensor:
     size = call.key_cache.shape[1]
     blocks = tables[:, : -(-longest // size)].long()
     place = torch.arange(blocks.shape[1] * size, device=query.device)
     ends = lengths[:, None]
     seen = place < ends
+    keys, values = read(call, lambda cache: cache[blocks].flatten(1, 2))
+    for part in (keys, values):  # old content of a block may be NaN, which a mask does not remove
+        part[:, shortest:].masked_fill_(~seen[:, shortest:, None, None], 0)
     if call.window is not None:
         seen = seen & (place >= ends - call.window)
-    # Old content of a block may be NaN, which a mask does not remove.
-    keys, values = (
-        each.transpose(1, 2).masked_fill(~seen[:, None, :, None], 0)
-        for each in read(call, lambda cache: cache[blocks].flatten(1, 2))
-    )
-    return torch_attention(query.unsqueeze(2), keys, values, seen[:, None, None, :], call.scale).squeeze(2)
+    # Query heads that share a key head are further queries of it.
+    shared = query.reshape(len(query), keys.shape[2], -1, query.shape[2])
+    result = torch_attention(shared, keys.transpose(1, 2), values.transpose(1, 2), seen[:, None, None], call.scale)
+    return result.reshape(query.shape)
 
 
 def prefill_anywhere(call: PagedCall, prompts: Prefill) -> Tensor:
     """torch's own attention, one sequence after another."""
     write(call)
+    can_join = not abilities(call.query.device).own_memory and call.window is None and call.query.dtype in _JOINED
     results = []
     new, total = list(prompts.new), list(prompts.total)
     groups = prompts.groups or (None,) * len(new)
@@ -107,19 +115,39 @@ def prefill_anywhere(call: PagedCall, prompts: Prefill) -> Tensor:
     for part, slots, own in zip(*parts, groups, strict=True):
         found = read(call, lambda cache, slots=slots: cache.flatten(0, 1)[slots])  # type: ignore[misc]
         keys, values = (each.transpose(0, 1)[None] for each in found)
-        seen = causal(len(part), len(slots), call.window, part.device, own)
-        result = torch_attention(part.transpose(0, 1)[None], keys, values, seen, call.scale)
+        query = part.transpose(0, 1)[None]
+        if can_join and own is None and len(slots) >= 2 * len(part):
+            result = joined_attention(query, keys, values, call.scale)
+        else:
+            seen = causal(len(part), len(slots), call.window, part.device, own)
+            result = torch_attention(query, keys, values, seen, call.scale)
         results.append(result[0].transpose(0, 1))
     return torch.cat(results)
 
 
 def causal(new: int, total: int, window: int | None, device: torch.device, groups: Tensor | None = None) -> Tensor:
     """Which of `total` tokens each of the last `new` ones sees: those before it, and those of its group."""
-    behind = torch.arange(total - new, total, device=device)[:, None] - torch.arange(total, device=device)
-    seen = behind >= 0
+    own, places = torch.arange(total - new, total, device=device)[:, None], torch.arange(total, device=device)
+    seen = places <= own
     if groups is not None:
         seen = seen | ((groups[-new:, None] == groups) & (groups >= 0))
-    return seen & (behind < window) if window is not None else seen
+    return seen & (places > own - window) if window is not None else seen
+
+
+def joined_attention(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    """Causal attention of the last tokens of a sequence on a CPU, without a mask: over the tokens before them, which
+    all of them see, and over themselves, joined by their shares. All are [1, heads, tokens, size].
+    """
+    _, heads, new, size = query.shape
+    before, group = keys.shape[2] - new, heads // keys.shape[1]
+    attend = partial(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu, scale=scale)
+    # Query heads that share a key head are further queries of it.
+    folded = query.reshape(1, keys.shape[1], group * new, size)
+    far, far_logsum = attend(folded, keys[:, :, :before], values[:, :, :before])
+    own = (part[:, :, before:].repeat_interleave(group, 1) for part in (keys, values))
+    near, near_logsum = attend(query, *own, is_causal=True)
+    share = torch.sigmoid(far_logsum.reshape(near_logsum.shape) - near_logsum)[..., None]
+    return torch.lerp(near, far.reshape(query.shape), share.to(near.dtype))
 
 
 def torch_attention(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scale: float) -> Tensor:

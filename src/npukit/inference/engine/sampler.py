@@ -83,7 +83,7 @@ def _change(logits: Tensor, sequence: Sequence, position: int) -> None:
         ids, biases = torch.tensor(list(sampling.logit_bias)), torch.tensor(list(sampling.logit_bias.values()))
         logits[to_device(ids, logits.device)] += to_device(biases, logits.device)
     if sampling.penalises:
-        logits.copy_(_penalised(logits, sequence.tokens, prompt, sampling))
+        logits.copy_(_penalised(logits, sequence))
     grammar, is_short = sequence.request.grammar, position - prompt < sampling.min_tokens
     if grammar is None and not is_short:
         return
@@ -95,17 +95,37 @@ def _change(logits: Tensor, sequence: Sequence, position: int) -> None:
     logits.masked_fill_(to_device(~allowed, logits.device), -torch.inf)
 
 
-def _penalised(logits: Tensor, tokens: list[int], prompt: int, sampling: SamplingParams) -> Tensor:
+def _penalised(logits: Tensor, sequence: Sequence) -> Tensor:
     """A repeated token is made less likely: by a factor where it occurred at all, the prompt included; by a
     difference, once or for each time, where it was generated.
     """
-    seen = to_device(torch.tensor(sorted(set(tokens))), logits.device)
-    at = logits[seen]
-    factor = sampling.repetition_penalty
-    logits = logits.index_put((seen,), torch.where(at > 0, at / factor, at * factor))
-    generated = to_device(torch.tensor(tokens[prompt:], dtype=torch.int64), logits.device)
-    counts = torch.zeros_like(logits).index_add(0, generated, torch.ones_like(generated, dtype=logits.dtype))
-    return logits - sampling.frequency_penalty * counts - sampling.presence_penalty * (counts > 0)
+    sampling = sequence.request.sampling
+    if sequence.occurrences is None:
+        sequence.occurrences = Occurrences(logits)
+    occurrences: Occurrences = sequence.occurrences
+    occurrences.update(sequence.tokens, len(sequence.request.prompt))
+    factor, counts = sampling.repetition_penalty, occurrences.generated
+    logits = torch.where(occurrences.seen, torch.where(logits > 0, logits / factor, logits * factor), logits)
+    return logits - (sampling.frequency_penalty * counts + sampling.presence_penalty * (counts > 0))
+
+
+class Occurrences:
+    """Which tokens a sequence contains, and how often it has generated each. They are counted on the device as they
+    come, because counting a long sequence again for each token would take longer than computing the token.
+    """
+
+    def __init__(self, logits: Tensor) -> None:
+        self.seen = torch.zeros_like(logits, dtype=torch.bool)
+        self.generated = torch.zeros_like(logits, dtype=torch.int32)
+        self._counted = 0
+
+    def update(self, tokens: list[int], prompt: int) -> None:
+        """Count the tokens that came since the last call; the first `prompt` ones were not generated."""
+        new = to_device(torch.tensor(tokens[self._counted :], dtype=torch.int64), self.seen.device)
+        self.seen[new] = True
+        generated = new[max(0, prompt - self._counted) :]
+        self.generated.index_add_(0, generated, torch.ones_like(generated, dtype=torch.int32))
+        self._counted = len(tokens)
 
 
 def _bits(mask: bytes, words: int) -> Tensor:

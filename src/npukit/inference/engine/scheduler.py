@@ -3,7 +3,8 @@
 A step decodes one token for every running request and computes some of the waiting prompts (prefill). Decoding is
 bound by reading the weights, so a pass of a hundred tokens costs as much as a pass of one: where the device supports
 it, chunks of prompts join the decoding pass (`max_num_mixed_tokens`). Many prompts at once are faster in a pass of
-their own, up to `max_num_batched_tokens`.
+their own, up to `max_num_batched_tokens`. A prompt that is longer than that takes several passes, and leaves half of
+each to shorter prompts if any wait.
 
 If blocks run out, the youngest running request is preempted: it gives up its blocks and waits, and its tokens are
 computed again later. No request fails, and no answer changes.
@@ -111,8 +112,9 @@ class Scheduler:
         if not self.enable_prefix_caching or sequence.row < 0:
             return
         full = min(sequence.num_computed_tokens, len(sequence.tokens)) // self.pool.block_size
+        hashes = self._block_hashes(sequence, full)
         for index in range(sequence.num_cached_blocks, full):
-            self.pool.cache(sequence.blocks[index], self._block_hashes(sequence, full)[index])
+            self.pool.cache(sequence.blocks[index], hashes[index])
         sequence.num_cached_blocks = full
 
     def _schedule_decodes(self) -> list[Sequence]:
@@ -178,7 +180,7 @@ class Scheduler:
         """
         pending = 0
         for sequence in self._pending_prompts():
-            pending += (sequence.num_prefill_tokens or len(sequence.tokens)) - sequence.num_computed_tokens
+            pending += sequence.num_pending_tokens
             if sequence.needs_own_pass:
                 return 0
         size = padded(max(MEMORY_BOUND_TOKENS, decodes + pending // 4) if decodes else pending)
@@ -192,13 +194,17 @@ class Scheduler:
     def _schedule_prefills(self, budget: int) -> list[Chunk]:
         """Continue prompts that are partly computed, then admit others, as far as the token budget and blocks go."""
         chunks = []
+        limit = self.max_num_batched_tokens
+        shorter = sum(sequence.num_pending_tokens <= limit for sequence in self._pending_prompts())
         started = deque(sequence for sequence in self.running if sequence.is_prefilling)
         while budget > 0:
             sequence = started.popleft() if started else self._admit()
             if sequence is None:
                 break
-            start = sequence.num_computed_tokens
-            stop = sequence.end_of_chunk(min(sequence.num_prefill_tokens, start + budget))
+            start, pending = sequence.num_computed_tokens, sequence.num_pending_tokens
+            shorter -= pending <= limit
+            share = -(-budget // 2) if pending > limit and shorter > 0 else budget
+            stop = sequence.end_of_chunk(start + min(pending, share))
             chunks.append(Chunk(sequence, start, stop))
             budget -= stop - start
             sequence.num_computed_tokens = stop
@@ -228,17 +234,18 @@ class Scheduler:
         """The blocks that can be reused. The last token is always computed, since the next one is sampled from it."""
         if not self.enable_prefix_caching or sequence.request.prompt_logprobs is not None:
             return []
-        return self.pool.find_cached(self._block_hashes(sequence, (len(sequence.tokens) - 1) // self.pool.block_size))
+        full = (len(sequence.tokens) - 1) // self.pool.block_size
+        return self.pool.find_cached(islice(self._block_hashes(sequence, full), full))
 
     def _block_hashes(self, sequence: Sequence, count: int) -> list[bytes]:
-        """The hashes of the first `count` blocks, each computed once."""
+        """The hashes of at least the first `count` blocks, each computed once."""
         hashes, size = sequence.block_hashes, self.pool.block_size
         for start in range(len(hashes) * size, count * size, size):
             parent = hashes[-1] if hashes else sequence.cache_salt
             if (media := sequence.request.media) is not None:
                 parent += media.digest(start, start + size)
             hashes.append(hash_block(parent, sequence.tokens[start : start + size]))
-        return hashes[:count]
+        return hashes
 
 
 def padded(tokens: int) -> int:

@@ -38,6 +38,7 @@ class Sequence:
     prompt_logprobs: list[Token] = field(default_factory=list)  # filled only if the request asks for them
     num_in_flight: int = 0  # launched steps whose results have not arrived
     state: object = None  # of the runner
+    occurrences: Any = None  # of its tokens, for the sampler's penalties
     draft_tokens: tuple[int, ...] = ()  # computed together with the newest token, in case they come next
     features: dict[Picture, Any] = field(default_factory=dict)  # of pictures that are partly computed
     groups: npt.NDArray[np.int64] | None = None  # which tokens of the prompt see each other, see `Vision.groups`
@@ -111,6 +112,11 @@ class Sequence:
         others = np.flatnonzero(groups != groups[stop])
         start = int(others[others < stop].max(initial=-1)) + 1
         return start if start > self.num_computed_tokens else int(others[others > stop].min(initial=len(groups)))
+
+    @property
+    def num_pending_tokens(self) -> int:
+        """How many tokens have to be computed before the next one is sampled."""
+        return (self.num_prefill_tokens or len(self.tokens)) - self.num_computed_tokens
 
     @property
     def is_prefilling(self) -> bool:
