@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from npukit.migrate.layout import Formatter, configured
+from npukit.migrate.layout import Formatter, configured_formatter
 from npukit.migrate.migration import migrate
 
 LONG = "if not weights.is_cuda and weights.dtype == torch.float16:\n    run(1)\n"
@@ -38,7 +38,7 @@ def test_a_project_says_how_it_is_formatted(
     package = tmp_path / "package"
     package.mkdir()
     (tmp_path / name).write_text(settings)
-    assert configured(package, tmp_path) == formatter
+    assert configured_formatter(package, tmp_path) == formatter
 
 
 @pytest.mark.parametrize("settings", ["[tool.black]\nline-length = 66\n", "[tool.ruff]\nline-length = 66\n"])

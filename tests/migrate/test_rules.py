@@ -40,8 +40,9 @@ def test_docstring(rule: Rule, style: Style) -> None:
 def _documented() -> Iterator[tuple[str, Style, str, str]]:
     """The rows of the guide's table: code, style, oldest torch, what is written."""
     page = (Path(__file__).parents[2] / "docs" / "concepts" / "how-migrate-decides.md").read_text(encoding="utf-8")
-    table = page.partition("## What it writes")[2].partition("\n\nThe portable file")[0]
-    for line in table.splitlines()[4:]:
+    section = page.partition("## What it writes")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    for line in rows[2:]:
         before, new, old, npu = (cell.strip() for cell in line.strip("|").split(" | "))
         if before.count("`") != 2 or not before.endswith("`"):
             continue  # of a shell, or several

@@ -14,7 +14,7 @@ from npukit.errors import NpukitError
 from npukit.facts.libraries import imported
 from npukit.facts.target import Target
 from npukit.machine.installed import installed_target
-from npukit.migrate.engine import FileResult, Tell, run, silent
+from npukit.migrate.engine import FileResult, OnProgress, ignore_progress, run
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort
 from npukit.migrate.rules import all_rules, npk001_unreadable
@@ -169,7 +169,7 @@ def analyze(
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
     trace: Path | None = None,
-    tell: Tell = silent,
+    on_progress: OnProgress = ignore_progress,
 ) -> Analysis:
     """Find what in files, folders or installed packages will not work, or will work differently, on an NPU.
 
@@ -184,13 +184,13 @@ def analyze(
         selection = Selection.of(path, select, ignore)
         rules = selection.rules(goal.target)
         root = path if path.is_dir() else path.parent
-        done = run(selection.files(path), rules, goal.for_project(root), root, tell)
+        done = run(selection.files(path), rules, goal.for_project(root), root, on_progress)
         results += done
         findings += [finding for result in done for finding in result.findings]
     if trace:
-        from npukit.migrate.trace import traced
+        from npukit.migrate.trace import findings_in_trace
 
-        findings += traced(trace)
+        findings += findings_in_trace(trace)
     title = ", ".join(str(path) for path in paths)
     base = folders[0].parent if len(paths) == 1 and not paths[0].exists() else None
     lines = sum(result.lines for result in results)

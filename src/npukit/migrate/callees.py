@@ -27,7 +27,7 @@ def parameter_of(func: ast.expr, position: int, file: PythonFile) -> ast.arg | N
     return parameters[position] if position < len(parameters) else None
 
 
-def looks_up_module(func: ast.expr, file: PythonFile) -> bool:
+def is_module_lookup(func: ast.expr, file: PythonFile) -> bool:
     """Whether a function of the project takes a device for the name of torch's module: getattr(torch, device.type)
 
     torch.cpu has few of the functions of torch.cuda, so a device that may be the CPU does not work there.
@@ -36,7 +36,7 @@ def looks_up_module(func: ast.expr, file: PythonFile) -> bool:
     return isinstance(definition, ast.FunctionDef) and "getattr(torch, " in ast.unparse(definition)
 
 
-def takes_device(node: ast.AST, file: PythonFile) -> bool:
+def is_device_argument(node: ast.AST, file: PythonFile) -> bool:
     """Whether a torch.device is accepted in place of a name or number: torch.zeros(1, device="cuda"), x.to("cuda")"""
     parent = file.parent(node)
     by_name = isinstance(parent, ast.keyword) and parent.arg == "device"

@@ -46,10 +46,10 @@ def _importing_nothing(file: PythonFile) -> list[ast.FunctionDef | ast.AsyncFunc
     return [node for node in definitions if "import" not in file.text[file.line_start(node) : file.line_end(node)]]  # type: ignore[misc]
 
 
-def must_parse(before: Document, after: Document) -> None:
+def require_parsable(before: Document, after: Document) -> None:
     """Raise Unreadable where the file no longer parses: what stayed as it was does.
 
-    >>> must_parse(before, after)
+    >>> require_parsable(before, after)
     """
     if _tree(before, after) is None:
         after.must_parse()

@@ -9,26 +9,32 @@ import ast
 from pathlib import Path
 
 from npukit.facts.libraries import needs_cuda
-from npukit.migrate.definitions import WITHOUT, is_of_tests, strong_names
+from npukit.migrate.definitions import SAYS_WITHOUT, cuda_only_names, is_test_file
 from npukit.migrate.evidence import Evidence
-from npukit.migrate.kernels import Definition, compiled, needed, needed_at_top, only_asks
-from npukit.migrate.presence import marks, named_for_cuda, refuses_without
+from npukit.migrate.kernels import (
+    Definition,
+    compiled_kernels,
+    library_needed_by,
+    needed_by_imports,
+    only_checks_presence,
+)
+from npukit.migrate.presence import cuda_library_named, library_required_by, library_required_by_marks
 from npukit.source import PythonFile, per_file
 from npukit.source.modules import file_of
 
 
 @per_file
-def of_file(file: PythonFile) -> Evidence | None:
+def evidence_for_file(file: PythonFile) -> Evidence | None:
     """Why a file as a whole is for CUDA only: its name or folder says so, or it cannot be imported elsewhere."""
     root, path = file.names.root, file.path
     inside_root = path.relative_to(root) if root and path.is_relative_to(root) else Path(path.name)
     name = inside_root.with_suffix("").as_posix()
     parts = (*inside_root.with_suffix("").parts, name)
-    library = next(filter(None, map(named_for_cuda, parts)), None)
-    if library and library.verdict != "adapter" and not WITHOUT.search(name):
+    library = next(filter(None, map(cuda_library_named, parts)), None)
+    if library and library.verdict != "adapter" and not SAYS_WITHOUT.search(name):
         return Evidence("name", library.name, file.place(file.tree))
     for node in file.tree.body:
-        library_name = refuses_without(node, file, asks_any=is_of_tests(file)) or _imported(node, file)
+        library_name = library_required_by(node, file, asks_any=is_test_file(file)) or _imported(node, file)
         if library_name:
             return Evidence("library", library_name, file.place(node))
     if launched := _launched(file) or _compiled_at_import(file):
@@ -39,18 +45,20 @@ def of_file(file: PythonFile) -> Evidence | None:
 def _imported(node: ast.stmt, file: PythonFile) -> str:
     """The library for CUDA without which an import at the top fails; of a test, also what is imported on the way."""
     if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "pytestmark":
-        return marks([node.value], file)
+        return library_required_by_marks([node.value], file)
     if not isinstance(node, (ast.Import, ast.ImportFrom)):
         return ""
     names = ", ".join(alias.name for alias in node.names) if isinstance(node, ast.ImportFrom) else ""
     module = (getattr(node, "module", None) or "") if isinstance(node, ast.ImportFrom) else node.names[0].name
-    if only_asks(module, names, file.text):
+    if only_checks_presence(module, names, file.text):
         return ""
     where = file_of("." * getattr(node, "level", 0) + module, file.path, file.names.root)
     parts = module.split(".")[1:] if where is None and not module.startswith("torch.") else []
-    library = needed(node) or next(filter(None, map(needs_cuda, parts)), None)  # ours.triton, which is made elsewhere
-    if library is None and where is not None and is_of_tests(file):
-        library_name = needed_at_top(where, file.names.root)
+    library = library_needed_by(node) or next(
+        filter(None, map(needs_cuda, parts)), None
+    )  # ours.triton, which is made elsewhere
+    if library is None and where is not None and is_test_file(file):
+        library_name = needed_by_imports(where, file.names.root)
         return library_name if library_name != "Triton" else ""  # its kernels are checked one by one
     return library.name if library else ""
 
@@ -60,7 +68,7 @@ def _launched(file: PythonFile) -> ast.AST | None:
     if not file.has("]("):
         return None
     own = {statement.name for statement in file.tree.body if isinstance(statement, Definition)}
-    of_kernels = [name for name, library in strong_names(file).items() if library in ("Triton", "TileLang")]
+    of_kernels = [name for name, library in cuda_only_names(file).items() if library in ("Triton", "TileLang")]
     for name in of_kernels:
         for use in file.by_name.get(name, ()):
             taken = file.parent(use)
@@ -72,7 +80,7 @@ def _launched(file: PythonFile) -> ast.AST | None:
 
 def _compiled_at_import(file: PythonFile) -> ast.AST | None:
     """A kernel at the top, whose @triton.jit runs with the import: `if HAVE_TRITON: import triton` does not help it."""
-    kernels = compiled(file.tree.body) if "triton" in file.text or "tilelang" in file.text else ()
+    kernels = compiled_kernels(file.tree.body) if "triton" in file.text or "tilelang" in file.text else ()
     kernel = next((statement for statement in file.tree.body if getattr(statement, "name", "") in kernels), None)
     others = (binding for name in ("triton", "tilelang") for binding in file.names.bindings_in(file.tree, name))
     is_always = all(binding.kind == "import" for binding in others)

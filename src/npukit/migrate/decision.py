@@ -18,15 +18,15 @@ from pathlib import Path
 from npukit.facts.libraries import imported
 from npukit.facts.target import Target
 from npukit.facts.versions import key
-from npukit.migrate.cuda_files import of_file
-from npukit.migrate.definitions import definitions, exports, is_of_tests
-from npukit.migrate.evidence import Evidence, of_call
+from npukit.migrate.cuda_files import evidence_for_file
+from npukit.migrate.definitions import cuda_only_definitions, cuda_only_exports, is_test_file
+from npukit.migrate.evidence import Evidence, evidence_in_call
 from npukit.migrate.goal import Goal
-from npukit.migrate.kernels import Definition, always_run, modules, needed
-from npukit.migrate.mentions import first, of_node
-from npukit.migrate.presence import asks_what_there_is, missing, present
-from npukit.migrate.questions import is_negated, questions
-from npukit.migrate.regions import Condition, Region, conditions, decided_by, held_at
+from npukit.migrate.kernels import Definition, imported_modules, library_needed_by, unconditional_nodes
+from npukit.migrate.mentions import evidence_in_node, first_evidence
+from npukit.migrate.presence import is_presence_check, library_missing_where, library_present_where
+from npukit.migrate.questions import cuda_questions, is_negated
+from npukit.migrate.regions import Condition, Region, conditions, conditions_at, regions_decided_by
 from npukit.migrate.requirements import allowed_torch
 from npukit.migrate.sinks import imports_own_devices, library_without_npus
 from npukit.migrate.styles import style_of
@@ -51,16 +51,21 @@ _CHOOSES_NPU = re.compile(
 )
 
 
-def stays(node: ast.AST, file: PythonFile, goal: Goal) -> bool:
+def is_kept(node: ast.AST, file: PythonFile, goal: Goal) -> bool:
     """Whether code stays as it is: it runs for CUDA only, or serves NPUs already."""
     if style_of(goal).keeps(node, file, goal):
         return True
-    return for_cuda_only(node, file) is not None or _serves_npus(node, file)
+    return cuda_only_evidence(node, file) is not None or _supports_npus(node, file)
 
 
-def for_cuda_only(node: ast.AST, file: PythonFile) -> Evidence | None:
+def cuda_only_evidence(node: ast.AST, file: PythonFile) -> Evidence | None:
     """Why a node runs for CUDA only: its file, a function or class around it, or a condition that holds there."""
-    return of_file(file) or _replaces_cuda(node, file) or _around(node, file) or _for_other_devices(node, file)
+    return (
+        evidence_for_file(file)
+        or _replaces_cuda(node, file)
+        or _enclosing_evidence(node, file)
+        or _for_other_devices(node, file)
+    )
 
 
 def _for_other_devices(node: ast.AST, file: PythonFile) -> Evidence | None:
@@ -75,26 +80,28 @@ def _for_other_devices(node: ast.AST, file: PythonFile) -> Evidence | None:
     return Evidence("library", libraries[0], file.place(node)) if libraries and all(libraries) else None
 
 
-def _around(node: ast.AST, file: PythonFile) -> Evidence | None:
-    decided, defined = _decided(file), definitions(file)
+def _enclosing_evidence(node: ast.AST, file: PythonFile) -> Evidence | None:
+    decided, defined = _kept_code(file), cuda_only_definitions(file)
     for outer in (node, *file.ancestors(node)):
         if evidence := decided.get(outer) or defined.get(outer):
             return evidence
-    return next(filter(None, (_shown(file, condition) for condition in held_at(node, file))), None)
+    return next(
+        filter(None, (_evidence_in_condition(file, condition) for condition in conditions_at(node, file))), None
+    )
 
 
-def why_left(question: ast.expr, file: PythonFile) -> str:
+def why_kept(question: ast.expr, file: PythonFile) -> str:
     """Why a question for CUDA is left unchanged; empty when it is migrated."""
-    if question in _judged(file):
-        return f"What it decides is for CUDA only: {_judged(file)[question].sentence}"
-    around = _chain(question, file)
+    if question in _kept_questions(file):
+        return f"What it decides is for CUDA only: {_kept_questions(file)[question].sentence}"
+    around = _enclosing_branch(question, file)
     names_no_device = isinstance(question, ast.Call) and not question.args
     is_asserted = isinstance(file.parent(around), ast.Assert)  # x.is_cuda or x.device.type == "xla"
     several = not (names_no_device or is_asserted) and _OTHERS.search(file.source(around))
-    return _SEVERAL if several and not decides_about_torch(question, file) else ""
+    return _SEVERAL if several and not guards_torch_code(question, file) else ""
 
 
-def _chain(question: ast.expr, file: PythonFile) -> ast.AST:
+def _enclosing_branch(question: ast.expr, file: PythonFile) -> ast.AST:
     """The whole statement or expression that branches by the question."""
     around: ast.AST = question
     for parent in file.ancestors(question):
@@ -106,10 +113,10 @@ def _chain(question: ast.expr, file: PythonFile) -> ast.AST:
     return around
 
 
-def decides_about_torch(question: ast.expr, file: PythonFile) -> bool:
+def guards_torch_code(question: ast.expr, file: PythonFile) -> bool:
     """Whether what runs where the answer is yes is written with torch.cuda or nccl, and so goes over with it.
 
-    >>> decides_about_torch(test, file)  # if kind == "cuda": torch.cuda.synchronize()
+    >>> guards_torch_code(test, file)  # if kind == "cuda": torch.cuda.synchronize()
     True
     """
     test, choice = question, file.parent(question)
@@ -126,32 +133,32 @@ def decides_about_torch(question: ast.expr, file: PythonFile) -> bool:
 
 
 @per_file
-def _judged(file: PythonFile) -> dict[ast.expr, Evidence]:
+def _kept_questions(file: PythonFile) -> dict[ast.expr, Evidence]:
     """The questions for CUDA in a file that stay unchanged, each with the evidence for it."""
     stay: dict[ast.expr, Evidence] = {}
-    for question in questions(file):
-        regions = decided_by(question, file)
-        if not any(_is_for_any(region, file) for region in regions):
-            candidates = (_of_region(region, question, file) for region in regions)
+    for question in cuda_questions(file):
+        regions = regions_decided_by(question, file)
+        if not any(_runs_on_any_device(region, file) for region in regions):
+            candidates = (_evidence_in_region(region, question, file) for region in regions)
             if evidence := next(filter(None, candidates), None):
                 stay[question] = evidence
     return stay
 
 
-def _of_region(region: Region, question: ast.expr, file: PythonFile) -> Evidence | None:
+def _evidence_in_region(region: Region, question: ast.expr, file: PythonFile) -> Evidence | None:
     if region.has_kernels:
         return Evidence("kernel", "a kernel of this file", file.place(question))
-    return first(region.nodes, region.texts, file)
+    return first_evidence(region.nodes, region.texts, file)
 
 
-def _is_for_any(region: Region, file: PythonFile) -> bool:
+def _runs_on_any_device(region: Region, file: PythonFile) -> bool:
     """Whether a region does something that NPUs can do as well; what an empty region does is unknown."""
     if region.has_kernels or region.on_cpu:
         return False
     if not region.nodes and not region.texts:
         return True
-    nodes = [node for part in region.nodes for node in always_run(part)]
-    if first((), region.texts, file) or any(of_node(node, file) for node in nodes):
+    nodes = [node for part in region.nodes for node in unconditional_nodes(part)]
+    if first_evidence((), region.texts, file) or any(evidence_in_node(node, file) for node in nodes):
         return False
     return any(
         (isinstance(node, ast.Attribute) and node.attr in ("cuda", "to") and _moves(node, file))
@@ -171,28 +178,28 @@ def _moves(node: ast.Attribute, file: PythonFile) -> bool:
     if not isinstance(call, ast.Call):
         return True
     sets_layout = not call.args and [keyword.arg for keyword in call.keywords] == ["memory_format"]
-    return not sets_layout and not of_call(call, file)
+    return not sets_layout and not evidence_in_call(call, file)
 
 
 @per_file
-def _decided(file: PythonFile) -> dict[ast.AST, Evidence]:
+def _kept_code(file: PythonFile) -> dict[ast.AST, Evidence]:
     """What runs only where a question that stays is answered with yes, and what only such code uses."""
     decided = {
         node: evidence
-        for question, evidence in _judged(file).items()
-        for region in decided_by(question, file)
+        for question, evidence in _kept_questions(file).items()
+        for region in regions_decided_by(question, file)
         for node in region.nodes
     }
-    known = set(decided) | set(definitions(file))
-    while helpers := set(_helpers(known, file)) - known:
+    known = set(decided) | set(cuda_only_definitions(file))
+    while helpers := set(_helpers_of_kept_code(known, file)) - known:
         decided |= {node: Evidence("name", getattr(node, "name", "a constant"), file.place(node)) for node in helpers}
         known |= helpers
     return decided
 
 
-def _helpers(known: set[ast.AST], file: PythonFile) -> Iterator[ast.AST]:
+def _helpers_of_kept_code(known: set[ast.AST], file: PythonFile) -> Iterator[ast.AST]:
     """The functions, classes and constants of a file's own, as those of tests are, that only code which stays uses."""
-    prefix = "" if is_of_tests(file) else "_"
+    prefix = "" if is_test_file(file) else "_"
     for part in file.tree.body if known else ():
         targets = part.targets if isinstance(part, ast.Assign) else ()
         name = part.name if isinstance(part, Definition) else getattr(targets[0], "id", "") if targets else ""
@@ -204,32 +211,36 @@ def _helpers(known: set[ast.AST], file: PythonFile) -> Iterator[ast.AST]:
 
 
 @per_file
-def _shown(file: PythonFile, condition: Condition) -> Evidence | None:
+def _evidence_in_condition(file: PythonFile, condition: Condition) -> Evidence | None:
     """The evidence in a condition that holds: a library for CUDA is installed, or torch is older than the project's."""
     asked, holds = condition
     if isinstance(asked, (ast.Import, ast.ImportFrom)):
-        library = needed(asked)
+        library = library_needed_by(asked)
         if library is None and isinstance(file.parent(asked), ast.Try):  # class Norm(apex.FusedLayerNorm): ...
-            known = (imported(module) for module in modules(asked))
+            known = (imported(module) for module in imported_modules(asked))
             library = next((entry for entry in known if entry and entry.names and entry.is_missing), None)
         return Evidence("library", library.name, file.place(asked)) if library and library.name != "Triton" else None
     if isinstance(asked, ast.Constant) and asked.value == "cuda":
         return Evidence("name", "an entry called cuda", file.place(asked))
     if isinstance(asked, ast.UnaryOp) and isinstance(asked.op, ast.Not):
-        return _shown(file, (asked.operand, not holds))
+        return _evidence_in_condition(file, (asked.operand, not holds))
     if isinstance(asked, ast.BoolOp) and isinstance(asked.op, ast.And) == holds:
-        return next(filter(None, (_shown(file, (operand, holds)) for operand in asked.values)), None)
+        return next(filter(None, (_evidence_in_condition(file, (operand, holds)) for operand in asked.values)), None)
     if not isinstance(asked, ast.expr):
         return None
     if holds and isinstance(asked, ast.Attribute) and file.resolve(asked) == "torch.version.cuda":
         return Evidence("card", "torch.version.cuda", file.place(asked))
-    if _is_older(asked, holds, file):
+    if _is_for_older_torch(asked, holds, file):
         return Evidence("name", "an older torch", file.place(asked))
-    library_name = (present if holds else missing)(asked, file.names) if asks_what_there_is(asked, file) else ""
+    library_name = (
+        (library_present_where if holds else library_missing_where)(asked, file.names)
+        if is_presence_check(asked, file)
+        else ""
+    )
     return Evidence("library", library_name, file.place(asked)) if library_name else None
 
 
-def _is_older(asked: ast.expr, holds: bool, file: PythonFile) -> bool:
+def _is_for_older_torch(asked: ast.expr, holds: bool, file: PythonFile) -> bool:
     """Whether it holds only with a torch from before the project's: version.parse(torch.__version__) < "2.4"."""
     if isinstance(asked, ast.Compare) and "torch.__version__" in file.source(asked.left):
         is_older = isinstance(asked.ops[0], (ast.Lt, ast.LtE)) == holds
@@ -249,7 +260,7 @@ def _torch_of(root: Path | None) -> str:
 def _replaces_cuda(node: ast.AST, file: PythonFile) -> Evidence | None:
     """Whether the code around puts something else in the place of torch.cuda: torch.cuda.synchronize = ours, or a
     test with patch("torch.cuda.is_available"). A file that does so several times is left alone as a whole."""
-    if not _patches(file):
+    if not _patches_cuda(file):
         return None
     around = file.function(node)
     parts = (*getattr(around, "decorator_list", ()), around) if around is not file.tree else ()
@@ -258,7 +269,7 @@ def _replaces_cuda(node: ast.AST, file: PythonFile) -> Evidence | None:
 
 
 @per_file
-def _patches(file: PythonFile) -> bool:
+def _patches_cuda(file: PythonFile) -> bool:
     may_patch = file.has("torch.cuda") and (file.has("patch") or file.has("setattr") or _SET.search(file.text))
     return bool(may_patch) and _PATCHED.search(file.text) is not None
 
@@ -269,39 +280,41 @@ def _patches_often(file: PythonFile) -> bool:
 
 
 @per_file
-def parts_for_cuda(file: PythonFile) -> dict[ast.AST, Evidence]:
+def cuda_only_parts(file: PythonFile) -> dict[ast.AST, Evidence]:
     """The outermost functions, classes and tests of a file that mention CUDA and are left unchanged, for the report."""
-    defined = definitions(file)
-    exports(file.path, file.names.root, 1)  # for the tests that come later, while the file is parsed
+    defined = cuda_only_definitions(file)
+    cuda_only_exports(file.path, file.names.root, 1)  # for the tests that come later, while the file is parsed
     imports = (statement for statement in file.names.imports if isinstance(statement, ast.ImportFrom))
     torchs = (statement for statement in imports if (statement.module or "").startswith("torch.cuda"))
     names = (alias.asname or alias.name for statement in torchs for alias in statement.names)
     cuda_names = re.compile("|".join(["(?i:cuda)", *(rf"\b{re.escape(name)}\b" for name in names)]))
     chosen = (statement for choice in file.tree.body if isinstance(choice, ast.If) for statement in choice.body)
-    optional = {part: shown for part in chosen if isinstance(part, Definition) and (shown := for_cuda_only(part, file))}
+    optional = {
+        part: shown for part in chosen if isinstance(part, Definition) and (shown := cuda_only_evidence(part, file))
+    }
     outermost = {part: shown for part, shown in defined.items() if file.parent(part) not in defined} | optional
     return {part: shown for part, shown in outermost.items() if cuda_names.search(file.source(part))}
 
 
-def is_line_for_cuda(line: int, file: PythonFile) -> bool:
+def is_cuda_only_line(line: int, file: PythonFile) -> bool:
     """Whether the code on a line runs for CUDA only, although its file as a whole does not."""
-    if of_file(file):
+    if evidence_for_file(file):
         return False
     around = (statement for statement in conditions(file) if statement.lineno <= line <= (statement.end_lineno or line))  # type: ignore[attr-defined]
     inner = max(around, key=lambda statement: statement.lineno, default=None)  # type: ignore[attr-defined]
-    return inner is not None and _around(inner, file) is not None
+    return inner is not None and _enclosing_evidence(inner, file) is not None
 
 
 @per_file
-def _speaks_of_npus(file: PythonFile) -> bool:
+def _mentions_npus(file: PythonFile) -> bool:
     lowered = file.text.lower()
     return "hccl" in lowered or "ascend" in lowered or bool(_NPU_QUICKLY.search(lowered))
 
 
-def _serves_npus(node: ast.AST, file: PythonFile) -> bool:
+def _supports_npus(node: ast.AST, file: PythonFile) -> bool:
     """Whether the code around the node (its function, else its statement or class) knows of NPUs, or its file asks for
     them."""
-    if not _speaks_of_npus(file):
+    if not _mentions_npus(file):
         return False
     around: ast.AST = file.function(node)
     if around is file.tree:

@@ -13,28 +13,28 @@ from functools import lru_cache
 from pathlib import Path
 
 from npukit.facts.libraries import called, imported, needs_cuda
-from npukit.migrate.evidence import Evidence, of_call
+from npukit.migrate.evidence import Evidence, evidence_in_call
 from npukit.migrate.kernels import (
     Definition,
     Import,
-    always_using,
-    at_top,
-    compiled,
-    extension,
+    compiled_kernels,
+    full_name,
+    imported_extension,
     is_extension,
-    may_lack_it,
+    library_needed_by,
     may_need_cuda,
-    needed,
-    needed_at_top,
-    within,
+    names_always_using,
+    needed_by_imports,
+    tolerates_missing_import,
+    top_statements,
 )
-from npukit.migrate.presence import marks, named_for_cuda, refuses_without
+from npukit.migrate.presence import cuda_library_named, library_required_by, library_required_by_marks
 from npukit.source import PythonFile, Unreadable, per_file, read
 from npukit.source.cache import per_project
 from npukit.source.definitions import definition_of, origin_of
 from npukit.source.nodes import children, inside, statements
 
-WITHOUT = re.compile(r"without|fallback|(?:^|_)(?:no|not|disabled?|missing|unavailable)(?:_|$)")
+SAYS_WITHOUT = re.compile(r"without|fallback|(?:^|_)(?:no|not|disabled?|missing|unavailable)(?:_|$)")
 _CARDS = re.compile(r"(?:^|_)(?:cuda|gpus?|nvidia)(?:_|$)")
 _DRIVER = re.compile(r"nvidia-smi|\bnvml[A-Z]")
 _DEVICE_API = {"is_available", "set_device", "current_device", "device_count", "synchronize", "empty_cache", "Stream"}
@@ -49,46 +49,46 @@ _HOPS, _HOPS_OF_TESTS = 1, 2
 _TEST = re.compile(r"(?:test|bench|conftest)|\w*_(?:test|bench|benchmark)$")
 
 
-def strong_names(file: PythonFile) -> dict[str, str]:
+def cuda_only_names(file: PythonFile) -> dict[str, str]:
     """The names at the top of a file that only CUDA machines have, each with the library that it comes from: what is
     imported from one, from a file of the project that needs one, and the file's own kernels."""
-    return _strong_names(file, _HOPS_OF_TESTS if is_of_tests(file) else _HOPS)
+    return _cuda_only_names(file, _HOPS_OF_TESTS if is_test_file(file) else _HOPS)
 
 
 @per_file
-def _strong_names(file: PythonFile, hops: int) -> dict[str, str]:
+def _cuda_only_names(file: PythonFile, hops: int) -> dict[str, str]:
     library_of: dict[str, str] = {}
     for node in file.names.imports:
         for alias in node.names:
             name = alias.asname or alias.name.partition(".")[0]
-            for inner, library in needed_by(node, alias, file, hops).items():
+            for inner, library in needed_by_import(node, alias, file, hops).items():
                 if _is_always(name, node, file):
                     library_of[name if inner == "*" else f"{name}.{inner}"] = library
-    return library_of | dict.fromkeys(_compiled(file), "Triton")
+    return library_of | dict.fromkeys(_kernels_of(file), "Triton")
 
 
-def _compiled(file: PythonFile) -> frozenset[str]:
+def _kernels_of(file: PythonFile) -> frozenset[str]:
     has_kernels = file.has("triton") or file.has("tilelang")
-    return compiled(at_top(file.tree.body)) if has_kernels else frozenset[str]()
+    return compiled_kernels(top_statements(file.tree.body)) if has_kernels else frozenset[str]()
 
 
-def needed_by(node: Import, alias: ast.alias, file: PythonFile, hops: int = _HOPS) -> dict[str, str]:
+def needed_by_import(node: Import, alias: ast.alias, file: PythonFile, hops: int = _HOPS) -> dict[str, str]:
     """What only CUDA has of what an import brings: "*" for all of it, else the names of a module.
 
-    >>> needed_by(node, node.names[0], file)  # from . import scan_cuda
+    >>> needed_by_import(node, node.names[0], file)  # from . import scan_cuda
     {'*': 'scan_cuda'}
     """
     module = alias.name if isinstance(node, ast.Import) else "." * node.level + (node.module or "")
-    whole = module if isinstance(node, ast.Import) else within(module, alias.name)
+    whole = module if isinstance(node, ast.Import) else full_name(module, alias.name)
     if library := needs_cuda(module) or needs_cuda(whole):
         return {"*": library.name} if alias.name != "triton" else {}  # whose kernels are looked for one by one
     name = "" if isinstance(node, ast.Import) else alias.name
-    if built := extension(module, name, file.path, file.names.root):
+    if built := imported_extension(module, name, file.path, file.names.root):
         return {"*": built}
     if isinstance(node, ast.Import) and "." in module and not alias.asname:
         return {}
     where, name = origin_of(whole, file.path, file.names.root) if hops else (None, "")
-    exported = exports(where, file.names.root, hops - 1) if where else {}
+    exported = cuda_only_exports(where, file.names.root, hops - 1) if where else {}
     if "*" in exported or not name:
         return exported
     return {"*": exported[name]} if name in exported else {}
@@ -106,9 +106,9 @@ def _is_always(name: str, node: Import, file: PythonFile) -> bool:
 
 
 @per_project(maxsize=8192)
-def exports(path: Path, root: Path | None, hops: int) -> dict[str, str]:
+def cuda_only_exports(path: Path, root: Path | None, hops: int) -> dict[str, str]:
     """The names of a file of the project that only CUDA has, each with what it needs; "*" where that is all of them."""
-    if library := needed_at_top(path, root):
+    if library := needed_by_imports(path, root):
         return {"*": library}
     if not may_need_cuda(path, root, hops):
         return {}
@@ -118,27 +118,27 @@ def exports(path: Path, root: Path | None, hops: int) -> dict[str, str]:
         return {}
     if file is None:
         return {}
-    names = _strong_names(file, hops)
-    defined_here = _definitions(file, tuple(names.items()))
-    tops = ((definition, shown.library) for definition, shown in defined_here.items() if _flows(shown))
+    names = _cuda_only_names(file, hops)
+    defined_here = _cuda_only_definitions(file, tuple(names.items()))
+    tops = ((definition, shown.library) for definition, shown in defined_here.items() if _is_passed_on(shown))
     defined = {definition.name: library for definition, library in tops if file.parent(definition) is file.tree}  # type: ignore[attr-defined]
     beside = (node for node in file.names.imports if isinstance(node, ast.ImportFrom) and node.level == 1)
     imported_beside = {alias.asname or alias.name for node in beside for alias in node.names}
-    kernels = _compiled(file) | {name for name in imported_beside if names.get(name) == "Triton"}
-    launchers = dict.fromkeys(always_using(kernels, file.tree.body), "Triton")
+    kernels = _kernels_of(file) | {name for name in imported_beside if names.get(name) == "Triton"}
+    launchers = dict.fromkeys(names_always_using(kernels, file.tree.body), "Triton")
     exported = launchers | names | defined
     return exported | _aliases(exported, file)
 
 
-def definitions(file: PythonFile) -> dict[ast.AST, Evidence]:
+def cuda_only_definitions(file: PythonFile) -> dict[ast.AST, Evidence]:
     """The functions, classes, methods and tests of a file that can run on CUDA only."""
-    return _definitions(file, tuple(strong_names(file).items()))
+    return _cuda_only_definitions(file, tuple(cuda_only_names(file).items()))
 
 
 @per_file
-def _definitions(file: PythonFile, strong: tuple[tuple[str, str], ...]) -> dict[ast.AST, Evidence]:
+def _cuda_only_definitions(file: PythonFile, strong: tuple[tuple[str, str], ...]) -> dict[ast.AST, Evidence]:
     names = dict(strong)
-    if not names and not _speaks_of_libraries(file):
+    if not names and not _mentions_libraries(file):
         return {}
     tops = [statement for statement in file.tree.body if isinstance(statement, Definition)]
     parts = [(part, inner) for part in tops for inner in (part, *_methods(part))]
@@ -150,7 +150,7 @@ def _definitions(file: PythonFile, strong: tuple[tuple[str, str], ...]) -> dict[
         for part, definition in parts:
             if definition in needing or part in needing:
                 continue
-            if evidence := _uses(definition, names, file) if by_use else _needs_itself(file, definition):
+            if evidence := _evidence_by_use(definition, names, file) if by_use else _own_evidence(file, definition):
                 needing[definition] = evidence
                 if evidence.kind != "name":
                     own = definition is part or _is_fixture(definition, file)
@@ -168,7 +168,7 @@ def _methods(part: Definition) -> list[Definition]:
     return [node for node in part.body if isinstance(node, Definition)] if isinstance(part, ast.ClassDef) else []
 
 
-def _flows(shown: Evidence) -> bool:
+def _is_passed_on(shown: Evidence) -> bool:
     """Whether those who call something need what it needs: not what is only called so, nor a library, as nvtx, that
     has a counterpart on an NPU."""
     library = called(shown.library)
@@ -182,18 +182,18 @@ def _aliases(names: dict[str, str], file: PythonFile) -> dict[str, str]:
     return {name: library for name, library in aliases.items() if name and library}
 
 
-def _speaks_of_libraries(file: PythonFile) -> bool:
+def _mentions_libraries(file: PythonFile) -> bool:
     """Whether a name that is read or defined is of a library for CUDA: to look at all definitions takes long."""
     defined = (definition.name for kind in _RUN_LATER[:3] for definition in file.of_type(kind))  # type: ignore[attr-defined]
     return (
-        any(map(named_for_cuda, (*file.names.read, *defined)))
-        or any(map(needed, file.names.imports))
-        or (is_of_tests(file) or "nvidia" in file.text or "nvml" in file.text or "cuda" in file.text.lower())
+        any(map(cuda_library_named, (*file.names.read, *defined)))
+        or any(map(library_needed_by, file.names.imports))
+        or (is_test_file(file) or "nvidia" in file.text or "nvml" in file.text or "cuda" in file.text.lower())
     )
 
 
 @per_file
-def is_of_tests(file: PythonFile) -> bool:
+def is_test_file(file: PythonFile) -> bool:
     return bool(_TEST.match(file.path.stem))
 
 
@@ -206,33 +206,33 @@ def _is_fixture(part: Definition, file: PythonFile) -> bool:
 
 
 @per_file
-def _needs_itself(file: PythonFile, part: Definition) -> Evidence | None:
+def _own_evidence(file: PythonFile, part: Definition) -> Evidence | None:
     """Why a function, class or test is for CUDA only, whatever it calls: by its name, its marks, or what it refuses."""
     place = file.place(part)
-    library = named_for_cuda(part.name)
-    if library and (not library.imports or _is_test(part)) and not WITHOUT.search(part.name):
+    library = cuda_library_named(part.name)
+    if library and (not library.imports or _is_test(part)) and not SAYS_WITHOUT.search(part.name):
         return Evidence("name", library.name, place)
-    if marked := marks(part.decorator_list, file):
+    if marked := library_required_by_marks(part.decorator_list, file):
         return Evidence("library", marked, place)
     if isinstance(part, ast.ClassDef):
-        made = (_needs_itself(file, method) for method in _methods(part) if method.name in _MAKES)
-        return next(filter(None, made), None) or _loads_library(part, file) or _class_needs(part, file)
-    return _refuses(part, file) or _asks_driver(part, file) or _loads_library(part, file)
+        made = (_own_evidence(file, method) for method in _methods(part) if method.name in _MAKES)
+        return next(filter(None, made), None) or _loads_library(part, file) or _class_evidence(part, file)
+    return _refusal_evidence(part, file) or _asks_driver(part, file) or _loads_library(part, file)
 
 
-def _uses(part: Definition, names: dict[str, str], file: PythonFile) -> Evidence | None:
+def _evidence_by_use(part: Definition, names: dict[str, str], file: PythonFile) -> Evidence | None:
     """Why a function, class or test is for CUDA only by the names that it takes, derives from or always calls."""
     if isinstance(part, ast.ClassDef):
         if base := next(filter(None, (_named_in(_dotted(parent), names) for parent in part.bases)), ""):
             return Evidence("library", base, file.place(part))
-        made = (_uses(method, names, file) for method in _methods(part) if method.name in _MAKES)
+        made = (_evidence_by_use(method, names, file) for method in _methods(part) if method.name in _MAKES)
         return next(filter(None, made), None)
     if taken := next((names[argument.arg] for argument in part.args.args if argument.arg in names), ""):
         return Evidence("library", taken, file.place(part))
-    for node, name in _called(file, part):
+    for node, name in _unconditional_calls(file, part):
         if needed_there := _named_in(name, names):
             return Evidence("kernel", needed_there, file.place(node))
-        if name.endswith("_cuda") and isinstance(node.func, ast.Name) and of_call(node, file):
+        if name.endswith("_cuda") and isinstance(node.func, ast.Name) and evidence_in_call(node, file):
             return Evidence("kernel", name, file.place(node))
     return None
 
@@ -244,10 +244,10 @@ def _named_in(dotted: str, names: dict[str, str]) -> str:
     return names.get(dotted, "")
 
 
-def _refuses(part: _Function, file: PythonFile) -> Evidence | None:
-    asks_any = is_of_tests(file)
-    for statement in _certain(part):
-        if refused := refuses_without(statement, file, asks_any):
+def _refusal_evidence(part: _Function, file: PythonFile) -> Evidence | None:
+    asks_any = is_test_file(file)
+    for statement in _unconditional_statements(part):
+        if refused := library_required_by(statement, file, asks_any):
             return Evidence("library", refused, file.place(statement))
     extension = _loads_extension(part, file)
     return Evidence("kernel", extension, file.place(part)) if extension else None
@@ -260,17 +260,17 @@ def _loads_extension(function: _Function, file: PythonFile) -> str:
         if not isinstance(statement, _LOADS) or isinstance(getattr(statement, "value", None), ast.Call):
             return ""
         imports += [statement] if isinstance(statement, Import) else []
-    libraries = [needed_by(node, alias, file, hops=1).get("*", "") for node in imports for alias in node.names]
+    libraries = [needed_by_import(node, alias, file, hops=1).get("*", "") for node in imports for alias in node.names]
     return libraries[0] if libraries and all(libraries) else ""
 
 
-def _class_needs(part: ast.ClassDef, file: PythonFile) -> Evidence | None:
+def _class_evidence(part: ast.ClassDef, file: PythonFile) -> Evidence | None:
     for module in (file.resolve(base) or "" for base in part.bases):
         if (library := imported(module)) and library.own_devices:  # it is passed the library's device
             return Evidence("library", library.name, file.place(part))
     for statement in part.body:
         is_mark = isinstance(statement, ast.Assign) and getattr(statement.targets[0], "id", "") == "pytestmark"
-        if is_mark and (marked := marks([statement.value], file)):  # type: ignore[attr-defined]
+        if is_mark and (marked := library_required_by_marks([statement.value], file)):  # type: ignore[attr-defined]
             return Evidence("library", marked, file.place(statement))
     methods = {member.name for member in part.body if isinstance(member, _Function)}
     asks = any(re.fullmatch(r"is_(?:\w+_)?(?:available|compatible|supported)", name) for name in methods)
@@ -284,7 +284,7 @@ def _loads_library(part: Definition, file: PythonFile) -> Evidence | None:
     if not file.has("CDLL"):
         return None
     strings = (node for node in inside(part) if isinstance(node, ast.Constant) and isinstance(node.value, str))
-    candidates = ((text, named_for_cuda(str(text.value))) for text in strings)
+    candidates = ((text, cuda_library_named(str(text.value))) for text in strings)
     return next((Evidence("library", library.name, file.place(text)) for text, library in candidates if library), None)
 
 
@@ -303,7 +303,7 @@ def _asks_driver(part: _Function, file: PythonFile) -> Evidence | None:
 
 
 @lru_cache(maxsize=1024)
-def _certain(function: _Function) -> list[ast.stmt]:
+def _unconditional_statements(function: _Function) -> list[ast.stmt]:
     """The statements up to one that may return, but for `if p is None: return`, where there is nothing to do."""
     for at, statement in enumerate(function.body):
         may_return = isinstance(statement, ast.If) and any(
@@ -327,12 +327,12 @@ def _is_zero(node: ast.expr) -> bool:
 
 
 @per_file
-def _called(file: PythonFile, function: _Function) -> list[tuple[ast.Call, str]]:
+def _unconditional_calls(file: PythonFile, function: _Function) -> list[tuple[ast.Call, str]]:
     """What a function calls whatever holds: te.fp8_autocast; kernel, of kernel[grid](x); in tests, also the functions
     that it passes on: spawn(run, 4)"""
-    passed = is_of_tests(file)
+    passed = is_test_file(file)
     calls: list[tuple[ast.Call, str]] = []
-    stack: list[ast.AST] = list(_certain(function))
+    stack: list[ast.AST] = list(_unconditional_statements(function))
     while stack:
         now = stack.pop()
         kind = type(now)
@@ -342,7 +342,7 @@ def _called(file: PythonFile, function: _Function) -> list[tuple[ast.Call, str]]
             stack.append(now.test)  # type: ignore[attr-defined]
         elif kind is ast.BoolOp:
             stack.append(now.values[0])  # type: ignore[attr-defined]
-        elif kind is not ast.ClassDef and not (kind is ast.Try and may_lack_it(now)):
+        elif kind is not ast.ClassDef and not (kind is ast.Try and tolerates_missing_import(now)):
             if isinstance(now, ast.Call):
                 calls.append((now, _dotted(now.func)))
                 calls += [(now, argument.id) for argument in now.args if passed and isinstance(argument, ast.Name)]

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from npukit.children import die_with
 from npukit.facts.target import Target
-from npukit.migrate.decision import is_line_for_cuda
+from npukit.migrate.decision import is_cuda_only_line
 from npukit.migrate.goal import Goal
 from npukit.migrate.prefilter import active_rules, kinds_of, may_skip
 from npukit.migrate.rule import Check, Rule
@@ -31,11 +31,11 @@ from npukit.source import Document, Place, PythonFile, Unreadable, read
 from npukit.source.cache import forget
 
 _T = TypeVar("_T")
-Tell = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 _IGNORE = re.compile(r"#\s*npukit:\s*ignore(?:\[([\w\s,]+)\])?")
 _MANY = 200  # files; fewer are done sooner, and with less work, in this process
 _MAX_BYTES = 8 << 20
-_TELL_EVERY = 64
+_REPORT_EVERY = 64
 
 
 @dataclass(frozen=True)
@@ -48,39 +48,45 @@ class FileResult:
     parsed: bool = False
 
 
-def silent(done: int, total: int) -> None:
+def ignore_progress(done: int, total: int) -> None:
     """Report no progress."""
 
 
 def run(
-    files: Iterable[Path], rules: Sequence[Rule], goal: Goal, root: Path | None = None, tell: Tell = silent
+    files: Iterable[Path],
+    rules: Sequence[Rule],
+    goal: Goal,
+    root: Path | None = None,
+    on_progress: OnProgress = ignore_progress,
 ) -> list[FileResult]:
-    """Check every file, on all cores when there are many; `tell` gets the number of finished files and the total.
+    """Check every file, on all cores if there are many. `on_progress` gets the number of files done and the total.
 
     >>> results = run(find([Path("project")]), all_rules(), Goal())
     """
     codes = tuple(rule.code for rule in rules)
-    return on_all_cores(partial(_check_path, codes=codes, goal=goal, root=root), list(files), tell)
+    return on_all_cores(partial(_check_path, codes=codes, goal=goal, root=root), list(files), on_progress)
 
 
-def on_all_cores(work: Callable[[Path], _T], paths: Sequence[Path], tell: Tell = silent) -> list[_T]:
+def on_all_cores(
+    work: Callable[[Path], _T], paths: Sequence[Path], on_progress: OnProgress = ignore_progress
+) -> list[_T]:
     """The results of work(path) for each path, in order, from the files as they are now."""
     forget()
     workers = min(len(os.sched_getaffinity(0)), len(paths) // _MANY + 1)
     if workers == 1:
-        return _one_by_one(work, paths, tell)
+        return _one_by_one(work, paths, on_progress)
     from concurrent.futures import ProcessPoolExecutor
 
     with ProcessPoolExecutor(workers, initializer=_begin, initargs=(os.getpid(),)) as pool:
-        return _counted(pool.map(work, paths, chunksize=16), len(paths), tell)
+        return _counted(pool.map(work, paths, chunksize=16), len(paths), on_progress)
 
 
-def _counted(results: Iterable[_T], total: int, tell: Tell) -> list[_T]:
+def _counted(results: Iterable[_T], total: int, on_progress: OnProgress) -> list[_T]:
     done = []
     for result in results:
         done.append(result)
-        if len(done) % _TELL_EVERY == 0:
-            tell(len(done), total)
+        if len(done) % _REPORT_EVERY == 0:
+            on_progress(len(done), total)
     return done
 
 
@@ -90,12 +96,12 @@ def _begin(parent: int) -> None:
     gc.disable()
 
 
-def _one_by_one(work: Callable[[Path], _T], paths: Sequence[Path], tell: Tell) -> list[_T]:
+def _one_by_one(work: Callable[[Path], _T], paths: Sequence[Path], on_progress: OnProgress) -> list[_T]:
     """One file after the other, with the garbage collector off: syntax trees are many objects and have no cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        return _counted(map(work, paths), len(paths), tell)
+        return _counted(map(work, paths), len(paths), on_progress)
     finally:
         forget()  # else the collector goes over all of them
         if was_enabled:
@@ -110,7 +116,7 @@ def _check_path(path: Path, codes: tuple[str, ...], goal: Goal, root: Path | Non
     try:
         return FileResult(path, check_file(document, rules, goal), lines, parsed=True)
     except Unreadable as error:
-        return FileResult(path, (unreadable(path, str(error)),), lines)
+        return FileResult(path, (unreadable_finding(path, str(error)),), lines)
 
 
 def open_file(
@@ -120,20 +126,20 @@ def open_file(
     try:
         is_large = path.stat().st_size > _MAX_BYTES
         if is_large and not may_skip(path, codes, target):
-            return FileResult(path, (unreadable(path, "larger than 8 MiB"),))
+            return FileResult(path, (unreadable_finding(path, "larger than 8 MiB"),))
         data = b"" if is_large else path.read_bytes()
     except OSError as error:
-        return FileResult(path, (unreadable(path, str(error.strerror)),))
+        return FileResult(path, (unreadable_finding(path, str(error.strerror)),))
     lines = data.count(b"\n") + 1
     if b"\0" in data:
-        return FileResult(path, (unreadable(path, "binary data, or UTF-16"),), lines)
+        return FileResult(path, (unreadable_finding(path, "binary data, or UTF-16"),), lines)
     active = active_rules(path, data, codes, target, root)
     if not active:
         return FileResult(path, lines=lines)
     try:
         return read(path, data, root), active, lines
     except Unreadable as error:
-        return FileResult(path, (unreadable(path, str(error)),), lines)
+        return FileResult(path, (unreadable_finding(path, str(error)),), lines)
 
 
 def check_file(document: Document, rules: Sequence[Rule], goal: Goal) -> tuple[Finding, ...]:
@@ -222,7 +228,7 @@ def _where_cuda_is(finding: Finding, file: PythonFile) -> Finding:
         return finding
     if finding.severity is Severity.note:
         return finding
-    return replace(finding, severity=Severity.note) if is_line_for_cuda(place.line, file) else finding
+    return replace(finding, severity=Severity.note) if is_cuda_only_line(place.line, file) else finding
 
 
 def _broken(check: Check, error: Exception, path: Path, node: object) -> Finding:
@@ -248,6 +254,6 @@ def _order(finding: Finding) -> tuple[int, str, int]:
     return (place.line, finding.code, place.column) if place else (0, finding.code, 0)
 
 
-def unreadable(path: Path, reason: str) -> Finding:
+def unreadable_finding(path: Path, reason: str) -> Finding:
     """The finding that a file could not be read, and so was not checked."""
     return npk001_unreadable.rule.finding(Place(path), "this file could not be read", evidence=reason)

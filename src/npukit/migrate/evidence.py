@@ -17,7 +17,7 @@ from functools import lru_cache
 from npukit.facts.libraries import named
 from npukit.facts.target import Target
 from npukit.facts.torch_npu.names import names_of
-from npukit.migrate.kernels import always_run
+from npukit.migrate.kernels import unconditional_nodes
 from npukit.migrate.own_cuda import needs_cuda, own_cuda
 from npukit.source import Place, PythonFile
 from npukit.source.definitions import definition_of
@@ -56,13 +56,13 @@ class Evidence:
 
 
 @lru_cache(maxsize=65536)
-def speaks(text: str) -> tuple[str, str] | None:
+def evidence_in_text(text: str) -> tuple[str, str] | None:
     if library := named(text):
         return "library", library.name
     return ("kernel", text) if _EXTENSION.fullmatch(text) else None
 
 
-def of_attribute(node: ast.Attribute) -> tuple[str, str] | None:
+def evidence_in_attribute(node: ast.Attribute) -> tuple[str, str] | None:
     owner, name = node.value, node.attr
     if isinstance(owner, ast.Attribute) and owner.attr == "cuda":  # torch.cuda.NAME
         is_torch = isinstance(owner.value, ast.Name) and owner.value.id in ("torch", "th")
@@ -72,7 +72,7 @@ def of_attribute(node: ast.Attribute) -> tuple[str, str] | None:
     asks_cudnn = last_name(owner) == "cudnn" and isinstance(node.ctx, ast.Load)
     if name in ABOUT_THE_CARD or (asks_cudnn and name in _CUDNN_SWITCHES):
         return "card", name
-    return speaks(name)
+    return evidence_in_text(name)
 
 
 @lru_cache(maxsize=256)
@@ -82,7 +82,7 @@ def npu_lacks(function: str) -> bool:
     return function in ("get_device_capability", "CUDAGraph", "graph") or function not in known
 
 
-def of_call(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
+def evidence_in_call(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
     """The evidence in a call: to a kernel, by its name, or to a function of the project that asks for a GPU's model."""
     if not isinstance(node, ast.Call):
         return None
@@ -96,7 +96,7 @@ def of_call(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
     is_named = bool(_CALLED_CUDA.search(name)) and not FOR_ANY.search(name)
     definition = definition_of(func, file.names, "" if is_named else "get_device_")
     if definition is not None:
-        parts = (inner for statement in definition.body for inner in always_run(statement))
+        parts = (inner for statement in definition.body for inner in unconditional_nodes(statement))
         asks = (isinstance(inner, ast.Attribute) and inner.attr == "get_device_capability" for inner in parts)
         makes_kernel = is_named and "autograd.Function" in ast.unparse(definition)  # def _bias_act_cuda(): class ...
         return (
@@ -117,9 +117,9 @@ def _is_kernel_function(node: ast.expr, file: PythonFile) -> bool:
 
 
 def _always_uses_cuda(body: Iterable[ast.stmt]) -> bool:
-    nodes = (node for statement in body for node in always_run(statement))
-    return any(of_attribute(node) if isinstance(node, ast.Attribute) else _named_by(node) for node in nodes)
+    nodes = (node for statement in body for node in unconditional_nodes(statement))
+    return any(evidence_in_attribute(node) if isinstance(node, ast.Attribute) else _named_by(node) for node in nodes)
 
 
 def _named_by(node: ast.AST) -> tuple[str, str] | None:
-    return speaks(node.id if isinstance(node, ast.Name) else getattr(node, "module", None) or "")
+    return evidence_in_text(node.id if isinstance(node, ast.Name) else getattr(node, "module", None) or "")

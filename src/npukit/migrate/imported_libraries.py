@@ -37,7 +37,7 @@ class LibraryRule(Rule):
 
     def _imported(self, node: ast.Import | ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         for library in (each for each in imported_libraries(node, file) if each.verdict in self.verdicts):
-            when, severity = needed_when(node, file)
+            when, severity = import_state(node, file)
             if library.verdict in ("adapter", "partial"):  # which are no errors
                 is_note = library.verdict == "partial" or severity is Severity.note
                 when, severity = "", Severity.note if is_note else self.severity
@@ -74,7 +74,7 @@ def _is_own(module: str, folder: Path, root: Path | None) -> bool:
     return any((base / module).is_dir() or (base / f"{module}.py").is_file() for base in (folder, root) if base)
 
 
-def needed_when(node: ast.AST, file: PythonFile) -> tuple[str, Severity]:
+def import_state(node: ast.AST, file: PythonFile) -> tuple[str, Severity]:
     """How much an import matters: always needed, only inside a function, or one that the code can do without."""
     if tolerates_failure(node, file):
         return " (optional)", Severity.note

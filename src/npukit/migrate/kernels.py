@@ -34,33 +34,33 @@ _LOADED = re.compile(r"\n\w+ = (?:[\w.]+\.)?load(?:_inline)?\(")
 _BUILDERS = ("setup.py", "build.py", "backend.py")
 
 
-def modules(node: Import) -> list[str]:
+def imported_modules(node: Import) -> list[str]:
     """The modules that a statement may import: numba and numba.cuda, of `from numba import cuda`
 
-    >>> modules(ast.parse("from numba import cuda").body[0])
+    >>> imported_modules(ast.parse("from numba import cuda").body[0])
     ['numba', 'numba.cuda']
     """
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     head = "." * node.level + (node.module or "")
-    return [head, *(within(head, alias.name) for alias in node.names)]
+    return [head, *(full_name(head, alias.name) for alias in node.names)]
 
 
-def within(module: str, name: str) -> str:
+def full_name(module: str, name: str) -> str:
     """The full name of what an import takes from a module: .ops, of `from . import ops`"""
     return module + name if module.endswith(".") else f"{module}.{name}"
 
 
-def needed(node: Import) -> libraries.Library | None:
+def library_needed_by(node: Import) -> libraries.Library | None:
     """The library for CUDA alone that a statement imports."""
-    candidates = (libraries.needs_cuda(module) for module in modules(node))
+    candidates = (libraries.needs_cuda(module) for module in imported_modules(node))
     return next(filter(None, candidates), None)
 
 
-def extension(module: str, name: str, path: Path, root: Path | None) -> str:
+def imported_extension(module: str, name: str, path: Path, root: Path | None) -> str:
     """The extension that `from MODULE import NAME` or `import MODULE` brings, or "".
 
-    >>> extension("ours.ops", "ops_cuda", Path("project/train.py"), Path("project"))
+    >>> imported_extension("ours.ops", "ops_cuda", Path("project/train.py"), Path("project"))
     'ours.ops.ops_cuda'
     """
     if is_extension(module, path, root):
@@ -68,7 +68,7 @@ def extension(module: str, name: str, path: Path, root: Path | None) -> str:
     beside = not module.strip(".")  # from . import ops_cuda
     package = file_of(module, path, root) if _BUILT_NAME.fullmatch(name) and not beside else None
     may_be = beside or (package is not None and package.name == "__init__.py" and name not in text_of(package))
-    whole = within(module, name)
+    whole = full_name(module, name)
     return whole.lstrip(".") if name and may_be and is_extension(whole, path, root) else ""
 
 
@@ -109,16 +109,16 @@ def _built_names(folder: Path) -> frozenset[str]:
 
 
 @per_project(maxsize=4096)
-def needed_at_top(path: Path | None, root: Path | None) -> str:
+def needed_by_imports(path: Path | None, root: Path | None) -> str:
     """What only CUDA has and a file of the project cannot be imported without: a library, an extension that the project
     builds, a kernel that it compiles on the way; or "" """
     for module, names in top_imports(path):
         library = libraries.needs_cuda(module)
-        if library and not (names and only_asks(module, names, "")):
+        if library and not (names and only_checks_presence(module, names, "")):
             return library.name
     for module, names in top_imports(path) if path else ():
         for name in _NAME.findall(names) or [""]:
-            if path and (built := extension(module, name, path, root)):
+            if path and (built := imported_extension(module, name, path, root)):
                 return built
     text = text_of(path) if path else ""
     builds = "cpp_extension" in text and _LOADED.search(text) and _BUILT.search(text)
@@ -149,20 +149,20 @@ def _kernels_named(builds: bool, built: frozenset[str]) -> list[re.Pattern[str]]
     return [re.compile(rf"{word}(?<!\w{word})[ \t]+(?:{names})\b") for word in ("import", "from")]
 
 
-def only_asks(module: str, names: str, text: str) -> bool:
+def only_checks_presence(module: str, names: str, text: str) -> bool:
     """from triton_ops import HAS_TRITON; import triton, for triton.testing alone, which needs no kernel"""
     if names:
         return all(_ONLY_ASKED.fullmatch(name) for name in re.split(r",\s*(?=\w)", names.partition(" as ")[0]))
     return module == "triton" and not re.search(r"\btriton\.(?!testing\b)|\btl\.", text)
 
 
-def at_top(body: list[ast.stmt]) -> list[ast.stmt]:
+def top_statements(body: list[ast.stmt]) -> list[ast.stmt]:
     """The statements of a file, also those that it runs where a library is there: if HAVE_TRITON: @triton.jit ..."""
     inner = (statement.body for statement in body if isinstance(statement, (ast.If, ast.Try)))
     return [*body, *(statement for statements in inner for statement in statements)]
 
 
-def compiled(body: list[ast.stmt]) -> frozenset[str]:
+def compiled_kernels(body: list[ast.stmt]) -> frozenset[str]:
     """The functions among some statements that are kernels: @triton.jit def scale(x): ..."""
     functions = (statement for statement in body if isinstance(statement, ast.FunctionDef))
     return frozenset(
@@ -172,7 +172,7 @@ def compiled(body: list[ast.stmt]) -> frozenset[str]:
     )
 
 
-def always_using(names: frozenset[str], body: list[ast.stmt]) -> frozenset[str]:
+def names_always_using(names: frozenset[str], body: list[ast.stmt]) -> frozenset[str]:
     """These names, and the functions and classes of a file that use one of them whatever the device."""
     if not names:
         return names
@@ -194,17 +194,17 @@ def _used(definition: Definition) -> Iterator[str]:
             yield now.id
         elif isinstance(now, (ast.If, ast.IfExp, ast.While)) and _ASKS.search(ast.unparse(now.test)):
             stack.append(now.test)
-        elif not may_lack_it(now) and not isinstance(now, _RUN_LATER):
+        elif not tolerates_missing_import(now) and not isinstance(now, _RUN_LATER):
             stack += children(now)
 
 
-def may_lack_it(node: ast.AST) -> bool:
+def tolerates_missing_import(node: ast.AST) -> bool:
     """Whether a `try` ignores the failure, as code does where something is not installed."""
     handlers = node.handlers if isinstance(node, ast.Try) else ()
     return any(handler.type is None or _MISSING.search(ast.unparse(handler.type)) for handler in handlers)
 
 
-def always_run(node: ast.AST) -> Iterator[ast.AST]:
+def unconditional_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """The node and what is in it, without the branches of further conditions and what may be missing."""
     stack = [node]
     while stack:
@@ -212,7 +212,7 @@ def always_run(node: ast.AST) -> Iterator[ast.AST]:
         yield now
         if isinstance(now, (ast.If, ast.IfExp, ast.While)) and now is not node:
             stack.append(now.test)
-        elif (now is node or not may_lack_it(now)) and not isinstance(now, _RUN_LATER):
+        elif (now is node or not tolerates_missing_import(now)) and not isinstance(now, _RUN_LATER):
             stack += children(now)
 
 

@@ -88,28 +88,28 @@ def _ruff() -> str | None:
     return executable if executable and Path(executable).is_absolute() else None
 
 
-def laid_out(before: Document, after: Document) -> Document:
+def with_layout(before: Document, after: Document) -> Document:
     """The migrated file with its changed statements laid out as the project's formatter, or the file itself, has it.
 
-    >>> laid_out(before, after).text
+    >>> with_layout(before, after).text
     """
     file = before.python
     if file is None or after.kind != "python" or "\r" in after.text:
         return after
-    formatter = configured(before.path.parent.absolute(), before.root and before.root.absolute())
+    formatter = configured_formatter(before.path.parent.absolute(), before.root and before.root.absolute())
     formatted = _by_formatter(file, after, formatter) if formatter and formatter.name else None
     return formatted or _by_width(file, after, formatter.width if formatter else _own_width(before.text.split("\n")))
 
 
 @per_project(maxsize=256)
-def configured(folder: Path, root: Path | None = None) -> Formatter | None:
+def configured_formatter(folder: Path, root: Path | None = None) -> Formatter | None:
     """What formats the files of a folder, by its configuration or that of a folder above; None if nothing says it.
 
-    >>> configured(Path("ColossalAI/colossalai"))
+    >>> configured_formatter(Path("ColossalAI/colossalai"))
     Formatter(name='black', width=120, magic_comma=True, quote='"')
     """
     is_top = folder == folder.parent or (folder / ".git").exists() or (folder == root and not _in_git(folder))
-    return _configured_in(folder) or (None if is_top else configured(folder.parent, root))
+    return _configured_in(folder) or (None if is_top else configured_formatter(folder.parent, root))
 
 
 def _configured_in(folder: Path) -> Formatter | None:
@@ -170,10 +170,10 @@ def _by_formatter(before: PythonFile, after: Document, formatter: Formatter) -> 
     for lines, were in sorted(changed.items(), key=lambda item: -item[0].start):
         piece = new.alone(lines)
         was_formatted = all(formatted[old.alone(old_lines)] == old.alone(old_lines) for old_lines in were)
-        if was_formatted and formatted[piece] != piece and _same(piece, formatted[piece]):
+        if was_formatted and formatted[piece] != piece and is_same_code(piece, formatted[piece]):
             done[lines.start : lines.stop] = _inner(formatted[piece]).split("\n")
         elif not was_formatted and len(lines) == 1 and len(new.lines[lines.start]) > width:
-            done[lines.start : lines.stop] = _broken(new.lines[lines.start], "", width)
+            done[lines.start : lines.stop] = _break_line(new.lines[lines.start], "", width)
     return replace(after, text="\n".join(done)) if done != new.lines else after
 
 
@@ -190,7 +190,7 @@ def _inner(piece: str) -> str:
     return "\n".join(line for line in piece.split("\n") if not line.endswith((_AROUND, _BODY, _ELSE)))
 
 
-def _same(one: str, other: str) -> bool:
+def is_same_code(one: str, other: str) -> bool:
     """Whether two layouts parse to the same code."""
     try:
         return ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
@@ -215,8 +215,8 @@ class _Statements:
         """The lines of a statement or its head, if nothing else is on them."""
         body = getattr(node, "body", None)
         last = body[0].lineno - 1 if body else node.end_lineno or node.lineno
-        before = _cut(self.lines[node.lineno - 1], node.col_offset)[0].strip()
-        after = "" if body else _cut(self.lines[last - 1], node.end_col_offset or 0)[1].strip()
+        before = _split_at_column(self.lines[node.lineno - 1], node.col_offset)[0].strip()
+        after = "" if body else _split_at_column(self.lines[last - 1], node.end_col_offset or 0)[1].strip()
         if last < node.lineno or before not in (("", "el") if body else ("",)) or (after and after[0] != "#"):
             return None
         lines = range(first_line(node) - 1, last)
@@ -248,7 +248,7 @@ def _overlapping(parent: ast.AST, first: int, last: int) -> Iterator[ast.stmt]:
                 yield from _overlapping(node, first, last)
 
 
-def _cut(line: str, column: int) -> tuple[str, str]:
+def _split_at_column(line: str, column: int) -> tuple[str, str]:
     """A line before and after a column, which a tree counts in bytes of UTF-8."""
     if not line.isascii():
         column = len(line.encode()[:column].decode(errors="ignore"))
@@ -277,7 +277,7 @@ def _by_width(before: PythonFile, after: Document, width: int) -> Document:
             tree = tree or changed_tree(before, after.text) if is_long else tree
             is_long = is_long and tree is not None and not _is_text(tree, at)
             following = new[at + 1] if at + 1 < len(new) else ""
-            lines += _broken(new[at], following, width) if is_long else [new[at]]
+            lines += _break_line(new[at], following, width) if is_long else [new[at]]
     return replace(after, text="\n".join(lines)) if lines != new else after
 
 
@@ -288,41 +288,41 @@ def _is_text(tree: ast.Module, at: int) -> bool:
     return any(text.lineno <= at + 1 <= (text.end_lineno or 0) != text.lineno for text in texts)
 
 
-def _broken(line: str, following: str, width: int) -> list[str]:
+def _break_line(line: str, following: str, width: int) -> list[str]:
     """A line with what is in its last call on a line of its own, else with its value or condition in parentheses."""
     if "#" in line:
         return [line]
     indent = line[: len(line) - len(line.lstrip())]
     body = "\n    pass" if line.endswith(":") else ""
-    broken = _in_parts(line, indent, width)
-    if _same(line.strip() + body, "\n".join(piece.removeprefix(indent) for piece in broken) + body):
+    broken = _break_at_bracket(line, indent, width)
+    if is_same_code(line.strip() + body, "\n".join(piece.removeprefix(indent) for piece in broken) + body):
         return broken
-    return _with_the_next(line, following)
+    return _break_before_else(line, following)
 
 
-def _with_the_next(line: str, following: str) -> list[str]:
+def _break_before_else(line: str, following: str) -> list[str]:
     """The first line of a longer choice: what its last `else` brings stands below, as the next line does."""
     statement, at = line.strip(), line.rfind(" else ")
-    goes_on = not _same(statement, statement) and not statement.endswith("\\")
+    goes_on = not is_same_code(statement, statement) and not statement.endswith("\\")
     if at < 0 or not goes_on or not following.lstrip().startswith("if "):
         return [line]
     indent = following[: len(following) - len(following.lstrip())]
     return [line[:at], indent + line[at + 1 :]]
 
 
-def _in_parts(line: str, indent: str, width: int) -> list[str]:
+def _break_at_bracket(line: str, indent: str, width: int) -> list[str]:
     match = _VALUE.fullmatch(line)
     brackets = [] if match and _outside_brackets(" else ", line) else list(_outermost(line))
     for start, end in reversed(brackets):
         is_value = match is not None and match.start(2) == start and line[start] == "[" and end == match.end(2) - 1
         if end - start > _SMALL and len(line) - end < _TAIL and (is_value or re.match(r"[\w\])]", line[start - 1])):
-            inside = _alternatives(f"{indent}    {line[start + 1 : end].strip()}", width)
+            inside = _break_alternatives(f"{indent}    {line[start + 1 : end].strip()}", width)
             return [line[: start + 1], *inside, f"{indent}{line[end:]}"]
-    inside = _alternatives(f"{indent}    {match[2]}", width) if match else []
+    inside = _break_alternatives(f"{indent}    {match[2]}", width) if match else []
     return [f"{match[1]} (", *inside, f"{indent}){match[3]}"] if match else [line]
 
 
-def _alternatives(line: str, width: int) -> list[str]:
+def _break_alternatives(line: str, width: int) -> list[str]:
     """A line that is still too long with each part of a choice or a comprehension on a line of its own."""
     marks = _outside_brackets(" else | for |, ", line)
     if len(line) <= width or not marks or any(line[at] == "," for at in marks):

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from npukit.migrate.change import Change
-from npukit.migrate.moved import moved
+from npukit.migrate.moved import with_moved_places
 from npukit.migrate.rules.npk105_load_torch_npu import rule
 from npukit.migrate.styles.helpers import LOAD_TORCH_NPU
 from npukit.report import Finding
@@ -22,12 +22,12 @@ from npukit.source import Place, PythonFile, Unreadable, read
 _IMPORTED = re.compile(r"^(?:from|import)[ \t]+(\w+)", re.MULTILINE)
 
 
-def loaded_once(
+def load_torch_npu_once(
     changes: Sequence[Change], left: Sequence[Finding], root: Path
 ) -> tuple[tuple[Change, ...], tuple[Finding, ...]]:
     """The changes with torch_npu loaded by packages where they load it file by file, and where findings are then.
 
-    >>> loaded_once(changes, left, root)[0][0].path
+    >>> load_torch_npu_once(changes, left, root)[0][0].path
     PosixPath('project/package/__init__.py')
     """
     loading = [change for change in changes if _lines(change.before) in change.after]
@@ -95,7 +95,9 @@ def _moved(left: Sequence[Finding], before: Mapping[Path, Change], after: Mappin
         old = before.get(finding.place.file) if finding.place else None
         new = after[old.path] if old else None
         if old and new and old.after != new.after:
-            findings += moved([finding], *(read(side.path, side.after.encode(side.encoding)) for side in (old, new)))
+            findings += with_moved_places(
+                [finding], *(read(side.path, side.after.encode(side.encoding)) for side in (old, new))
+            )
         else:
             findings.append(finding)
     return tuple(findings)

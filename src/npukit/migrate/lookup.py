@@ -59,7 +59,7 @@ def _cuda_name(node: ast.Attribute | ast.Name, file: PythonFile) -> str | None:
     return None if is_alias else name
 
 
-def may_be(name: ast.expr, names: frozenset[str], file: PythonFile) -> bool:
+def may_refer_to(name: ast.expr, names: frozenset[str], file: PythonFile) -> bool:
     """Whether a name may be one of these, by its last part or what it stands for: to resolve every name takes long."""
     if isinstance(name, ast.Attribute):
         return name.attr in names

@@ -12,32 +12,32 @@ from collections.abc import Iterable
 from npukit.facts import libraries
 from npukit.facts.cuda_settings import cuda_settings
 from npukit.facts.libraries import named
-from npukit.migrate.definitions import needed_by, strong_names
-from npukit.migrate.evidence import FOR_ANY, Evidence, of_attribute, of_call, speaks
-from npukit.migrate.kernels import Import, always_run, always_using, modules
+from npukit.migrate.definitions import cuda_only_names, needed_by_import
+from npukit.migrate.evidence import FOR_ANY, Evidence, evidence_in_attribute, evidence_in_call, evidence_in_text
+from npukit.migrate.kernels import Import, imported_modules, names_always_using, unconditional_nodes
 from npukit.source import PythonFile, per_file
 from npukit.source.nodes import inside, last_name
 
 _LONGEST = 60  # of a string that is a name
 
 
-def of_node(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
-    """The kind and the name of what only CUDA has, where a node names it; a call is asked in `of_call`."""
+def evidence_in_node(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
+    """The kind and the name of what only CUDA has, where a node names it; a call is asked in `evidence_in_call`."""
     if isinstance(node, ast.Attribute):
-        return of_attribute(node) or _of_pair(node, file)
+        return evidence_in_attribute(node) or _of_pair(node, file)
     if isinstance(node, ast.Name):
-        if isinstance(node.ctx, ast.Load) and (library := weak_names(file).get(node.id)):
+        if isinstance(node.ctx, ast.Load) and (library := cuda_related_names(file).get(node.id)):
             return "kernel", library
-        return speaks(node.id)
+        return evidence_in_text(node.id)
     if isinstance(node, ast.alias):
         statement = file.parent(node)
-        needed = needed_by(statement, node, file) if isinstance(statement, Import) else {}
-        return speaks(node.name) or (("kernel", needed["*"]) if "*" in needed else None)
+        needed = needed_by_import(statement, node, file) if isinstance(statement, Import) else {}
+        return evidence_in_text(node.name) or (("kernel", needed["*"]) if "*" in needed else None)
     if isinstance(node, ast.keyword):  # an option that is only passed on shows nothing
         is_passed_on = isinstance(node.value, (ast.Name, ast.Attribute))
-        return None if is_passed_on else speaks(node.arg or "") or _of_setting(node, file)
+        return None if is_passed_on else evidence_in_text(node.arg or "") or _of_setting(node, file)
     if isinstance(node, ast.ImportFrom):
-        return speaks(node.module or "")
+        return evidence_in_text(node.module or "")
     return _of_constant(node, file) if isinstance(node, ast.Constant) else None
 
 
@@ -47,7 +47,9 @@ def _of_constant(node: ast.Constant, file: PythonFile) -> tuple[str, str] | None
         return None
     choice = file.parent(node)
     given = file.parent(choice) if isinstance(choice, ast.IfExp) else None
-    return (speaks(text) if text else None) or (_of_setting(given, file) if isinstance(given, ast.keyword) else None)
+    return (evidence_in_text(text) if text else None) or (
+        _of_setting(given, file) if isinstance(given, ast.keyword) else None
+    )
 
 
 def _of_setting(given: ast.keyword, file: PythonFile) -> tuple[str, str] | None:
@@ -68,7 +70,7 @@ def _of_pair(node: ast.Attribute, file: PythonFile) -> tuple[str, str] | None:
     return ("kernel", node.attr) if pair and is_of_module and isinstance(node.ctx, ast.Load) else None
 
 
-def first(nodes: Iterable[ast.AST], texts: Iterable[str], file: PythonFile) -> Evidence | None:
+def first_evidence(nodes: Iterable[ast.AST], texts: Iterable[str], file: PythonFile) -> Evidence | None:
     """The first evidence in what always runs of some code, or in texts that say what it is about."""
     nodes = list(nodes)
     where = file.place(next((candidate for candidate in nodes if hasattr(candidate, "lineno")), file.tree))
@@ -76,8 +78,8 @@ def first(nodes: Iterable[ast.AST], texts: Iterable[str], file: PythonFile) -> E
         if library := named(text):
             return Evidence("name", library.name, where)
     for part in nodes:
-        for node in always_run(part):
-            if mention := of_node(node, file) or of_call(node, file) or _layout(node):
+        for node in unconditional_nodes(part):
+            if mention := evidence_in_node(node, file) or evidence_in_call(node, file) or _layout(node):
                 return Evidence(*mention, file.place(node))
     return None
 
@@ -89,10 +91,10 @@ def _layout(node: ast.AST) -> tuple[str, str] | None:
 
 
 @per_file
-def weak_names(file: PythonFile) -> dict[str, str]:
+def cuda_related_names(file: PythonFile) -> dict[str, str]:
     """The names that show, beside a question for CUDA, what the answer is for: the strong ones, the file's functions
     that always use them, short names of libraries, and what depends on whether one could be imported."""
-    library_of = dict(strong_names(file))
+    library_of = dict(cuda_only_names(file))
     for node in file.names.imports:
         for alias in node.names:
             asname = alias.asname if isinstance(node, ast.Import) else alias.asname or alias.name
@@ -102,12 +104,12 @@ def weak_names(file: PythonFile) -> dict[str, str]:
                 library_of[asname] = library.name
     for part in file.tree.body:
         names = [inner for statement in part.body for inner in inside(statement)] if isinstance(part, ast.Try) else []
-        imported = (module for inner in names if isinstance(inner, Import) for module in modules(inner))
+        imported = (module for inner in names if isinstance(inner, Import) for module in imported_modules(inner))
         needed_there = next(filter(None, map(_for_cuda, imported)), "")
         if needed_there:
             stored = (inner.id for inner in names if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store))
             library_of |= dict.fromkeys(stored, needed_there)
-    always = always_using(frozenset(strong_names(file)), file.tree.body)
+    always = names_always_using(frozenset(cuda_only_names(file)), file.tree.body)
     return library_of | {name: "kernels" for name in always if name not in library_of and not name.startswith("test")}
 
 
@@ -121,7 +123,7 @@ def imports_kernels(file: PythonFile) -> bool:
     """Whether a file imports kernels for CUDA, which `is_cuda` then is about."""
     kernel = re.compile(r"_cuda$|(?:^|[._])kernels$|_ext$")
     for node in file.names.imports:
-        for module in modules(node):
+        for module in imported_modules(node):
             library = libraries.imported(module) or libraries.named(module)
             is_kernel = kernel.search(module) or (library and library.needs_cuda)
             if is_kernel and not module.startswith("apex") and not module.endswith("_to_cuda"):

@@ -13,29 +13,29 @@ from pathlib import Path
 
 from npukit.errors import NpukitError
 from npukit.migrate.change import Change
-from npukit.migrate.changed import must_parse
+from npukit.migrate.changed import require_parsable
 from npukit.migrate.engine import (
     FileResult,
-    Tell,
+    OnProgress,
     check_file,
+    ignore_progress,
     on_all_cores,
     open_file,
-    silent,
-    unreadable,
+    unreadable_finding,
 )
 from npukit.migrate.goal import Goal
-from npukit.migrate.layout import laid_out
-from npukit.migrate.loading import loaded_once
-from npukit.migrate.moved import moved
-from npukit.migrate.patches import patched
+from npukit.migrate.layout import with_layout
+from npukit.migrate.loading import load_torch_npu_once
+from npukit.migrate.moved import with_moved_places
+from npukit.migrate.patches import functions_patched_by_tests
 from npukit.migrate.rule import Rule
 from npukit.migrate.selection import Selection
 from npukit.migrate.styles import style_of
-from npukit.migrate.tidy import without_unused_imports
+from npukit.migrate.tidy import remove_unused_imports
 from npukit.report import Finding, by_hand
 from npukit.source import Document, Edit, Unreadable
 
-_Do = Callable[[Document, list[Finding]], tuple[Document, list[Finding]]]
+_Apply = Callable[[Document, list[Finding]], tuple[Document, list[Finding]]]
 _ROUNDS = 8
 _OWN_WORDS = re.compile(
     r"""["'](?:torch\.)?(?:cuda|nccl)[\w.:]*["']|\bGradScaler\b"""
@@ -68,7 +68,7 @@ def migrate(
     goal: Goal | None = None,
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
-    tell: Tell = silent,
+    on_progress: OnProgress = ignore_progress,
 ) -> Migration:
     """Work out how to migrate a project or a file; write nothing.
 
@@ -84,12 +84,12 @@ def migrate(
         raise NpukitError("migrate applies none of the selected rules: use `npukit analyze` for them.")
     codes = tuple(rule.code for rule in rules)
     files = selection.files(path)
-    goal = replace(goal, patched=patched(files))
-    done = on_all_cores(partial(_migrate_path, codes=codes, goal=goal, root=root), files, tell)
+    goal = replace(goal, patched=functions_patched_by_tests(files))
+    done = on_all_cores(partial(_migrate_path, codes=codes, goal=goal, root=root), files, on_progress)
     changes = tuple(change for change, _ in done if change)
     left = tuple(finding for _, result in done for finding in result.findings)
     if goal.portable and not goal.loads_torch_npu:
-        changes, left = loaded_once(changes, left, root)
+        changes, left = load_torch_npu_once(changes, left, root)
     return Migration(root, goal, changes, left, len(files), sum(result.lines for _, result in done))
 
 
@@ -103,13 +103,13 @@ def _migrate_path(path: Path, codes: tuple[str, ...], goal: Goal, root: Path) ->
         change, left = migrate_document(document, [rule for rule in rules if not rule.distributes], goal)
         last = [rule for rule in rules if rule.distributes]
         if last and document.kind == "python":
-            change, left = _then(change, left, document, last, goal)
+            change, left = _migrate_again(change, left, document, last, goal)
     except Unreadable as error:
-        return None, FileResult(path, (unreadable(path, str(error)),), lines)
+        return None, FileResult(path, (unreadable_finding(path, str(error)),), lines)
     return change, FileResult(path, left, lines)
 
 
-def _then(
+def _migrate_again(
     change: Change | None, left: tuple[Finding, ...], document: Document, rules: Sequence[Rule], goal: Goal
 ) -> tuple[Change | None, tuple[Finding, ...]]:
     """A second migration upon the first: its rules see what the others wrote."""
@@ -117,7 +117,7 @@ def _then(
     again, more = migrate_document(now, rules, goal)
     if again is None:
         return change, (*left, *more)
-    left = moved(left, now, replace(now, text=again.after))
+    left = with_moved_places(left, now, replace(now, text=again.after))
     if change:
         again = replace(again, before=change.before, fixed=(*change.fixed, *again.fixed))
     return again, (*left, *more)
@@ -128,13 +128,13 @@ def migrate_document(
 ) -> tuple[Change | None, tuple[Finding, ...]]:
     """The change of one file, and the findings that it does not fix."""
     try:
-        return _migrated(document, rules, goal, _together)
+        return _migrated(document, rules, goal, _apply_all)
     except Unreadable:
-        return _migrated(document, rules, goal, _one_by_one)
+        return _migrated(document, rules, goal, _apply_one_by_one)
 
 
 def _migrated(
-    document: Document, rules: Sequence[Rule], goal: Goal, do: _Do
+    document: Document, rules: Sequence[Rule], goal: Goal, do: _Apply
 ) -> tuple[Change | None, tuple[Finding, ...]]:
     findings = check_file(document, rules, goal)
     left = [finding for finding in findings if not finding.edits]
@@ -143,47 +143,47 @@ def _migrated(
     fixed: list[Finding] = []
     for _ in range(_ROUNDS):
         fixable = [finding for finding in findings if finding.edits]
-        after, done = do(now, _compatible(fixable)) if fixable else (now, [])
+        after, done = do(now, _without_overlaps(fixable)) if fixable else (now, [])
         if after.text == now.text:
             left += [replace(finding, edits=()) for finding in fixable]  # what cannot be done is left, too
             break
         fixed += done
         now = after
-        if len(done) == len(fixable) and not _speaks_to(fixing, done):
+        if len(done) == len(fixable) and not _may_concern(fixing, done):
             break
         findings = check_file(now, fixing, goal)
     if now is document:
         return None, tuple(left)
-    now = style_of(goal).finished(document, without_unused_imports(document, now), goal)
-    now = laid_out(document, now)
-    must_parse(document, now)
+    now = style_of(goal).finished(document, remove_unused_imports(document, now), goal)
+    now = with_layout(document, now)
+    require_parsable(document, now)
     change = Change(document.path, document.text, now.text, document.encoding, tuple(fixed))
-    return change, moved(left, document, now)
+    return change, with_moved_places(left, document, now)
 
 
-def _speaks_to(rules: Sequence[Rule], done: Sequence[Finding]) -> bool:
+def _may_concern(rules: Sequence[Rule], done: Sequence[Finding]) -> bool:
     """Whether what was written may be something for the rules again: an edit may copy code that another one changes."""
     words = {word.lower() for rule in rules for word in rule.words}
     written = _OWN_WORDS.sub("", "\n".join({edit.text for finding in done for edit in finding.edits})).lower()
     return any(word in written for word in words)
 
 
-def _compatible(findings: Sequence[Finding]) -> list[Finding]:
+def _without_overlaps(findings: Sequence[Finding]) -> list[Finding]:
     """As many findings as have edits that go together."""
     chosen: list[Finding] = []
     taken: dict[Edit, None] = {}
     for finding in findings:
-        if not any(_clash(edit, other) for edit in finding.edits if edit not in taken for other in taken):
+        if not any(_overlap(edit, other) for edit in finding.edits if edit not in taken for other in taken):
             chosen.append(finding)
             taken.update(dict.fromkeys(finding.edits))
     return chosen
 
 
-def _together(document: Document, findings: list[Finding]) -> tuple[Document, list[Finding]]:
+def _apply_all(document: Document, findings: list[Finding]) -> tuple[Document, list[Finding]]:
     return document.edited(edit for finding in findings for edit in finding.edits), findings
 
 
-def _one_by_one(document: Document, findings: list[Finding]) -> tuple[Document, list[Finding]]:
+def _apply_one_by_one(document: Document, findings: list[Finding]) -> tuple[Document, list[Finding]]:
     """Leave out the findings after whose edits the file would not parse."""
     chosen: list[Finding] = []
     taken: dict[Edit, None] = {}
@@ -200,7 +200,7 @@ def _one_by_one(document: Document, findings: list[Finding]) -> tuple[Document, 
     return now, chosen
 
 
-def _clash(one: Edit, other: Edit) -> bool:
+def _overlap(one: Edit, other: Edit) -> bool:
     if one.start == one.end or other.start == other.end:  # an insertion clashes only inside of a replacement
         return one.start < other.start < one.end or other.start < one.start < other.end
     return one.start < other.end and other.start < one.end

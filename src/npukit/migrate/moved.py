@@ -11,10 +11,10 @@ from npukit.report import Finding
 from npukit.source import Document, Place
 
 
-def moved(findings: Sequence[Finding], before: Document, after: Document) -> tuple[Finding, ...]:
+def with_moved_places(findings: Sequence[Finding], before: Document, after: Document) -> tuple[Finding, ...]:
     """The findings with their places in the changed file.
 
-    >>> moved(findings, before, after)[0].place.line  # a line was added above
+    >>> with_moved_places(findings, before, after)[0].place.line  # a line was added above
     4
     """
     if not findings:

@@ -10,18 +10,18 @@ from pathlib import Path
 _PATCH = re.compile(rb"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*\btorch\.cuda(?:\.|,\s*[\"'])(\w+)")
 
 
-def is_test(path: Path) -> bool:
+def is_in_tests(path: Path) -> bool:
     """Whether a file is one of tests, by its name."""
     return path.name.startswith(("test_", "conftest")) or path.stem.endswith("_test")
 
 
-def patched(files: Iterable[Path]) -> frozenset[str]:
+def functions_patched_by_tests(files: Iterable[Path]) -> frozenset[str]:
     """The functions of torch.cuda that these files' tests replace.
 
-    >>> patched([Path("tests/test_memory.py")])  # with patch("torch.cuda.empty_cache") as emptied:
+    >>> functions_patched_by_tests([Path("tests/test_memory.py")])  # with patch("torch.cuda.empty_cache") as emptied:
     frozenset({'empty_cache'})
     """
-    return frozenset(name.decode() for path in files if is_test(path) for name in _PATCH.findall(_read(path)))
+    return frozenset(name.decode() for path in files if is_in_tests(path) for name in _PATCH.findall(_read(path)))
 
 
 def _read(path: Path) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from npukit.facts.libraries import Library, imported, named
-from npukit.migrate.kernels import needed
+from npukit.migrate.kernels import library_needed_by
 from npukit.source import PythonFile
 from npukit.source.modules import file_of
 from npukit.source.names import Names, names_of
@@ -27,12 +27,12 @@ _THERE, _MISSING = (ast.IsNot, ast.Gt, ast.GtE), (ast.Is, ast.Lt, ast.LtE)
 _DEPTH = 3  # of names that stand for others
 
 
-def missing(condition: ast.expr, names: Names) -> str:
+def library_missing_where(condition: ast.expr, names: Names) -> str:
     """The library for CUDA that is missing where a condition holds: not HAVE_TE, te_gemm is None, version < "2.3" """
     return _asked(condition, names, there=False)
 
 
-def present(condition: ast.expr, names: Names) -> str:
+def library_present_where(condition: ast.expr, names: Names) -> str:
     """The library for CUDA that is installed where a condition holds: HAVE_TE and x, te_gemm is not None"""
     return _asked(condition, names, there=True)
 
@@ -62,7 +62,7 @@ def _library(asked: ast.expr, names: Names, depth: int = _DEPTH) -> str:
     return next(filter(None, libraries), "")
 
 
-def named_for_cuda(text: str) -> Library | None:
+def cuda_library_named(text: str) -> Library | None:
     """The library for CUDA alone that a name mentions."""
     library = named(text)
     return library if library and library.needs_cuda else None
@@ -86,14 +86,14 @@ def _stands_for(name: str, scope: ast.AST | None, names: Names, depth: int) -> s
         while around is not None and not isinstance(around, (ast.Try, ast.Module)):
             around = names.parents.get(around)
         made_by = around if isinstance(around, ast.Try) else binding.node
-        if isinstance(made_by, (ast.Try, ast.FunctionDef)) and (library_name := imported_in(made_by)):
+        if isinstance(made_by, (ast.Try, ast.FunctionDef)) and (library_name := library_imported_in(made_by)):
             return library_name
         if binding.value is not None and depth and (library_name := _library(binding.value, names, depth - 1)):
             return library_name
     return ""
 
 
-def imported_in(part: ast.AST) -> str:
+def library_imported_in(part: ast.AST) -> str:
     """The library for CUDA that is imported somewhere in a statement: try: import deep_gemm; HAVE = True"""
     for node in inside(part):
         if isinstance(node, ast.ImportFrom):
@@ -113,23 +113,25 @@ def imported_in(part: ast.AST) -> str:
     return ""
 
 
-def refuses_without(statement: ast.stmt, file: PythonFile, asks_any: bool = False) -> str:
+def library_required_by(statement: ast.stmt, file: PythonFile, asks_any: bool = False) -> str:
     """The library for CUDA without which nothing behind a statement runs: if not HAVE_TE: raise ...; assert HAVE_TE;
     pytest.importorskip("triton"); try: import deep_ep; except ImportError as e: raise ... from e"""
     if isinstance(statement, ast.Assert):
-        return present(statement.test, file.names) if asks_what_there_is(statement.test, file) else ""
+        return library_present_where(statement.test, file.names) if is_presence_check(statement.test, file) else ""
     if isinstance(statement, ast.If):
-        if not leaves(statement.body[-1]) or not (asks_any or asks_what_there_is(statement.test, file)):
+        if not is_exit(statement.body[-1]) or not (asks_any or is_presence_check(statement.test, file)):
             return ""
         if isinstance(statement.body[-1], ast.Return) and not asks_any:
             return ""
         asks_more = isinstance(statement.test, ast.BoolOp) and isinstance(statement.test.op, ast.And)
-        mentioned = needed_by_message(statement.body[-1]) if asks_any and not asks_more else ""
-        return missing(statement.test, file.names) or mentioned
+        mentioned = library_in_message(statement.body[-1]) if asks_any and not asks_more else ""
+        return library_missing_where(statement.test, file.names) or mentioned
     if isinstance(statement, ast.Try):
-        return imported_in(statement) if all(leaves(handler.body[-1]) for handler in statement.handlers) else ""
+        return (
+            library_imported_in(statement) if all(is_exit(handler.body[-1]) for handler in statement.handlers) else ""
+        )
     if isinstance(statement, (ast.Import, ast.ImportFrom)):
-        library = needed(statement)
+        library = library_needed_by(statement)
         return library.name if library and library.name != "Triton" else ""
     value = statement.value if isinstance(statement, (ast.Expr, ast.Assign, ast.Return)) else None
     if isinstance(value, ast.Call) and file.has("cpp_extension"):
@@ -143,7 +145,7 @@ def refuses_without(statement: ast.stmt, file: PythonFile, asks_any: bool = Fals
     return ""
 
 
-def asks_what_there_is(condition: ast.expr, file: PythonFile) -> bool:
+def is_presence_check(condition: ast.expr, file: PythonFile) -> bool:
     """HAVE_TE, te is None, is_te_min_version("2.0"): not args.fp8 or isinstance(x, Y), which ask for what is wanted"""
     for node in inside(condition):
         if isinstance(node, ast.Name) and file.names.lookup(node)[0] not in (None, file.tree):
@@ -157,7 +159,7 @@ def asks_what_there_is(condition: ast.expr, file: PythonFile) -> bool:
     return True
 
 
-def needed_by_message(part: ast.AST) -> str:
+def library_in_message(part: ast.AST) -> str:
     """The library for CUDA that a text says is needed: pytest.skip("needs Transformer Engine")"""
     for node in inside(part):
         text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
@@ -166,28 +168,30 @@ def needed_by_message(part: ast.AST) -> str:
     return ""
 
 
-def marks(decorators: Sequence[ast.expr], file: PythonFile, depth: int = 2) -> str:
+def library_required_by_marks(decorators: Sequence[ast.expr], file: PythonFile, depth: int = 2) -> str:
     """The library for CUDA without which a test is skipped: @pytest.mark.skipif(not HAVE_TE, ...), @requires_te"""
     for mark in decorators:
-        if isinstance(mark, (ast.List, ast.Tuple)) and (library_name := marks(mark.elts, file, depth)):
+        if isinstance(mark, (ast.List, ast.Tuple)) and (
+            library_name := library_required_by_marks(mark.elts, file, depth)
+        ):
             return library_name
         if isinstance(mark, ast.Name) and depth:
             values = [binding.value for binding in file.names.lookup(mark)[1] if binding.value is not None]
-            if library_name := marks(values, file, depth - 1):
+            if library_name := library_required_by_marks(values, file, depth - 1):
                 return library_name
         name = last_name(mark)
-        if _REQUIRES.match(name) and (library := named_for_cuda(name)):
+        if _REQUIRES.match(name) and (library := cuda_library_named(name)):
             return library.name
         if isinstance(mark, ast.Call) and (kind := getattr(mark.func, "attr", "")) in SKIPS:
-            asks = present if kind == "skipUnless" else missing
+            asks = library_present_where if kind == "skipUnless" else library_missing_where
             given = [*mark.args[1:], *(keyword.value for keyword in mark.keywords)]
             library_name = next(filter(None, (asks(argument, file.names) for argument in mark.args[:1])), "")
-            if library_name := library_name or next(filter(None, map(needed_by_message, given)), ""):
+            if library_name := library_name or next(filter(None, map(library_in_message, given)), ""):
                 return library_name
     return ""
 
 
-def leaves(statement: ast.stmt) -> bool:
+def is_exit(statement: ast.stmt) -> bool:
     """Whether nothing after a statement runs: return, raise, pytest.skip(), sys.exit()"""
     call = statement.value if isinstance(statement, ast.Expr) else None
     name = last_name(call.func) if isinstance(call, ast.Call) else ""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from npukit.source import PythonFile
 
 
-def questions(file: PythonFile) -> Iterator[ast.expr]:
+def cuda_questions(file: PythonFile) -> Iterator[ast.expr]:
     """Every expression that asks for CUDA: is_available(), device_count() < 2, is_cuda, == "cuda"."""
     if "cuda" not in file.text and "nccl" not in file.text:
         return

@@ -19,9 +19,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from npukit.migrate.kernels import Definition
-from npukit.migrate.mentions import first, imports_kernels
-from npukit.migrate.patches import is_test
-from npukit.migrate.presence import SKIPS, leaves
+from npukit.migrate.mentions import first_evidence, imports_kernels
+from npukit.migrate.patches import is_in_tests
+from npukit.migrate.presence import SKIPS, is_exit
 from npukit.migrate.questions import is_negated
 from npukit.source import PythonFile, per_file
 
@@ -49,46 +49,46 @@ class Region:
 def conditions(file: PythonFile) -> dict[ast.AST, tuple[Condition, ...]]:
     """The conditions that hold at each statement of a file."""
     by_statement: dict[ast.AST, tuple[Condition, ...]] = {}
-    _forward(file.tree.body, (), by_statement)
+    _record_conditions(file.tree.body, (), by_statement)
     return by_statement
 
 
-def _forward(
+def _record_conditions(
     block: Sequence[ast.stmt], held: tuple[Condition, ...], by_statement: dict[ast.AST, tuple[Condition, ...]]
 ) -> tuple[Condition, ...]:
     """Record the conditions that hold at each statement of a block; return those that hold after it."""
     for statement in block:
         by_statement[statement] = held
         if isinstance(statement, (ast.If, ast.While)):
-            _forward(statement.body, (*held, (statement.test, True)), by_statement)
-            _forward(statement.orelse, (*held, (statement.test, False)), by_statement)
-            if isinstance(statement, ast.If) and leaves(statement.body[-1]) and not statement.orelse:
+            _record_conditions(statement.body, (*held, (statement.test, True)), by_statement)
+            _record_conditions(statement.orelse, (*held, (statement.test, False)), by_statement)
+            if isinstance(statement, ast.If) and is_exit(statement.body[-1]) and not statement.orelse:
                 held = (*held, (statement.test, False))
-            elif isinstance(statement, ast.If) and statement.orelse and leaves(statement.orelse[-1]):
+            elif isinstance(statement, ast.If) and statement.orelse and is_exit(statement.orelse[-1]):
                 held = (*held, (statement.test, True))
         elif isinstance(statement, ast.Assert):
             held = (*held, (statement.test, True))
         elif isinstance(statement, ast.Try):
-            behind = _forward(statement.body, held, by_statement)
+            behind = _record_conditions(statement.body, held, by_statement)
             for handler in statement.handlers:
-                _forward(handler.body, held, by_statement)
-            _forward(statement.orelse, behind, by_statement)
-            _forward(statement.finalbody, held, by_statement)
-            held = behind if all(leaves(clause.body[-1]) for clause in statement.handlers) else held
+                _record_conditions(handler.body, held, by_statement)
+            _record_conditions(statement.orelse, behind, by_statement)
+            _record_conditions(statement.finalbody, held, by_statement)
+            held = behind if all(is_exit(clause.body[-1]) for clause in statement.handlers) else held
         elif isinstance(statement, Definition):
-            _forward(statement.body, (*held, *_marks(statement)), by_statement)
+            _record_conditions(statement.body, (*held, *_conditions_of_marks(statement)), by_statement)
         elif isinstance(statement, ast.Match):
             for case in statement.cases:
-                _forward(case.body, (*held, (case.pattern, True)), by_statement)
+                _record_conditions(case.body, (*held, (case.pattern, True)), by_statement)
         elif isinstance(statement, (ast.Import, ast.ImportFrom)):
             held = (*held, (statement, True))
         else:
             for name in ("body", "orelse"):
-                _forward(getattr(statement, name, ()), held, by_statement)
+                _record_conditions(getattr(statement, name, ()), held, by_statement)
     return held
 
 
-def _marks(test: Definition) -> Iterator[Condition]:
+def _conditions_of_marks(test: Definition) -> Iterator[Condition]:
     """not no_gpu, of @pytest.mark.skipif(no_gpu)"""
     for mark in test.decorator_list:
         kind = getattr(mark.func, "attr", "") if isinstance(mark, ast.Call) and mark.args else ""
@@ -96,7 +96,7 @@ def _marks(test: Definition) -> Iterator[Condition]:
             yield mark.args[0], kind == "skipUnless"  # type: ignore[attr-defined]
 
 
-def held_at(node: ast.AST, file: PythonFile) -> Iterator[Condition]:
+def conditions_at(node: ast.AST, file: PythonFile) -> Iterator[Condition]:
     """The conditions that hold at a node, those of its statement and of the expression around it; innermost first."""
     child = node
     for parent in file.ancestors(node):
@@ -116,41 +116,41 @@ def held_at(node: ast.AST, file: PythonFile) -> Iterator[Condition]:
         yield from reversed(conditions(file).get(child, ()))
 
 
-def _is_cpu(condition: ast.AST) -> bool:
+def _asks_for_cpu(condition: ast.AST) -> bool:
     """device.type == "cpu" """
     sides = (condition.left, *condition.comparators) if isinstance(condition, ast.Compare) else ()
     return any(getattr(side, "value", None) == "cpu" for side in sides) and not is_negated(condition)
 
 
-def decided_by(question: ast.expr, file: PythonFile, depth: int = 2) -> list[Region]:
+def regions_decided_by(question: ast.expr, file: PythonFile, depth: int = 2) -> list[Region]:
     """Everything that runs only where a question is answered with yes: one region for each place that asks."""
-    node, negated, beside = _whole(question, file)
-    if any(_is_cpu(condition) for condition in beside):
+    node, negated, beside = _widest_question(question, file)
+    if any(_asks_for_cpu(condition) for condition in beside):
         return [Region(on_cpu=True)]
     parent = file.parent(node)
     if isinstance(parent, ast.If) and parent.test is node and _is_answer(parent, file):
-        return _by_callers(file.function(parent), [*beside, *behind_an_exit(parent, file)[0]], file, depth)
+        return _by_callers(file.function(parent), [*beside, *code_behind_exit(parent, file)[0]], file, depth)
     kernels = _is_about_kernels(question, parent, file)
     if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node:
-        return [_branch(parent, negated, beside, kernels, file)]
-    if isinstance(parent, ast.Call) and (tests := _skipped(parent, file)):
-        need_cuda = [region for region in tests if first((*beside, *region.nodes), region.texts, file)]
+        return [_region_of_branch(parent, negated, beside, kernels, file)]
+    if isinstance(parent, ast.Call) and (tests := _regions_skipped_by(parent, file)):
+        need_cuda = [region for region in tests if first_evidence((*beside, *region.nodes), region.texts, file)]
         nodes = [part for region in tests for part in region.nodes]
         texts = [text for region in tests for text in region.texts]  # one mark for all: as most of them need it
         return [Region((*beside, *nodes), tuple(texts)) if 2 * len(need_cuda) > len(tests) else Region()]
     if isinstance(parent, ast.Assert):
-        return [Region((*beside, *after(parent, file)), has_kernels=kernels)]
+        return [Region((*beside, *statements_after(parent, file)), has_kernels=kernels)]
     if isinstance(parent, ast.Return):
         return _by_callers(file.function(parent), beside, file, depth)
     if isinstance(parent, (ast.Assign, ast.AnnAssign)) and depth:
         return _by_variable(parent, beside, file, depth)
     if isinstance(parent, ast.keyword) and (call := file.parent(parent)):  # faiss.Kmeans(d, k, gpu=use_cuda)
-        taker = _taker(call, file)
+        taker = _receiver_names(call, file)
         return [Region((*beside, call), taker)] if taker else [Region(tuple(beside))] if beside else []
     return [Region(tuple(beside))] if beside else []
 
 
-def _whole(question: ast.expr, file: PythonFile) -> tuple[ast.AST, bool, list[ast.AST]]:
+def _widest_question(question: ast.expr, file: PythonFile) -> tuple[ast.AST, bool, list[ast.AST]]:
     """The expression around a question that asks the same, whether it asks the opposite, and what else must hold."""
     negated = is_negated(question)
     node: ast.AST = question
@@ -198,28 +198,28 @@ def _only_places(choice: ast.AST | None) -> bool:
 
 def _is_answer(choice: ast.If, file: PythonFile) -> bool:
     """Whether a function returns nothing but the answer: if x.device.type != "cuda": return False; return True"""
-    rest = choice.orelse or after(choice, file)
+    rest = choice.orelse or statements_after(choice, file)
     returned = [statement.value for statement in (choice.body[0], *rest[:1]) if isinstance(statement, ast.Return)]
     return {getattr(value, "value", None) for value in returned} == {True, False}
 
 
-def _branch(
+def _region_of_branch(
     choice: ast.If | ast.IfExp | ast.While, negated: bool, beside: list[ast.AST], kernels: bool, file: PythonFile
 ) -> Region:
-    taker = _taker(file.parent(choice), file) if isinstance(choice, ast.IfExp) else ()
+    taker = _receiver_names(file.parent(choice), file) if isinstance(choice, ast.IfExp) else ()
     body = choice.body if isinstance(choice.body, list) else [choice.body]
     orelse = choice.orelse if isinstance(choice.orelse, list) else [choice.orelse]
     kernels = kernels or _refuses_for_kernels(body)
     if not negated:
         return Region((*beside, *body), taker, kernels)
     refusal = body if kernels and isinstance(choice, ast.If) else []
-    if isinstance(choice, ast.If) and not choice.orelse and leaves(choice.body[-1]):
-        behind, about = behind_an_exit(choice, file)
+    if isinstance(choice, ast.If) and not choice.orelse and is_exit(choice.body[-1]):
+        behind, about = code_behind_exit(choice, file)
         return Region((*beside, *refusal, *behind), (*taker, *about), kernels)
     return Region((*beside, *refusal, *orelse), taker, kernels, on_cpu=not orelse)  # if not use_cuda: warn("slow")
 
 
-def _taker(call: ast.AST | None, file: PythonFile) -> tuple[str, ...]:
+def _receiver_names(call: ast.AST | None, file: PythonFile) -> tuple[str, ...]:
     """The function that gets what is chosen: io.bind_input(device_id=x.device.index if x.is_cuda else 0)"""
     call = file.parent(call) if isinstance(call, ast.keyword) else call
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
@@ -238,20 +238,20 @@ def _refuses_for_kernels(body: list[ast.stmt] | list[ast.expr]) -> bool:
     return any(isinstance(text, str) and _REFUSAL.search(text) for text in texts)
 
 
-def behind_an_exit(choice: ast.If, file: PythonFile) -> tuple[list[ast.AST], list[str]]:
+def code_behind_exit(choice: ast.If, file: PythonFile) -> tuple[list[ast.AST], list[str]]:
     """What runs only where an early exit was passed, with what must hold to come so far; and what it is about."""
     exits = (condition for condition, holds in conditions(file).get(choice, ()) if not holds)
-    required = [part for condition in exits for part in _required(condition)]
+    required = [part for condition in exits for part in _required_by_exit(condition)]
     about = [getattr(file.function(choice), "name", ""), *_names_of_test(file)]
-    return [*required, *after(choice, file)], about
+    return [*required, *statements_after(choice, file)], about
 
 
 def _names_of_test(file: PythonFile) -> list[str]:
     """What a file of tests and its folder are called: test_fp8.py, triton/test_norm.py"""
-    return [file.path.stem, file.path.parent.name] if is_test(file.path) else []
+    return [file.path.stem, file.path.parent.name] if is_in_tests(file.path) else []
 
 
-def _required(exit_test: ast.AST) -> Iterator[ast.AST]:
+def _required_by_exit(exit_test: ast.AST) -> Iterator[ast.AST]:
     """What holds behind an early exit: enabled and HAVE_TE, behind `if not enabled or not HAVE_TE: return`"""
     for condition in (
         exit_test.values if isinstance(exit_test, ast.BoolOp) and isinstance(exit_test.op, ast.Or) else [exit_test]
@@ -260,13 +260,13 @@ def _required(exit_test: ast.AST) -> Iterator[ast.AST]:
             yield condition.operand
 
 
-def after(statement: ast.stmt, file: PythonFile) -> list[ast.AST]:
+def statements_after(statement: ast.stmt, file: PythonFile) -> list[ast.AST]:
     """The statements of the same block that follow."""
     block = file.block_of(statement)
     return [*block[block.index(statement) + 1 :]]
 
 
-def _skipped(call: ast.Call, file: PythonFile) -> list[Region]:
+def _regions_skipped_by(call: ast.Call, file: PythonFile) -> list[Region]:
     """What the tests do that a call skips, a region for each method: @pytest.mark.skipif(...), needs_cuda = ..."""
     if getattr(call.func, "attr", "") not in SKIPS:
         return []
@@ -304,7 +304,7 @@ def _methods(test: Definition, about: list[str], file: PythonFile) -> Iterator[R
     for case in tests:
         called = {getattr(node.func, "attr", "") for node in ast.walk(case) if isinstance(node, ast.Call)}
         helpers = [part for method in methods if method.name in called for part in method.body]
-        marks = [mark for mark, _ in _marks(test)]
+        marks = [mark for mark, _ in _conditions_of_marks(test)]
         yield Region((*marks, *setups, *case.body, *helpers), (*about, test.name, case.name))
 
 
@@ -312,12 +312,12 @@ def _by_callers(function: ast.AST, beside: list[ast.AST], file: PythonFile, dept
     """What is decided by a function that returns the answer: its name says it, or those in this file who call it."""
     name = getattr(function, "name", "")
     about = Region(tuple(beside), (name,), has_kernels=imports_kernels(file))
-    if about.has_kernels or first(about.nodes, about.texts, file):
+    if about.has_kernels or first_evidence(about.nodes, about.texts, file):
         return [about]
     is_method = isinstance(file.parent(function), ast.ClassDef)
     calls = [file.parent(use) for use in file.by_name.get(name, ()) if isinstance(use, ast.Name)]
     asked = [call for call in calls if isinstance(call, ast.Call)] if depth and not is_method else []
-    by_call = [decided_by(call, file, depth - 1) for call in asked]
+    by_call = [regions_decided_by(call, file, depth - 1) for call in asked]
     return [region for regions in by_call for region in regions] if by_call and all(by_call) else [about]
 
 
@@ -326,10 +326,10 @@ def _by_variable(
 ) -> list[Region]:
     target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
     name = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
-    if first(beside, (name,), file):
+    if first_evidence(beside, (name,), file):
         return [Region(tuple(beside), (name,))]
     uses = file.uses(target) if isinstance(target, ast.Name) else _uses_of_attribute(target, file)
-    by_use = [decided_by(use, file, depth - 1) for use in uses]
+    by_use = [regions_decided_by(use, file, depth - 1) for use in uses]
     return [region for regions in by_use for region in regions] if by_use and all(by_use) else [Region()]
 
 

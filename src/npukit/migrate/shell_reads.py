@@ -17,16 +17,16 @@ _ASKS = re.compile(r"""-[zn]\s+["']?$""")
 _WITH_DEFAULT = ("-", ":-", "?", ":?")
 
 
-def renamed(value: str, old: str, new: str) -> str:
+def rename_variables(value: str, old: str, new: str) -> str:
     """A value that reads the variable it sets, for the other variable.
 
-    >>> renamed("${A:-0}", "A", "B")
+    >>> rename_variables("${A:-0}", "A", "B")
     '${B:-0}'
     """
     return re.sub(rf"(\$\{{?){old}\b", rf"\g<1>{new}", value)
 
 
-def reads(text: str, names: Mapping[str, str]) -> Iterator[tuple[tuple[int, int], str, Edit | None]]:
+def variable_reads(text: str, names: Mapping[str, str]) -> Iterator[tuple[tuple[int, int], str, Edit | None]]:
     """Where a script reads a variable, its name, and the edit; None where one expression cannot read either."""
     words = "|".join(names)
     for match in re.finditer(rf"\$(?:({words})\b|\{{[#!]?({words})\b((?:[^{{}}\n]|\{{[^{{}}\n]*\}})*)\}})", text):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from npukit.facts.device_arguments import positions
 from npukit.facts.libraries import own_devices
-from npukit.migrate.callees import looks_up_module, own_method, parameter_of
+from npukit.migrate.callees import is_module_lookup, own_method, parameter_of
 from npukit.source import PythonFile, per_file
 from npukit.source.nodes import last_name
 
@@ -41,10 +41,10 @@ BACKEND = Sink(
 )
 
 
-def reaches(node: ast.AST, sink: Sink, file: PythonFile, depth: int = _DEPTH) -> bool:
+def flows_into(node: ast.AST, sink: Sink, file: PythonFile, depth: int = _DEPTH) -> bool:
     """Whether the value of this expression ends up in such a place.
 
-    >>> reaches(string, DEVICE, file)  # d = "cuda"; x.to(d)
+    >>> flows_into(string, DEVICE, file)  # d = "cuda"; x.to(d)
     True
     """
     parent = file.parent(node)
@@ -55,36 +55,36 @@ def reaches(node: ast.AST, sink: Sink, file: PythonFile, depth: int = _DEPTH) ->
     if isinstance(parent, (ast.Tuple, ast.List, ast.Call)) and _parametrized(node, parent, sink, file):
         return True
     if isinstance(parent, (ast.IfExp, ast.BoolOp, ast.FormattedValue, ast.JoinedStr, ast.List, ast.Tuple, ast.Set)):
-        return not (isinstance(parent, ast.IfExp) and node is parent.test) and reaches(parent, sink, file, depth)
+        return not (isinstance(parent, ast.IfExp) and node is parent.test) and flows_into(parent, sink, file, depth)
     if isinstance(parent, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):  # [f"cuda:{rank}" for rank in ranks]
-        return parent.elt is node and reaches(parent, sink, file, depth)
+        return parent.elt is node and flows_into(parent, sink, file, depth)
     if isinstance(parent, ast.BinOp):
-        return isinstance(parent.op, (ast.Add, ast.Mod, ast.Mult)) and reaches(parent, sink, file, depth)
+        return isinstance(parent.op, (ast.Add, ast.Mod, ast.Mult)) and flows_into(parent, sink, file, depth)
     if isinstance(parent, ast.Subscript):  # ["cpu", "cuda"][torch.cuda.is_available()]
         if _is_literal(parent):
             return _annotates(parent, sink, file)
         is_table = isinstance(node, (ast.List, ast.Tuple, ast.Dict))
-        return parent.value is node and is_table and reaches(parent, sink, file, depth)
+        return parent.value is node and is_table and flows_into(parent, sink, file, depth)
     if isinstance(parent, ast.keyword):
-        return _keyword(parent, sink, file, depth)
+        return _keyword_flows(parent, sink, file, depth)
     if isinstance(parent, ast.Call):
-        return _argument(node, parent, sink, file, depth)
+        return _argument_flows(node, parent, sink, file, depth)
     if isinstance(parent, ast.Attribute):  # "cuda:{}".format(i)
         call = file.parent(parent)
-        return parent.attr == "format" and isinstance(call, ast.Call) and reaches(call, sink, file, depth)
+        return parent.attr == "format" and isinstance(call, ast.Call) and flows_into(call, sink, file, depth)
     if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and parent.value is node:
         targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
-        return any(_target(target, sink, file, depth) for target in targets)
+        return any(_target_flows(target, sink, file, depth) for target in targets)
     if isinstance(parent, ast.arguments):
-        return _default(node, parent, sink, file, depth)
+        return _default_flows(node, parent, sink, file, depth)
     if isinstance(parent, ast.Dict):
-        return node in parent.values and _value(node, parent, sink, file, depth)
+        return node in parent.values and _dict_value_flows(node, parent, sink, file, depth)
     if isinstance(parent, ast.Return):
         return sink.named(getattr(file.function(node), "name", None))
     if isinstance(parent, ast.Compare) and _is_whole_device(node):  # d.type == ("cuda" if ... else "cpu")
-        return any(_compared(side, sink) for side in (parent.left, *parent.comparators))
+        return any(_is_compared_with(side, sink) for side in (parent.left, *parent.comparators))
     if isinstance(parent, (ast.For, ast.comprehension)):
-        return parent.iter is node and _target(parent.target, sink, file, depth)
+        return parent.iter is node and _target_flows(parent.target, sink, file, depth)
     return False
 
 
@@ -136,7 +136,7 @@ def _names_of_parameters(call: ast.Call) -> list[str]:
     return ",".join(str(name.value) for name in elements if isinstance(name, ast.Constant)).split(",")
 
 
-def is_choice(node: ast.AST, file: PythonFile) -> bool:
+def is_allowed_value(node: ast.AST, file: PythonFile) -> bool:
     """Whether a string is one of several that an option, an annotation or a list of devices allows."""
     around = file.parent(node)
     if not isinstance(around, (ast.List, ast.Tuple, ast.Set)):
@@ -194,7 +194,7 @@ def _is_whole_device(node: ast.AST) -> bool:
     return numbered or isinstance(node, (ast.IfExp, ast.JoinedStr, ast.BinOp))
 
 
-def _compared(node: ast.expr, sink: Sink) -> bool:
+def _is_compared_with(node: ast.expr, sink: Sink) -> bool:
     if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "str" and node.args:  # str(x.device)
         node = node.args[0]
     if isinstance(node, ast.Attribute) and node.attr == "type":
@@ -202,30 +202,30 @@ def _compared(node: ast.expr, sink: Sink) -> bool:
     return sink.named(last_name(node))
 
 
-def _value(node: ast.AST, table: ast.Dict, sink: Sink, file: PythonFile, depth: int) -> bool:
+def _dict_value_flows(node: ast.AST, table: ast.Dict, sink: Sink, file: PythonFile, depth: int) -> bool:
     """Whether a value of a dictionary is such a thing: by its key, or because what is looked up there is."""
     key = table.keys[table.values.index(node)]  # type: ignore[arg-type]
     if isinstance(key, ast.Constant) and isinstance(key.value, str) and sink.named(key.value):
         return True
     parent = file.parent(table)
-    if reaches(table, sink, file, depth):
+    if flows_into(table, sink, file, depth):
         return True
     if not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Name):
         return False
     return any(
-        reaches(looked_up, sink, file, depth - 1)
+        flows_into(looked_up, sink, file, depth - 1)
         for use in file.uses(parent.targets[0])
         if isinstance(looked_up := file.parent(use), ast.Subscript) and looked_up.value is use
     )
 
 
-def _target(target: ast.expr, sink: Sink, file: PythonFile, depth: int) -> bool:
+def _target_flows(target: ast.expr, sink: Sink, file: PythonFile, depth: int) -> bool:
     """Whether what is assigned to this target is used as such a thing."""
     if isinstance(target, ast.Name):
         scope = file.names.scope_of(target)
         if isinstance(scope, ast.ClassDef) and any("Enum" in file.source(base) for base in scope.bases):
             return False
-        return sink.named(target.id) or any(reaches(use, sink, file, depth - 1) for use in file.uses(target))
+        return sink.named(target.id) or any(flows_into(use, sink, file, depth - 1) for use in file.uses(target))
     if isinstance(target, ast.Attribute):
         return sink.named(target.attr)
     if isinstance(target, ast.Subscript):
@@ -234,7 +234,7 @@ def _target(target: ast.expr, sink: Sink, file: PythonFile, depth: int) -> bool:
     return False
 
 
-def _keyword(keyword: ast.keyword, sink: Sink, file: PythonFile, depth: int) -> bool:
+def _keyword_flows(keyword: ast.keyword, sink: Sink, file: PythonFile, depth: int) -> bool:
     call = file.parent(keyword)
     if not isinstance(call, ast.Call):
         return False
@@ -243,7 +243,7 @@ def _keyword(keyword: ast.keyword, sink: Sink, file: PythonFile, depth: int) -> 
         if keyword.arg not in ("default", "default_factory", "choices", "const", "type"):
             return False
         is_field = method not in ("add_argument", "option")
-        return _option(call, sink, file) or (is_field and reaches(call, sink, file, depth))
+        return _option_flows(call, sink, file) or (is_field and flows_into(call, sink, file, depth))
     if library_without_npus(call, file):
         return False
     if keyword.arg == "type" and method == "device":  # torch.device(type="cuda", index=0)
@@ -251,7 +251,7 @@ def _keyword(keyword: ast.keyword, sink: Sink, file: PythonFile, depth: int) -> 
     return sink.named(keyword.arg)
 
 
-def _option(call: ast.Call, sink: Sink, file: PythonFile) -> bool:
+def _option_flows(call: ast.Call, sink: Sink, file: PythonFile) -> bool:
     """Whether a command-line option is such a thing by its name, or by where `args.NAME` is used."""
     names = [node.value for node in call.args if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     names += [str(k.value.value) for k in call.keywords if k.arg == "dest" and isinstance(k.value, ast.Constant)]
@@ -259,17 +259,17 @@ def _option(call: ast.Call, sink: Sink, file: PythonFile) -> bool:
         return True
     attributes = {name.lstrip("-").replace("-", "_") for name in names if name.startswith("--")}
     return any(
-        isinstance(node, ast.Attribute) and reaches(node, sink, file, 3)
+        isinstance(node, ast.Attribute) and flows_into(node, sink, file, 3)
         for name in attributes
         for node in file.by_name.get(name, ())
     )
 
 
-def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth: int) -> bool:
+def _argument_flows(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth: int) -> bool:
     if node not in call.args:
         return False
     if _is_choice_of_click(call):
-        return reaches(call, sink, file, depth)
+        return flows_into(call, sink, file, depth)
     position = call.args.index(node)
     func = call.func
     name = file.resolve(func)
@@ -279,7 +279,7 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
         return True
     method = last_name(func)
     if name == "str" or (method in ("format", "join") and isinstance(func, ast.Attribute)):
-        return reaches(call, sink, file, depth)
+        return flows_into(call, sink, file, depth)
     if isinstance(func, ast.Attribute) and sink.calls.get("." + method) == position:
         return True
     is_known = method in ("get", "getenv", "setdefault", "pop", "getattr", "setattr", "parametrize")
@@ -287,16 +287,16 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
         key = call.args[position - 1] if position else None
         return isinstance(key, ast.Constant) and isinstance(key.value, str) and sink.named(key.value)
     if method == "assertEqual":  # self.assertEqual(x.device.type, "cuda")
-        return any(_compared(other, sink) for other in call.args[:2] if other is not node)
+        return any(_is_compared_with(other, sink) for other in call.args[:2] if other is not node)
     if method in ("append", "add") and isinstance(func, ast.Attribute):  # devices.append("cuda")
         return sink.named(last_name(func.value).removesuffix("s"))
     if method in ("Option", "Argument", "Field"):  # of typer and pydantic: device: str = Field("cuda")
-        return position == 0 and reaches(call, sink, file, depth)
+        return position == 0 and flows_into(call, sink, file, depth)
     parameter = parameter_of(func, position, file)
-    return parameter is not None and _parameter_used(parameter, sink, file, depth) and not looks_up_module(func, file)
+    return parameter is not None and _parameter_used(parameter, sink, file, depth) and not is_module_lookup(func, file)
 
 
-def _default(node: ast.AST, arguments: ast.arguments, sink: Sink, file: PythonFile, depth: int) -> bool:
+def _default_flows(node: ast.AST, arguments: ast.arguments, sink: Sink, file: PythonFile, depth: int) -> bool:
     function = file.parent(arguments)
     for parameter in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
         for binding in file.names.bindings_in(function, parameter.arg):
@@ -308,4 +308,4 @@ def _default(node: ast.AST, arguments: ast.arguments, sink: Sink, file: PythonFi
 def _parameter_used(parameter: ast.arg, sink: Sink, file: PythonFile, depth: int) -> bool:
     if sink.named(parameter.arg) or file.parent(parameter) is None:  # None: of another file
         return sink.named(parameter.arg)
-    return any(reaches(use, sink, file, depth - 1) for use in file.uses(parameter))
+    return any(flows_into(use, sink, file, depth - 1) for use in file.uses(parameter))

@@ -11,10 +11,10 @@ from npukit.source import Document, Edit, PythonFile
 _IMPORT = re.compile(r"from torch(?:\.cuda| import[^\n]*\bcuda\b)")
 
 
-def without_unused_imports(before: Document, after: Document) -> Document:
+def remove_unused_imports(before: Document, after: Document) -> Document:
     """The migrated file without imports from torch.cuda whose names were used before, and no longer are.
 
-    >>> without_unused_imports(before, after)  # from torch.cuda import amp; amp.autocast() -> torch.amp.autocast(...)
+    >>> remove_unused_imports(before, after)  # from torch.cuda import amp; amp.autocast() -> torch.amp.autocast(...)
     """
     if after.kind != "python" or after.path.name == "__init__.py":
         return after

@@ -18,7 +18,7 @@ _MANY = 4  # shapes of one operator on one line; an epoch's last batch and an ev
 _MANY_UNSEEN = 16  # where the trace does not show how many steps there were
 
 
-def traced(path: Path) -> list[Finding]:
+def findings_in_trace(path: Path) -> list[Finding]:
     """What a trace shows: operators that fell back to the CPU, and lines whose shapes change."""
     operators = _read(path)
     return [*_fallbacks(operators), *_changing_shapes(operators)]

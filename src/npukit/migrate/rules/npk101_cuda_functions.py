@@ -18,18 +18,18 @@ import re
 from npukit.facts.torch_npu.names import names_of
 from npukit.facts.versions import key
 from npukit.migrate import lookup
-from npukit.migrate.cuda_files import of_file
-from npukit.migrate.decision import parts_for_cuda, stays, why_left
+from npukit.migrate.cuda_files import evidence_for_file
+from npukit.migrate.decision import cuda_only_parts, is_kept, why_kept
 from npukit.migrate.evidence import ABOUT_THE_CARD
 from npukit.migrate.graphs import graph_around, graph_parts
 from npukit.migrate.messages import is_printed, reworded_reason
-from npukit.migrate.patches import is_test
+from npukit.migrate.patches import is_in_tests
 from npukit.migrate.questions import asked_for_cards
 from npukit.migrate.rule import Effort, Finding, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.helpers import spelled_out
 from npukit.migrate.styles.npu import RENAMED
-from npukit.migrate.styles.style import call_of
+from npukit.migrate.styles.style import enclosing_call
 
 rule = Rule(
     "NPK101",
@@ -53,16 +53,16 @@ _OUT_OF_MEMORY_SINCE = "2.5"  # torch.OutOfMemoryError, which all devices raise
 @rule.on(ast.Module)
 def check(module: ast.Module, file: PythonFile, goal: Goal) -> Findings:
     names = lookup.cuda_names(file)
-    if evidence := of_file(file):
+    if evidence := evidence_for_file(file):
         if names or _IN_CODE.search(file.text):
-            blocks = evidence.kind != "name" and not is_test(file.path)
+            blocks = evidence.kind != "name" and not is_in_tests(file.path)
             severity = Severity.warning if blocks else Severity.note
             place = (file, names[0][0] if names else file.tree.body[0])
             yield _left(place, f"{file.path.name} is for CUDA only", evidence.sentence, severity)
         return
-    parts = list(parts_for_cuda(file).items())
-    for part, shown in parts[: 1 if is_test(file.path) else None]:
-        more = f" and {len(parts) - 1} more tests" if is_test(file.path) and len(parts) > 1 else ""
+    parts = list(cuda_only_parts(file).items())
+    for part, shown in parts[: 1 if is_in_tests(file.path) else None]:
+        more = f" and {len(parts) - 1} more tests" if is_in_tests(file.path) and len(parts) > 1 else ""
         verb = "are" if more else "is"
         yield _left((file, part), f"{getattr(part, 'name', 'it')}{more} {verb} for CUDA only", shown.sentence)
     graphs: set[ast.AST] = set()
@@ -101,13 +101,13 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Find
     part, function = _function(node, file)
     if function in _OTHER_RULES or _is_type_argument(node, function, file):
         return
-    condition = call_of(node, file) if function == "is_available" else None
+    condition = enclosing_call(node, file) if function == "is_available" else None
     if function == "device_count":
         condition = asked_for_cards(node, file)
-    if any(ancestor in parts_for_cuda(file) for ancestor in file.ancestors(node)):
+    if any(ancestor in cuda_only_parts(file) for ancestor in file.ancestors(node)):
         return
-    if condition is not None and (reason := why_left(condition, file)):
-        if is_test(file.path) and parts_for_cuda(file):  # which the note about these tests tells
+    if condition is not None and (reason := why_kept(condition, file)):
+        if is_in_tests(file.path) and cuda_only_parts(file):  # which the note about these tests tells
             return
         yield rule.finding(
             (file, node),
@@ -117,9 +117,9 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Find
             severity=Severity.note,
         )
         return
-    if stays(node, file, goal):
+    if is_kept(node, file, goal):
         return
-    if function == "is_available" and is_printed(call_of(node, file), file):
+    if function == "is_available" and is_printed(enclosing_call(node, file), file):
         return
     why = (
         _why_not(function, goal)
@@ -140,7 +140,7 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Find
             (file, node),
             f"torch.cuda{'.' + function if function else ''} requires a CUDA device",
             remedy=f"Use {spelled_out(new.text)}.",
-            edits=(*new.edits, *reworded_reason(call_of(node, file), file, goal)),
+            edits=(*new.edits, *reworded_reason(enclosing_call(node, file), file, goal)),
         )
 
 
@@ -181,7 +181,7 @@ def _why_not(function: str, goal: Goal) -> str:
 
 def _empty_property(node: ast.expr, function: str, file: PythonFile) -> str:
     """torch.cuda.get_device_properties(0).multi_processor_count"""
-    read = file.parent(call_of(node, file)) if function == "get_device_properties" else None
+    read = file.parent(enclosing_call(node, file)) if function == "get_device_properties" else None
     if not isinstance(read, ast.Attribute) or read.attr not in ABOUT_THE_CARD:
         return ""
     return f"{read.attr} is None for an NPU; its properties have cube_core_num and vector_core_num."
@@ -189,7 +189,7 @@ def _empty_property(node: ast.expr, function: str, file: PythonFile) -> str:
 
 def _unknown_argument(node: ast.expr, function: str, file: PythonFile) -> str:
     """torch.cuda.Event(external=True)"""
-    call = call_of(node, file)
+    call = enclosing_call(node, file)
     given = [keyword.arg for keyword in call.keywords] if isinstance(call, ast.Call) else []
     lacks = _LACKS.get(function)
     return f"torch.npu.{function} has no argument {lacks}." if lacks and lacks in given else ""

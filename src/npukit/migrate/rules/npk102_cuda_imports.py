@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 
-from npukit.migrate.decision import stays
+from npukit.migrate.decision import is_kept
 from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.npu import goes_over, import_torch_npu
@@ -30,7 +30,7 @@ rule = Rule(
 @rule.on(ast.ImportFrom)
 def check(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Findings:
     is_ours = style_of(goal).imports_from_npu and not node.level and node.module == "torch.cuda"
-    if not is_ours or stays(node, file, goal) or not goes_over(node, goal):
+    if not is_ours or is_kept(node, file, goal) or not goes_over(node, goal):
         return
     start = file.span(node)[0]
     at = file.text.index("torch.cuda", start) + len("torch.")

@@ -14,7 +14,7 @@ import ast
 
 from npukit.facts.versions import key
 from npukit.migrate import lookup
-from npukit.migrate.decision import stays
+from npukit.migrate.decision import is_kept
 from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.style import torch_name
@@ -53,7 +53,7 @@ _LAST_NAMES = tuple(name.rpartition(".")[2] for name in _MEAN_CUDA)
 @rule.on(ast.Module)
 def use(module: ast.Module, file: PythonFile, goal: Goal) -> Findings:
     for node, resolved in lookup.cuda_names(file):
-        if not resolved.startswith("torch.cuda.amp") or stays(node, file, goal) or _is_for_older_torch(node, file):
+        if not resolved.startswith("torch.cuda.amp") or is_kept(node, file, goal) or _is_for_older_torch(node, file):
             continue
         name = _NAMES.get(resolved)
         edits = _edits(node, name, file, goal) if name else None
@@ -72,7 +72,7 @@ def default(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     names_device = any(keyword.arg in ("device", None) for keyword in call.keywords)
     if _is_for_older_torch(call, file):
         return
-    if not new or len(call.args) != arguments or names_device or stays(call, file, goal):
+    if not new or len(call.args) != arguments or names_device or is_kept(call, file, goal):
         return
     if not _is_in_torch_amp(new, goal):
         yield from _in_older_torch(call, file)
@@ -181,7 +181,7 @@ def _is_used_for_cuda(statement: ast.AST, file: PythonFile, goal: Goal) -> bool:
     """Whether something that is imported is used where the code stays as it is."""
     names = [alias.asname or alias.name for alias in getattr(statement, "names", ())]
     uses = (use for name in names for use in file.by_name.get(name, ()) if isinstance(use, ast.Name))
-    return any(stays(use, file, goal) for use in uses)
+    return any(is_kept(use, file, goal) for use in uses)
 
 
 def _passed_on(alias: ast.alias, file: PythonFile) -> bool:
@@ -194,7 +194,7 @@ def _passed_on(alias: ast.alias, file: PythonFile) -> bool:
 def unused_import(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Findings:
     """The import itself, also where what it imports is not used here."""
     edits = () if _is_for_older_torch(node, file) else _import_edits(node, file, goal)
-    if edits and not stays(node, file, goal):
+    if edits and not is_kept(node, file, goal):
         yield rule.finding(
             (file, node), "torch.cuda.amp works on CUDA devices only", remedy="Import it from torch.amp.", edits=edits
         )

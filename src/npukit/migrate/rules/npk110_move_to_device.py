@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 import re
 
-from npukit.migrate.decision import stays
+from npukit.migrate.decision import is_kept
 from npukit.migrate.own_cuda import needs_cuda, own_cuda
 from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule
 from npukit.migrate.styles import style_of
@@ -45,7 +45,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
         return
     if _is_module(func.value, file):  # utils.cuda(batch), a function of the project
         return
-    if _own_method(func, file) or stays(call, file, goal):
+    if _own_method(func, file) or is_kept(call, file, goal):
         return
     if method := own_cuda(func.value, file):
         if needs_cuda(method):
@@ -67,7 +67,7 @@ def check_unbound(method: ast.Attribute, file: PythonFile, goal: Goal) -> Findin
     is_called = isinstance(parent, ast.Call) and parent.func is method
     if is_called or not isinstance(method.ctx, ast.Load) or file.resolve(method) not in _UNBOUND:
         return
-    if not stays(method, file, goal):
+    if not is_kept(method, file, goal):
         yield rule.finding((file, method), f"{file.source(method)} moves to a CUDA device", remedy=_NAMED)
 
 
@@ -80,7 +80,7 @@ def check_name(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     is_getattr = isinstance(call.func, ast.Name) and call.func.id == "getattr"
     if is_getattr != bool(receiver) or (receiver and _OPTIONS.fullmatch(file.source(receiver[0]).rpartition(".")[2])):
         return
-    if not stays(call, file, goal):
+    if not is_kept(call, file, goal):
         yield rule.finding((file, call), f"{file.source(call)[:60]} requires a CUDA device", remedy=_NAMED)
 
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 import ast
 import re
 
-from npukit.migrate.callees import looks_up_module
-from npukit.migrate.decision import stays
+from npukit.migrate.callees import is_module_lookup
+from npukit.migrate.decision import is_kept
 from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule, Severity
-from npukit.migrate.sinks import DEVICE, is_choice, reaches
+from npukit.migrate.sinks import DEVICE, flows_into, is_allowed_value
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.choices import is_chosen
 from npukit.migrate.styles.strings import is_beside_cpu, is_device
@@ -46,11 +46,11 @@ _UNCLEAR = "npukit cannot see where the string is used, so it did not change it.
 @rule.on(ast.JoinedStr)
 @rule.on(ast.Constant, says=("cuda",))
 def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> Findings:
-    if not _is_cuda(node) or isinstance(file.parent(node), ast.JoinedStr) or stays(node, file, goal):
+    if not _is_cuda(node) or isinstance(file.parent(node), ast.JoinedStr) or is_kept(node, file, goal):
         return
     if _is_compared(node, file):
         return
-    if not reaches(node, DEVICE, file) and not is_chosen(node, file):
+    if not flows_into(node, DEVICE, file) and not is_chosen(node, file):
         if isinstance(node, ast.Constant) and _may_be_device(node, file) and _is_first_of_table(node, file):
             yield rule.finding(
                 (file, node), f"{node.value!r} looks like a CUDA device", why=_UNCLEAR, severity=Severity.warning
@@ -60,7 +60,7 @@ def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> F
     edits: tuple[Edit, ...] = ()
     if match:
         edits = style_of(goal).device_string(node, match, file, goal)
-        if is_choice(node, file):
+        if is_allowed_value(node, file):
             edits = style_of(goal).either(_choice(node, match, file), edits, file)
     yield rule.finding(
         (file, node),
@@ -79,7 +79,7 @@ def _may_be_device(node: ast.Constant, file: PythonFile) -> bool:
     if isinstance(func, ast.Attribute):
         return not _TAKES_NAMES.match(func.attr)
     is_variable = isinstance(func, ast.Name) and any(binding.kind == "assign" for binding in file.bindings(func))
-    return is_variable or _is_in_list(node, file) or (func is not None and looks_up_module(func, file))
+    return is_variable or _is_in_list(node, file) or (func is not None and is_module_lookup(func, file))
 
 
 def _is_in_list(node: ast.Constant, file: PythonFile) -> bool:
@@ -101,7 +101,7 @@ def _is_first_of_table(node: ast.Constant, file: PythonFile) -> bool:
 def _is_key(node: ast.Constant, file: PythonFile) -> bool:
     """table["cuda:0"], x == "cuda:0"; not {"cuda:0": "cuda:1"}, which maps the devices of a checkpoint"""
     parent = file.parent(node)
-    is_in_table = isinstance(parent, ast.Dict) and node in parent.keys and not reaches(parent, DEVICE, file)
+    is_in_table = isinstance(parent, ast.Dict) and node in parent.keys and not flows_into(parent, DEVICE, file)
     return isinstance(parent, (ast.Subscript, ast.Compare)) or is_in_table
 
 

@@ -15,8 +15,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from npukit.migrate.decision import decides_about_torch, stays, why_left
-from npukit.migrate.mentions import first
+from npukit.migrate.decision import guards_torch_code, is_kept, why_kept
+from npukit.migrate.mentions import first_evidence
 from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.sinks import BACKEND, DEVICE
 from npukit.migrate.styles import style_of
@@ -44,12 +44,12 @@ def compare(node: ast.Compare, file: PythonFile, goal: Goal) -> Findings:
         return
     left, operator, right = node.left, node.ops[0], node.comparators[0]
     if isinstance(left, ast.Subscript) and isinstance(left.slice, ast.Slice):  # device[:4] == "cuda"
-        if _word(right, file) and _names(left.value, "cuda", file) and not stays(node, file, goal):
+        if _word(right, file) and _names(left.value, "cuda", file) and not is_kept(node, file, goal):
             yield rule.finding((file, node), f"{file.source(node)[:60]} checks for CUDA only")
         return
     for constant, other in ((left, right), (right, left)):
         word = _word(constant, file)
-        if word is None or not (_names(other, word, file) or decides_about_torch(node, file)):
+        if word is None or not (_names(other, word, file) or guards_torch_code(node, file)):
             continue
         if isinstance(operator, (ast.Eq, ast.NotEq)):
             yield from _report(node, word, file, goal, _equality(node, constant, other, operator, word, file))
@@ -96,7 +96,11 @@ def case(node: ast.MatchValue, file: PythonFile, goal: Goal) -> Findings:
     """match device.type: case "cuda" """
     word = _word(node.value, file)
     branch = file.parent(node)
-    match = file.parent(branch) if isinstance(branch, ast.match_case) and not first(branch.body, (), file) else None
+    match = (
+        file.parent(branch)
+        if isinstance(branch, ast.match_case) and not first_evidence(branch.body, (), file)
+        else None
+    )
     if word and isinstance(match, ast.Match) and _names(match.subject, word, file):
         yield from _report(node.value, word, file, goal)
 
@@ -108,7 +112,7 @@ def out_of_memory(node: ast.Constant, file: PythonFile, goal: Goal) -> Findings:
         return
     if not isinstance(compare.ops[0], (ast.In, ast.NotIn)) or not str(node.value).startswith(_NO_MEMORY):
         return
-    if stays(node, file, goal):
+    if is_kept(node, file, goal):
         return
     at = file.span(node)[0] + file.source(node).index(_NO_MEMORY)
     yield rule.finding(
@@ -228,10 +232,10 @@ def _report(
     goal: Goal,
     portable: tuple[Edit, ...] = (),
 ) -> Findings:
-    if stays(node, file, goal):
+    if is_kept(node, file, goal):
         return
     new = _WORDS[word][0]
-    reason = why_left(node, file)
+    reason = why_kept(node, file)
     edits: tuple[Edit, ...] = ()
     if not reason:
         edits = style_of(goal).either(portable, _npu(node, word, file), file)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ast
 
-from npukit.migrate.decision import stays, why_left
+from npukit.migrate.decision import is_kept, why_kept
 from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule, Severity
-from npukit.migrate.sinks import DEVICE, reaches
+from npukit.migrate.sinks import DEVICE, flows_into
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.npu import import_torch_npu
-from npukit.migrate.styles.style import quote
+from npukit.migrate.styles.style import quote_near
 
 rule = Rule(
     "NPK113",
@@ -32,11 +32,11 @@ _NAMES_CUDA = "What it chooses is called CUDA, and goes where an NPU may not be 
 
 @rule.on(ast.Attribute, says=("is_cuda",))
 def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
-    if not isinstance(node.ctx, ast.Load) or stays(node, file, goal):
+    if not isinstance(node.ctx, ast.Load) or is_kept(node, file, goal):
         return
     if (isinstance(node.value, ast.Name) and node.value.id == "self") or _is_imported(node.value, file):
         return
-    reason = why_left(node, file) or (_NAMES_CUDA if _chooses_cuda(node, file) else "")
+    reason = why_kept(node, file) or (_NAMES_CUDA if _chooses_cuda(node, file) else "")
     end = file.span(node)[1]
     old = Edit(end - len("is_cuda"), end, "is_npu")
     edits = style_of(goal).either(_with_npus(node, file), (*import_torch_npu(file), old), file)
@@ -62,12 +62,12 @@ def _chooses_cuda(node: ast.Attribute, file: PythonFile) -> bool:
     choice = file.parent(node)
     if not isinstance(choice, ast.IfExp) or choice.test is not node or not isinstance(choice.body, ast.Constant):
         return False
-    return str(choice.body.value).startswith("cuda") and not reaches(choice.body, DEVICE, file)
+    return str(choice.body.value).startswith("cuda") and not flows_into(choice.body, DEVICE, file)
 
 
 def _with_npus(node: ast.Attribute, file: PythonFile) -> tuple[Edit, ...]:
     (start, inner), end, parent = file.span(node.value), file.span(node)[1], file.parent(node)
-    both = '("cuda", "npu")'.replace('"', quote(node, file))
+    both = '("cuda", "npu")'.replace('"', quote_near(node, file))
     if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
         return Edit(file.span(parent)[0], start, ""), Edit(inner, end, f".device.type not in {both}")
     new = Edit(inner, end, f".device.type in {both}")

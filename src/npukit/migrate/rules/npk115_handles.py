@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 
-from npukit.migrate.decision import stays
+from npukit.migrate.decision import is_kept
 from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.npu import import_torch_npu
@@ -26,7 +26,7 @@ rule = Rule(
 
 @rule.on(ast.Attribute, says=("cuda_stream", "cuda_event"))
 def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
-    if not isinstance(node.ctx, ast.Load) or node.attr not in rule.words or stays(node, file, goal):
+    if not isinstance(node.ctx, ast.Load) or node.attr not in rule.words or is_kept(node, file, goal):
         return
     end = file.span(node)[1]
     renamed = Edit(end - len(node.attr), end - len(node.attr) + len("cuda"), "npu")

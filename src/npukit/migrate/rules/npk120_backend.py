@@ -12,11 +12,11 @@ from __future__ import annotations
 import ast
 import re
 
-from npukit.migrate.decision import stays
+from npukit.migrate.decision import is_kept
 from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule
-from npukit.migrate.sinks import BACKEND, chosen_by_device, is_choice, reaches
+from npukit.migrate.sinks import BACKEND, chosen_by_device, flows_into, is_allowed_value
 from npukit.migrate.styles import style_of
-from npukit.migrate.styles.style import Edits, in_place
+from npukit.migrate.styles.style import Edits, parenthesized_for
 
 rule = Rule(
     "NPK120",
@@ -39,9 +39,9 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Findings:
     if isinstance(file.parent(node), ast.JoinedStr):
         return
     match = _LITERAL.fullmatch(file.source(node))
-    if not match or not reaches(node, BACKEND, file) or stays(node, file, goal):
+    if not match or not flows_into(node, BACKEND, file) or is_kept(node, file, goal):
         return
-    if is_choice(node, file):
+    if is_allowed_value(node, file):
         edits: tuple[Edit, ...] = (file.insert(file.span(node)[1], f", {match[1]}hccl{match[1]}"),)
     else:
         edits = _edits(node, match, file, goal)
@@ -56,7 +56,7 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Findings:
 def member(node: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
     if isinstance(file.parent(node), (ast.Compare, ast.Dict)):
         return
-    if file.resolve(node) != "torch.distributed.Backend.NCCL" or stays(node, file, goal):
+    if file.resolve(node) != "torch.distributed.Backend.NCCL" or is_kept(node, file, goal):
         return
     backend = style_of(goal).backend(node, file, goal)
     edits = (*backend.edits, file.replace(node, backend.text)) if backend else ()
@@ -66,7 +66,7 @@ def member(node: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
 def _edits(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal) -> Edits:
     if match["before"] or match["after"] or match["pair"].lower() != "nccl":
         backend = style_of(goal).backends(node, file.source(node), file, goal)
-        return (*backend.edits, file.replace(node, in_place(backend.text, node, file))) if backend else ()
+        return (*backend.edits, file.replace(node, parenthesized_for(backend.text, node, file))) if backend else ()
     choice = file.parent(node)
     by_device = chosen_by_device(choice.test, file) if isinstance(choice, ast.IfExp) else None
     backend = style_of(goal).backend(node, file, goal)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 
-from npukit.migrate.decision import stays
+from npukit.migrate.decision import is_kept
 from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule
 from npukit.migrate.styles import style_of
 
@@ -26,7 +26,7 @@ rule = Rule(
 
 @rule.on_function("torch.distributed.is_nccl_available")
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
-    if stays(call, file, goal):
+    if is_kept(call, file, goal):
         return
     backend = style_of(goal).backend(call, file, goal)
     edits: tuple[Edit, ...] = ()

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ast
 import re
 
-from npukit.migrate.cuda_files import of_file
+from npukit.migrate.cuda_files import evidence_for_file
 from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule, Severity
 
 rule = Rule(
@@ -38,7 +38,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     given = [_name(argument, file) for argument in call.args[:2]]
     by_name = given and isinstance(call.args[0], ast.Constant)
     name = given[0] if by_name else ".".join(given)
-    if _CUDA.fullmatch(name) and re.search(r"mock|patch", file.source(call.func)) and not of_file(file):
+    if _CUDA.fullmatch(name) and re.search(r"mock|patch", file.source(call.func)) and not evidence_for_file(file):
         yield rule.finding((file, call), f"the test replaces {name}", subject=name)
 
 

@@ -15,7 +15,7 @@ import ast
 from collections.abc import Sequence
 
 from npukit.facts.variables import is_refused, renamed
-from npukit.migrate.decision import stays
+from npukit.migrate.decision import is_kept
 from npukit.migrate.rule import Edit, Effort, Finding, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.styles import style_of
 
@@ -35,7 +35,7 @@ _CALLS = ("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.po
 
 @rule.on(ast.Constant)
 def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Findings:
-    if not isinstance(node.value, str) or node.value not in _VARIABLES or stays(node, file, goal):
+    if not isinstance(node.value, str) or node.value not in _VARIABLES or is_kept(node, file, goal):
         return
     access = _access(node, file)
     around = file.function(node)
@@ -68,7 +68,7 @@ def keyword(node: ast.keyword, file: PythonFile, goal: Goal) -> Findings:
     call = file.parent(node)
     given = [call.func, *call.args] if isinstance(call, ast.Call) else []
     is_set = any((file.resolve(part) or "").startswith("os.environ") for part in given)
-    if node.arg in _VARIABLES and is_set and not stays(node, file, goal):
+    if node.arg in _VARIABLES and is_set and not is_kept(node, file, goal):
         yield _finding(node, node.arg, (), (), file, goal)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 
 from npukit.facts.variables import is_refused, renamed
 from npukit.migrate import shell_reads
-from npukit.migrate.decision import stays
+from npukit.migrate.decision import is_kept
 from npukit.migrate.rule import Document, Edit, Effort, Findings, Goal, Place, PythonFile, Rule, Severity
 
 rule = Rule(
@@ -77,7 +77,7 @@ def _read(document: Document) -> Findings:
     """Where a variable is read that the script does not make of its own."""
     text = document.text
     settings = list(_SHELL.finditer(text))
-    for (start, end), old, edit in shell_reads.reads(text, _VARIABLES):
+    for (start, end), old, edit in shell_reads.variable_reads(text, _VARIABLES):
         if shell_reads.is_within(start, [m.span() for m in settings]) or shell_reads.is_printed(start, end, text):
             continue
         if _is_from_nvidia_smi(old, text) or shell_reads.is_counted(old, text):
@@ -111,7 +111,7 @@ def commands(document: Document, goal: Goal) -> Findings:
 @rule.on_call(_RUNNERS)
 def in_python(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     """os.system("CUDA_VISIBLE_DEVICES=0 python train.py")"""
-    if not call.args or stays(call, file, goal):
+    if not call.args or is_kept(call, file, goal):
         return
     source, at = file.source(call.args[0]), file.span(call.args[0])[0]
     if (file.resolve(call.func) or "").split(".")[0] not in ("os", "subprocess") or "CUDA_VISIBLE" not in source:
@@ -153,7 +153,7 @@ def _beside(match: re.Match[str], text: str) -> Edit | None:
     stays_set = _ALONE.fullmatch(before) and text[end : end + 1] in ("", "\r", "\n")
     if _ARGUMENT.search(before) or (stays_set and re.search(reads, value) and len(re.findall(reads, text)) > 1):
         return None
-    setting = f"{new}={value if shell_reads.is_counted(old, text) else shell_reads.renamed(value, old, new)}"
+    setting = f"{new}={value if shell_reads.is_counted(old, text) else shell_reads.rename_variables(value, old, new)}"
     if stays_set and before.strip():  # export
         newline = "\r\n" if text[end : end + 1] == "\r" else "\n"
         return Edit(end, end, f"{newline}{before}{setting}")

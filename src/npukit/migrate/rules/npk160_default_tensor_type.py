@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import re
 
-from npukit.migrate.decision import stays
+from npukit.migrate.decision import is_kept
 from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule
 
 rule = Rule(
@@ -34,5 +34,5 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     """torch.set_default_tensor_type(TYPE) and x.type(TYPE), where TYPE is a string or a class."""
     given = call.args[0] if len(call.args) == 1 else None
     name = given.value if isinstance(given, ast.Constant) else file.resolve(given)
-    if isinstance(name, str) and _TYPE.fullmatch(name) and not stays(call, file, goal):
+    if isinstance(name, str) and _TYPE.fullmatch(name) and not is_kept(call, file, goal):
         yield rule.finding((file, call), f"{name} is a CUDA tensor type")

@@ -15,10 +15,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from npukit.migrate.decision import stays
+from npukit.migrate.decision import is_kept
 from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule
 from npukit.migrate.styles import style_of
-from npukit.migrate.styles.style import quote, torch_name
+from npukit.migrate.styles.style import quote_near, torch_name
 from npukit.source.nodes import last_name
 
 rule = Rule(
@@ -41,7 +41,7 @@ _FLOAT64 = ("torch.float64", "torch.double")
 @rule.on_call(_NAMES)
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     reductions = list(_doubles(call, file))
-    if not reductions or stays(call, file, goal):
+    if not reductions or is_kept(call, file, goal):
         return
     function = file.function(call)
     beside = (other for other in file.of_type(ast.Call) if file.function(other) is function)
@@ -78,6 +78,6 @@ def _in_float32(dtype: ast.expr, file: PythonFile, goal: Goal) -> tuple[Edit, ..
     """The type for NPUs; CUDA keeps its own."""
     old = file.source(dtype)
     new = old.replace("float64", "float32").replace("double", "float32")
-    npu = '"npu"'.replace('"', quote(dtype, file))
+    npu = '"npu"'.replace('"', quote_near(dtype, file))
     chosen = f"{new} if hasattr({torch_name(file).text}, {npu}) else {old}"
     return style_of(goal).either([file.replace(dtype, chosen)], [file.replace(dtype, new)], file)

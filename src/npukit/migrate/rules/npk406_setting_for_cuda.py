@@ -24,7 +24,7 @@ import re
 
 from npukit.facts.cuda_settings import CudaSetting, cuda_settings
 from npukit.facts.libraries import own_devices
-from npukit.migrate.decision import for_cuda_only
+from npukit.migrate.decision import cuda_only_evidence
 from npukit.migrate.rule import Document, Effort, Findings, Goal, PythonFile, Rule, Severity, Where
 from npukit.migrate.sinks import imports_own_devices, library_without_npus
 from npukit.source.nodes import last_name
@@ -122,7 +122,7 @@ def check_library(module: ast.Module, file: PythonFile, goal: Goal) -> Findings:
     """RWKV(path, strategy="cuda fp16"), ort.InferenceSession(path, providers=["CUDAExecutionProvider"])"""
     for call in file.of_type(ast.Call) if imports_own_devices(file) else ():
         library, text = library_without_npus(call, file), file.source(call)
-        if library and _CUDA.search(text) and not for_cuda_only(call, file):
+        if library and _CUDA.search(text) and not cuda_only_evidence(call, file):
             remedy = f"Use {own_devices()[library]}." if own_devices()[library] else _ON_CPU
             severity = Severity.note if "CPUExecutionProvider" in text else None
             what = f"{library} is told to use CUDA"

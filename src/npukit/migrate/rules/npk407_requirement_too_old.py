@@ -13,7 +13,7 @@ import ast
 import re
 
 from npukit.facts.libraries import libraries, packaged
-from npukit.migrate.imported_libraries import imported_libraries, installed_version, needed_when
+from npukit.migrate.imported_libraries import import_state, imported_libraries, installed_version
 from npukit.migrate.requirements import meant_for_cuda, requirements
 from npukit.migrate.rule import Document, Effort, Findings, Goal, PythonFile, Rule, Severity
 
@@ -57,7 +57,7 @@ def check_import(node: ast.Import | ast.ImportFrom, file: PythonFile, goal: Goal
                 f"{library.name} {version} is installed and does not support NPUs yet",
                 why=f"NPU support was added in {library.since}.",
                 remedy=f"Install {library.packages[0]}>={library.since}.",
-                severity=needed_when(node, file)[1],
+                severity=import_state(node, file)[1],
             )
 
 

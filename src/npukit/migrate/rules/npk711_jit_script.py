@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import ast
 
-from npukit.migrate.lookup import may_be
+from npukit.migrate.lookup import may_refer_to
 from npukit.migrate.rule import Findings, Goal, PythonFile, Rule, Severity
 
 rule = Rule(
@@ -38,5 +38,5 @@ _LAST_NAMES = frozenset(name.rpartition(".")[2] for name in _NAMES)
 
 @rule.on(ast.Attribute, ast.Name)
 def check(name: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Findings:
-    if isinstance(name.ctx, ast.Load) and may_be(name, _LAST_NAMES, file) and file.resolve(name) in _NAMES:
+    if isinstance(name.ctx, ast.Load) and may_refer_to(name, _LAST_NAMES, file) and file.resolve(name) in _NAMES:
         yield rule.finding((file, name), "TorchScript does not fuse operators on NPUs")

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 
 from npukit.facts.torch_npu.names import names_of
 from npukit.migrate.goal import Goal
-from npukit.migrate.regions import held_at
-from npukit.migrate.sinks import DEVICE, reaches
+from npukit.migrate.regions import conditions_at
+from npukit.migrate.sinks import DEVICE, flows_into
 from npukit.source import PythonFile, per_file
 
 _ASKS = ("torch.cuda.is_available", "torch.accelerator.is_available", "torch.npu.is_available")
@@ -113,7 +113,7 @@ def is_where_available(node: ast.AST, file: PythonFile) -> bool:
 
 def is_skipped_without(node: ast.AST, file: PythonFile) -> bool:
     """Whether a node is in a test that is skipped without an accelerator: @skipif(not torch.cuda.is_available())"""
-    for asked, holds in held_at(node, file):
+    for asked, holds in conditions_at(node, file):
         mark = file.parent(asked)
         if not isinstance(mark, ast.Call) or mark not in getattr(file.parent(mark), "decorator_list", ()):
             continue
@@ -164,7 +164,7 @@ def kind_of_tensor(choice: ast.AST | None, file: PythonFile) -> str:
     if [getattr(part, "value", "") for part in (choice.body, choice.orelse)] != ["cuda", "cpu"]:
         return ""
     test = choice.test
-    if isinstance(test, ast.Attribute) and test.attr == "is_cuda" and reaches(choice.body, DEVICE, file):
+    if isinstance(test, ast.Attribute) and test.attr == "is_cuda" and flows_into(choice.body, DEVICE, file):
         return f"{file.source(test.value)}.device.type"
     if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
         return ""

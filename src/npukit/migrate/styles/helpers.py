@@ -21,7 +21,7 @@ from functools import lru_cache
 
 from npukit.migrate import head, torch_imports
 from npukit.migrate.changed import changed_part
-from npukit.migrate.styles.style import TAKES_ANY, in_place, quote_of, torch_name
+from npukit.migrate.styles.style import TAKES_ANY, parenthesized_for, torch_name, usual_quote
 from npukit.migrate.training import tolerates_failure
 from npukit.source import Document, Edit, PythonFile
 
@@ -145,7 +145,7 @@ def _scope(node: ast.Name, file: PythonFile) -> ast.AST:
 def _at_top(
     helpers: dict[str, _Helper], nodes: list[ast.Name], was: PythonFile, file: PythonFile, lines: list[str]
 ) -> Iterator[Edit]:
-    torch, mark = torch_name(file).text, quote_of(was)
+    torch, mark = torch_name(file).text, usual_quote(was)
     own = {node: helpers[node.id].in_torch(torch, mark) for node in nodes}
     first = own[nodes[0]]
     name = _own_constant(first.value, file)
@@ -184,7 +184,7 @@ def _in_function(
 ) -> Iterator[Edit]:
     """Below the function's own import of torch, where that stands by itself."""
     torch, statement = torch_imports.nearest(nodes[0], file)
-    own = helpers[nodes[0].id].in_torch(torch or "torch", quote_of(was))
+    own = helpers[nodes[0].id].in_torch(torch or "torch", usual_quote(was))
     around = file.parent(statement) if statement else None
     name = own.name.lower()
     body = getattr(around, "body", [])
@@ -202,7 +202,7 @@ def _in_function(
         yield from (file.replace(node, name) for node in nodes)
         return
     for node in nodes:
-        own = helpers[node.id].in_torch(torch or "torch", quote_of(was))
+        own = helpers[node.id].in_torch(torch or "torch", usual_quote(was))
         yield _once(own, node, file) or file.replace(node, f"({_quoted(own.once, node, file)})")
 
 
@@ -231,8 +231,8 @@ def _once(own: _Helper, node: ast.Name, file: PythonFile) -> Edit | None:
         return None
     asked = file.parent(parent) if own.asked and getattr(parent, "attr", "") == "is_available" and parent else None
     if isinstance(asked, ast.Call) and asked.func is parent:
-        return file.replace(asked, in_place(own.asked, asked, file))
-    return file.replace(node, in_place(text, node, file))
+        return file.replace(asked, parenthesized_for(own.asked, asked, file))
+    return file.replace(node, parenthesized_for(text, node, file))
 
 
 def _two_strings(text: str, slot: str, given: str, filled: ast.AST, file: PythonFile) -> Edit | None:

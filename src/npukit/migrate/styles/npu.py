@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from npukit.facts.torch_npu.names import names_of
 from npukit.migrate import torch_imports
 from npukit.migrate.goal import Goal
-from npukit.migrate.styles.style import Edits, Text, quote, replaced, torch_name
+from npukit.migrate.styles.style import Edits, Text, quote_near, torch_name, with_replacement
 from npukit.source import Document, Edit, PythonFile
 
 RENAMED = {"CUDAGraph": "NPUGraph", "CUDAPluggableAllocator": "NPUPluggableAllocator"}
@@ -42,7 +42,7 @@ class Npu:
         return self.device_type(node, file, goal)
 
     def device_type(self, node: ast.AST, file: PythonFile, goal: Goal, of_card: bool = False) -> Text | None:
-        mark = '"' if isinstance(node, ast.Module) else quote(node, file)
+        mark = '"' if isinstance(node, ast.Module) else quote_near(node, file)
         return Text(f"{mark}npu{mark}", import_torch_npu(file))
 
     def device_string(self, node: ast.expr, match: re.Match[str], file: PythonFile, goal: Goal) -> Edits:
@@ -66,9 +66,9 @@ class Npu:
         if isinstance(part, ast.Name):  # from torch.cuda import NAME
             if function == "OutOfMemoryError" or any(goes_over(binding.node, goal) for binding in file.bindings(part)):
                 return None
-            return replaced(Text(self.named(function, part, file, goal).text), part, file)
+            return with_replacement(Text(self.named(function, part, file, goal).text), part, file)
         if function == "OutOfMemoryError":
-            return replaced(Text(f"{torch_name(file).text}.OutOfMemoryError"), part, file)
+            return with_replacement(Text(f"{torch_name(file).text}.OutOfMemoryError"), part, file)
         assert isinstance(part, ast.Attribute)
         if function and not isinstance(part.value, ast.Attribute):  # cuda.NAME
             module = self.module(part, file, goal)
@@ -81,7 +81,7 @@ class Npu:
         return Text(new.rstrip("."), (*import_torch_npu(file), *edits))
 
     def backend(self, node: ast.AST, file: PythonFile, goal: Goal) -> Text | None:
-        mark = '"' if isinstance(node, ast.Module) else quote(node, file)
+        mark = '"' if isinstance(node, ast.Module) else quote_near(node, file)
         return Text(f"{mark}hccl{mark}", import_torch_npu(file))
 
     def backends(self, node: ast.AST, pairs: str, file: PythonFile, goal: Goal) -> Text | None:

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 
 from npukit.facts.versions import key
 from npukit.migrate import torch_imports
-from npukit.migrate.callees import takes_device
+from npukit.migrate.callees import is_device_argument
 from npukit.migrate.goal import Goal
 from npukit.migrate.graphs import graph_around
-from npukit.migrate.patches import is_test
+from npukit.migrate.patches import is_in_tests
 from npukit.migrate.questions import is_negated
 from npukit.migrate.sinks import chosen_by_device
 from npukit.migrate.styles import helpers
@@ -37,22 +37,22 @@ from npukit.migrate.styles.choices import (
     own_device,
 )
 from npukit.migrate.styles.strings import (
-    extended,
-    filled,
+    card_number,
+    extend_choice,
+    fill_in_device,
     is_beside_cpu,
+    is_constant,
     is_device,
     is_for_autocast,
-    is_value,
     names_cuda,
-    number,
 )
 from npukit.migrate.styles.style import (
     Edits,
     Text,
-    call_of,
-    quote,
-    replaced,
+    enclosing_call,
+    quote_near,
     torch_name,
+    with_replacement,
 )
 from npukit.source import Document, Edit, PythonFile
 from npukit.source.nodes import last_name
@@ -79,7 +79,7 @@ def by_accelerator(file: PythonFile, goal: Goal) -> bool:
 
 def _asks_by_name(file: PythonFile, goal: Goal) -> bool:
     """Whether torch.cuda is asked by name: there is no torch.accelerator, or the project's tests replace it."""
-    return not by_accelerator(file, goal) or ("is_available" in goal.patched and not is_test(file.path))
+    return not by_accelerator(file, goal) or ("is_available" in goal.patched and not is_in_tests(file.path))
 
 
 class Portable:
@@ -118,17 +118,17 @@ class Portable:
             return (file.insert(file.span(call)[0], others),)  # type: ignore[arg-type]
         if torch is None:
             return ()
-        if _asks_by_name(file, goal) and (longer := extended(node, mark, torch.text, file)):
+        if _asks_by_name(file, goal) and (longer := extend_choice(node, mark, torch.text, file)):
             return (*torch.edits, longer)
         if not by_accelerator(file, goal):
             return self._plain(node, match, file, goal)
         whole = choice if choice is not None and choice.body is node else None
-        in_device = is_device(file.parent(whole) if whole else call, file) or takes_device(whole or node, file)
-        if whole and not rest and in_device and is_value(whole.orelse, "cpu"):
+        in_device = is_device(file.parent(whole) if whole else call, file) or is_device_argument(whole or node, file)
+        if whole and not rest and in_device and is_constant(whole.orelse, "cpu"):
             device = f"{torch.text}.accelerator.current_accelerator(check_available=True) or {mark}cpu{mark}"
             return (*torch.edits, file.replace(whole, device))
         outer = file.parent(call) if isinstance(call, ast.IfExp) else call
-        if is_device(outer, file) and _runs_with_a_card(node, file) and (card := number(node, rest, file)):
+        if is_device(outer, file) and _runs_with_a_card(node, file) and (card := card_number(node, rest, file)):
             return (file.replace(node, card),)
         if not rest and isinstance(call, ast.IfExp) and is_device(outer, file):
             return (*torch.edits, file.replace(node, f"{torch.text}.accelerator.current_accelerator()"))
@@ -140,16 +140,16 @@ class Portable:
         call = file.parent(node)
         if not rest and is_device(call, file):
             return self._made(node, call, file, goal)
-        if not rest and takes_device(node, file):
+        if not rest and is_device_argument(node, file):
             name = self.device(node, file, goal)
-            return replaced(name, node, file).edits if name else ()
+            return with_replacement(name, node, file).edits if name else ()
         of_card = not rest and (is_beside_cpu(node, file) or is_for_autocast(node, file))
         kind = self.device_type(node, file, goal, of_card)
         if kind is None:
             return ()
         if not rest:
-            return replaced(kind, node, file).edits
-        if more := filled(node, kind.text, mark, rest, file):
+            return with_replacement(kind, node, file).edits
+        if more := fill_in_device(node, kind.text, mark, rest, file):
             return (*kind.edits, *more)
         start, _ = file.span(node)
         marks = [] if "f" in prefix.lower() else [file.insert(start, "f")]
@@ -161,12 +161,12 @@ class Portable:
         name = self.device(call, file, goal)
         if name is None:
             return ()
-        if name.text != helpers.DEVICE or takes_device(call, file):
-            return replaced(name, call, file).edits
+        if name.text != helpers.DEVICE or is_device_argument(call, file):
+            return with_replacement(name, call, file).edits
         if by_accelerator(file, goal) and not is_beside_cpu(call, file):
             return (*name.edits, file.replace(call, helpers.MADE))
         kind = self.device_type(node, file, goal)
-        return replaced(kind, node, file).edits if kind else ()
+        return with_replacement(kind, node, file).edits if kind else ()
 
     def moved(self, call: ast.Call, func: ast.Attribute, file: PythonFile, goal: Goal) -> Edits:
         if any(isinstance(value, ast.Starred) for value in call.args) or any(k.arg is None for k in call.keywords):
@@ -187,7 +187,7 @@ class Portable:
             at = file.text.index("(", end) + 1
             more = ", " if call.keywords else ""
             return (*device.edits, *edits, file.insert(at, f"{keyword}{device.text}{more}"))
-        if is_value(given_device, None):
+        if is_constant(given_device, None):
             return (*device.edits, *edits, file.replace(given_device, device.text))
         if _may_be_none(given_device, file):  # which `cuda` takes for the current card, and `to` for no device at all
             source = file.source(given_device)
@@ -201,7 +201,7 @@ class Portable:
 
     def named(self, function: str, node: ast.AST, file: PythonFile, goal: Goal) -> Text:
         torch = _torch(node, file) or Text("torch")
-        patched = function in goal.patched and not is_test(file.path)  # in torch.cuda, by the project's tests
+        patched = function in goal.patched and not is_in_tests(file.path)  # in torch.cuda, by the project's tests
         streams = function == "current_stream" or function in _CLASSES
         if by_accelerator(file, goal) and not patched and not (streams and "cuda_stream" in file.text):
             if function in _ACCELERATOR:
@@ -213,16 +213,16 @@ class Portable:
     def function(self, part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Text | None:
         torch = torch_name(file)
         if function == "OutOfMemoryError":
-            return replaced(Text(f"{torch.text}.OutOfMemoryError", torch.edits), part, file)
+            return with_replacement(Text(f"{torch.text}.OutOfMemoryError", torch.edits), part, file)
         if _is_annotation(part, file):
             if function not in _CLASSES or key(goal.torch) < key(_CLASSES[function]):
                 return None
-            return replaced(Text(f"{torch.text}.{function}", torch.edits), part, file)
+            return with_replacement(Text(f"{torch.text}.{function}", torch.edits), part, file)
         if function == "is_available" and _asks_by_name(file, goal):
-            choice = branch(file.parent(call_of(part, file)) or part, file, goal)
-            if choice is not None and choice.test is call_of(part, file):
+            choice = branch(file.parent(enclosing_call(part, file)) or part, file, goal)
+            if choice is not None and choice.test is enclosing_call(part, file):
                 return Text("torch.npu as well", (*torch.edits, _branch_for_npus(choice, torch.text, file)))
-        return replaced(self.named(function, part, file, goal), part, file)
+        return with_replacement(self.named(function, part, file, goal), part, file)
 
     def backend(self, node: ast.AST, file: PythonFile, goal: Goal) -> Text | None:
         torch = _torch(node, file)
@@ -283,7 +283,7 @@ def _runs_with_a_card(node: ast.AST, file: PythonFile) -> bool:
 
 def _branch_for_npus(choice: ast.If, torch: str, file: PythonFile) -> Edit:
     """elif hasattr(torch, "npu") and torch.npu.is_available(): with the same for NPUs as for CUDA"""
-    mark = quote(choice.body[0], file)
+    mark = quote_near(choice.body[0], file)
     start, end = file.line_start(choice.body[0]), file.line_end(choice.body[-1])
     body = re.sub(rf"(?<=[\"'])cuda|(?<=\b{torch}\.)cuda\b", "npu", file.text[start:end]).rstrip("\r\n")
     indent = file.indent(choice).removesuffix("el")
@@ -305,7 +305,7 @@ def _is_seeded_anyway(node: ast.AST, file: PythonFile) -> bool:
 
 def _guards_what_stays(node: ast.AST, file: PythonFile) -> bool:
     """if torch.cuda.is_available(): torch.cuda.manual_seed_all(seed); torch.backends.cuda.matmul.allow_tf32 = True"""
-    asked = call_of(node, file) if isinstance(node, ast.expr) else node
+    asked = enclosing_call(node, file) if isinstance(node, ast.expr) else node
     choice = file.parent(asked)
     if isinstance(choice, ast.BoolOp) and isinstance(choice.op, ast.And):
         asked, choice = choice, file.parent(choice)

@@ -13,7 +13,7 @@ _NUMBERS = ("int", "torch.distributed.get_rank", "torch.distributed.get_node_loc
 _CUDA = re.compile(r"(?<=[\"'])cuda")
 
 
-def is_value(node: ast.expr, value: object) -> bool:
+def is_constant(node: ast.expr, value: object) -> bool:
     return isinstance(node, ast.Constant) and node.value == value
 
 
@@ -24,7 +24,7 @@ def is_device(call: ast.AST | None, file: PythonFile) -> bool:
     return len(call.args) == 1 and not call.keywords
 
 
-def number(node: ast.expr, rest: str, file: PythonFile) -> str:
+def card_number(node: ast.expr, rest: str, file: PythonFile) -> str:
     """The number of the card in "cuda:0", or in f"cuda:{rank}" where it is known to be one; else "" """
     if isinstance(node, ast.Constant):
         return rest[1:] if rest[1:].isdigit() else ""
@@ -48,7 +48,7 @@ def names_cuda(node: ast.expr, file: PythonFile) -> bool:
     return isinstance(first, ast.Constant) and str(first.value).split(":")[0] == "cuda"
 
 
-def extended(node: ast.expr, mark: str, torch: str, file: PythonFile) -> Edit | None:
+def extend_choice(node: ast.expr, mark: str, torch: str, file: PythonFile) -> Edit | None:
     """ "npu" if hasattr(torch, "npu") and torch.npu.is_available() else, in front of a choice of CUDA"""
     body: ast.AST = filled_in(node, file)
     body = file.parent(body) if is_device(file.parent(body), file) else body  # type: ignore[assignment]
@@ -77,7 +77,7 @@ def is_beside_cpu(node: ast.AST, file: PythonFile) -> bool:
     while (parent := file.parent(around)) is not None and _is_row(parent):
         around = parent
     is_list = isinstance(around, (ast.List, ast.Tuple)) and not isinstance(file.parent(around), ast.Subscript)
-    return is_list and any(is_value(part, "cpu") for part in ast.walk(around) if isinstance(part, ast.Constant))
+    return is_list and any(is_constant(part, "cpu") for part in ast.walk(around) if isinstance(part, ast.Constant))
 
 
 def _is_row(node: ast.AST) -> bool:
@@ -86,7 +86,7 @@ def _is_row(node: ast.AST) -> bool:
     return isinstance(node, (ast.List, ast.Tuple)) or called in ("param", "device")
 
 
-def filled(node: ast.AST, kind: str, mark: str, rest: str, file: PythonFile) -> Edits:
+def fill_in_device(node: ast.AST, kind: str, mark: str, rest: str, file: PythonFile) -> Edits:
     """One more value for a string that is filled in: "cuda:{}".format(i), "cuda:%d" % i, "cuda:" + i."""
     parent = file.parent(node)
     if isinstance(parent, ast.Attribute):

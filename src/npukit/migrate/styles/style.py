@@ -10,7 +10,7 @@ from typing import Protocol
 
 from npukit.migrate import torch_imports
 from npukit.migrate.goal import Goal
-from npukit.migrate.layout import configured
+from npukit.migrate.layout import configured_formatter
 from npukit.source import Document, Edit, PythonFile, per_file
 
 Edits = tuple[Edit, ...]
@@ -77,15 +77,15 @@ def torch_name(file: PythonFile) -> Text:
     return Text(name) if name else Text("torch", (file.insert_line(*torch_imports.insertion(file)),))
 
 
-def replaced(new: Text, part: ast.AST, file: PythonFile) -> Text:
+def with_replacement(new: Text, part: ast.AST, file: PythonFile) -> Text:
     """A text together with the edit that puts it in the place of a node."""
     return Text(new.text, (*new.edits, file.replace(part, new.text)))
 
 
-def in_place(text: str, node: ast.AST, file: PythonFile) -> str:
+def parenthesized_for(text: str, node: ast.AST, file: PythonFile) -> str:
     """A text for the place of a node, in brackets if it is a choice or an `or` that would take in what is around.
 
-    >>> in_place('"hccl" if hasattr(torch, "npu") else "nccl"', node, file)  # backend or "nccl"
+    >>> parenthesized_for('"hccl" if hasattr(torch, "npu") else "nccl"', node, file)  # backend or "nccl"
     '("hccl" if hasattr(torch, "npu") else "nccl")'
     """
     parent = file.parent(node)
@@ -98,21 +98,21 @@ def in_place(text: str, node: ast.AST, file: PythonFile) -> str:
     return text if is_whole or is_last or takes_any or in_brackets else f"({text})"
 
 
-def call_of(node: ast.expr, file: PythonFile) -> ast.expr:
+def enclosing_call(node: ast.expr, file: PythonFile) -> ast.expr:
     """The call of a function, or the function where it is passed on."""
     parent = file.parent(node)
     return parent if isinstance(parent, ast.Call) and parent.func is node else node
 
 
-def quote(node: ast.AST, file: PythonFile) -> str:
+def quote_near(node: ast.AST, file: PythonFile) -> str:
     """The quotation mark of strings around, in the statement or else in the file."""
-    return _more_used(file.source(file.statement(node))) or quote_of(file)
+    return _more_used(file.source(file.statement(node))) or usual_quote(file)
 
 
 @per_file
-def quote_of(file: PythonFile) -> str:
+def usual_quote(file: PythonFile) -> str:
     """The quotation mark of a file's strings, or of those that its formatter writes."""
-    formatter = configured(file.path.parent.absolute(), file.names.root and file.names.root.absolute())
+    formatter = configured_formatter(file.path.parent.absolute(), file.names.root and file.names.root.absolute())
     return _more_used(file.text) or (formatter.quote if formatter else '"')
 
 
