@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.inference import mtp
 
 from npukit.errors import NpukitError
 from npukit.inference import loading
@@ -119,8 +120,22 @@ def test_a_draft_model_needs_the_same_tokenizer(model: Path, tmp_path: Path) -> 
     (other / "tokenizer.json").write_text(json.dumps(tokenizer))
     with pytest.raises(NpukitError, match="tokenizer"):
         start_engine(load(Use(model={"path": str(other)})), options)
-    with pytest.raises(NpukitError, match="--prompt-lookup"):
+    with pytest.raises(NpukitError, match="choose one"):
         start_engine(load(Use(model={"path": str(model)})), options.model_copy(update={"prompt_lookup": 3}))
+
+
+def test_the_layer_of_the_checkpoint_guesses_tokens(model: Path, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    options = EngineOptions(max_num_seqs=2, speculative_config={"method": "mtp", "num_speculative_tokens": 2})
+    folder = mtp.save("glm4_moe", tmp_path / "glm", vocab_size=len(AutoTokenizer.from_pretrained(model)))
+    for file in model.glob("tokenizer*"):
+        shutil.copy(file, folder)
+    engine = start_engine(load(Use(model={"path": str(folder)})), options)
+    answer = engine.generate([Request((5, 6, 7), SamplingParams(temperature=0, max_tokens=20))])[0]
+    assert len(answer.ids) == 20 and engine.stats().accepted_tokens > 0
+    with pytest.raises(NpukitError, match="multi-token prediction for qwen2 models"):
+        start_engine(load(Use(model={"path": str(model)})), options)
 
 
 def test_a_cut_download_is_told(model: Path) -> None:

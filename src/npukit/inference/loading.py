@@ -29,6 +29,7 @@ from npukit.llm.models.adapter import apply_adapter
 from npukit.llm.models.checkpoint import WeightFiles, open_checkpoint
 from npukit.llm.models.folder import find_parts, read_json
 from npukit.llm.models.loading import auto_class, from_pretrained, load_images, thinker_of
+from npukit.llm.models.next_tokens import NextTokenLayer, load_next_token_layer
 from npukit.llm.models.weights import broken_tokenizer
 from npukit.report.terminal import say
 
@@ -283,7 +284,14 @@ def start_engine(loaded: Loaded, options: EngineOptions) -> Engine:
 
     >>> start_engine(load(Use(model={"path": "qwen2"})), EngineOptions(max_num_seqs=8))
     """
-    draft = _start_draft(loaded, options) if options.speculative_model else None
+    options = options.with_speculative_config()
+    draft: Engine | NextTokenLayer | None = None
+    if options.speculative_model:
+        draft = _start_draft(loaded, options)
+    elif options.speculative_method:
+        weights = open_checkpoint(loaded.folder, pickles=options.allow_pickles)
+        with quiet():
+            draft = load_next_token_layer(loaded.model, weights)
     with quiet():  # it may test the model on a few tokens
         engine = Engine(loaded.model, options, draft=draft)
     if not engine.is_paged and os.environ.get("LOCAL_RANK", "0") == "0":
@@ -297,8 +305,6 @@ def start_engine(loaded: Loaded, options: EngineOptions) -> Engine:
 
 def _start_draft(loaded: Loaded, options: EngineOptions) -> Engine:
     """The engine of the draft model, with a small cache, on the same device."""
-    if options.prompt_lookup:
-        raise NpukitError("Both --prompt-lookup and --speculative-model guess tokens: choose one.")
     device = loaded.model.device
     draft = load(Use(model=ModelOptions(path=str(options.speculative_model)), engine=options), device)
     if draft.tokenizer.get_vocab() != loaded.tokenizer.get_vocab():

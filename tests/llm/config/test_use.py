@@ -10,11 +10,12 @@ import pytest
 import yaml
 
 from npukit.errors import NpukitError
+from npukit.inference.server.vllm import vllm_command
 from npukit.llm.config.dialects.use import DIALECTS
 from npukit.llm.config.options import Config
 from npukit.llm.config.raw_config import Mistakes
 from npukit.llm.config.schema import options
-from npukit.llm.config.use import USED, Use, Verb
+from npukit.llm.config.use import USED, EngineOptions, Use, Verb
 from npukit.llm.reading.read import predicts
 from npukit.llm.reading.read_use import own_names, read_use
 
@@ -145,6 +146,44 @@ def test_what_stands_among_vllms_options_and_is_one_of_ours(folder: Path) -> Non
     assert [each.engine.extra for each in used] == [{}, {"swap_space": 2}]
     with pytest.raises(NpukitError, match="kv_cache_dtype must be one of auto, fp8"):
         use("serve", "--model", "models/tiny", "--vllm_engine_kwargs", '{"kv_cache_dtype": "fp7"}')
+
+
+def test_vllms_json_for_guessing_tokens_means_our_options(folder: Path) -> None:
+    written = {
+        '{"method": "mtp", "num_speculative_tokens": 2}': ("mtp", None, 0, 2),
+        '{"method": "glm4_moe_mtp"}': ("mtp", None, 0, 4),
+        '{"model": "small", "num_speculative_tokens": 3}': (None, "small", 0, 3),
+        '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}': (None, None, 5, 4),
+    }
+    for text, meant in written.items():
+        engine = use("serve", "--model", "models/tiny", "--vllm_speculative_config", text).engine
+        plain = engine.with_speculative_config()
+        ways = (plain.speculative_method, plain.speculative_model, plain.prompt_lookup, plain.num_speculative_tokens)
+        assert ways == meant, text
+    for text, match in {
+        "mtp": "JSON object",
+        '{"method": "eagle3", "num_speculative_tokens": 2}': "--engine vllm",
+        '{"method": "mtp", "num_speculative_tokens": 0}': "from 1 to 64",
+        '{"method": "mtp", "disable_by_batch_size": 4}': "no disable_by_batch_size",
+    }.items():
+        with pytest.raises(NpukitError, match=match):
+            EngineOptions(speculative_config=text)
+    with pytest.raises(NpukitError, match="choose one"):
+        EngineOptions(prompt_lookup=3, speculative_config={"method": "mtp"}).with_speculative_config()
+
+
+def test_vllm_is_told_how_to_guess_tokens() -> None:
+    for chosen, told in (
+        ({"speculative_config": '{"method": "eagle3", "model": "m"}'}, {"method": "eagle3", "model": "m"}),
+        ({"speculative_method": "mtp"}, {"method": "mtp", "num_speculative_tokens": 4}),
+        ({"speculative_model": "small"}, {"model": "small", "num_speculative_tokens": 4}),
+        ({"prompt_lookup": 2}, {"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_max": 3}),
+        ({}, None),
+    ):
+        asked = Use(model={"path": "m"}, engine={"engine": "vllm", **chosen})
+        argv = vllm_command(asked, Path("/opt/vllm/bin/python"), False, {}).argv
+        given = [json.loads(argv[at + 1]) for at, word in enumerate(argv) if word == "--speculative-config"]
+        assert given == [told] * (told is not None)
 
 
 def test_what_has_no_effect_is_named(folder: Path) -> None:

@@ -31,13 +31,13 @@ class CacheShape:
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, model: Any, dtype: torch.dtype | None = None) -> CacheShape:
+    def of(cls, model: Any, dtype: torch.dtype | None = None, extra_layers: int = 0) -> CacheShape:
         """Of a transformers model; `dtype` if it computes in another one than its weights have."""
         config = model.config.get_text_config()
         heads = config.num_attention_heads
         head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
         key_heads = getattr(config, "num_key_value_heads", None) or heads
-        return cls(config.num_hidden_layers, key_heads, head_size, dtype or model.dtype)
+        return cls(config.num_hidden_layers + extra_layers, key_heads, head_size, dtype or model.dtype)
 
     @property
     def bytes_per_token(self) -> int:
@@ -69,12 +69,19 @@ def cache_dtype(name: str, computed: torch.dtype, device: torch.device) -> torch
 class Cache:
     """Keys and values of each layer in blocks, [blocks, block size, heads, head size], and the rows' block tables.
 
-    Each attention module of the model gets those of its layer as `key_cache` and `value_cache`, in 8 bits with their
-    scales as `key_scales` and `value_scales`, [blocks, block size, heads].
+    Each attention module of the model, and of an `extra` one that drafts for it, gets those of its layer as `key_cache`
+    and `value_cache`, in 8 bits with their scales as `key_scales` and `value_scales`, [blocks, block size, heads].
     """
 
     def __init__(
-        self, model: nn.Module, shape: CacheShape, blocks: int, block_size: int, rows: int, max_model_len: int
+        self,
+        model: nn.Module,
+        shape: CacheShape,
+        blocks: int,
+        block_size: int,
+        rows: int,
+        max_model_len: int,
+        extra: nn.Module | None = None,
     ):
         device = next(model.parameters()).device
         self.block_size = block_size
@@ -84,7 +91,7 @@ class Cache:
         )
         self.last_tokens = torch.zeros(rows + 1, dtype=torch.int64, device=device)  # of each row
         block = (blocks, block_size, shape.heads, shape.head_size)
-        layers = attention_modules(model)
+        layers = attention_modules(model) + (attention_modules(extra) if extra is not None else [])
         if len(layers) != shape.layers:
             raise ValueError(f"{len(layers)} attention modules for {shape.layers} layers")
         for layer in layers:

@@ -19,6 +19,7 @@ from npukit.inference.engine.attention import register
 from npukit.inference.engine.cache import Cache, CacheShape, cache_dtype, release_cache
 from npukit.inference.engine.defaults import PassSettings, pass_settings
 from npukit.inference.engine.fused import fuse
+from npukit.inference.engine.mtp import MultiTokenPrediction
 from npukit.inference.engine.own_caches import OwnCaches
 from npukit.inference.engine.pool import BlockPool
 from npukit.inference.engine.request import (
@@ -44,6 +45,7 @@ from npukit.launch.abilities import abilities
 from npukit.llm import families
 from npukit.llm.config.use import EngineOptions
 from npukit.llm.models.experts import use_grouped_experts
+from npukit.llm.models.next_tokens import NextTokenLayer
 from npukit.llm.models.vision import language_model
 
 log = logging.getLogger(__name__)
@@ -54,8 +56,8 @@ class Engine:
     """Answers many requests at once with one model.
 
     `trained_in` is for a model that is also trained: the dtype that it computes in. Its modules are then left as they
-    are, and the engine has to `sleep` while it is trained. `draft` is the engine of a smaller model that proposes
-    tokens for speculative decoding.
+    are, and the engine has to `sleep` while it is trained. For speculative decoding, `draft` is what proposes tokens:
+    the engine of a smaller model, or the model's own layer for multi-token prediction.
 
     >>> engine = Engine(model, EngineOptions(max_model_len=4096))
     >>> engine.generate([Request((1, 2, 3), SamplingParams(temperature=0, max_tokens=2))])[0].ids
@@ -67,7 +69,7 @@ class Engine:
         model: Any,
         options: EngineOptions | None = None,
         trained_in: torch.dtype | None = None,
-        draft: Engine | None = None,
+        draft: Engine | NextTokenLayer | None = None,
     ) -> None:
         options = options or EngineOptions()
         if options.quantization not in (None, "w8a8"):
@@ -87,9 +89,9 @@ class Engine:
 
         self._adapters, self._num_loaded = Adapters(model), 0
         self._adapter_keys: dict[str, str] = {}  # by the names that requests can use
-        self._draft, proposer = draft, self._make_proposer(options, draft)
-        pool, self._runner = (
-            self._make_paged(options, passes, proposer) if self.is_paged else self._make_unpaged(options)
+        self._draft = draft
+        pool, self._runner, proposer = (
+            self._make_paged(options, passes) if self.is_paged else self._make_unpaged(options)
         )
         self._scheduler = Scheduler(
             pool,
@@ -107,29 +109,37 @@ class Engine:
         self._next_request_id = self._prompt_tokens = self._generated_tokens = 0
         self._draft_tokens = self._accepted_tokens = 0
 
-    def _make_proposer(self, options: EngineOptions, draft: Engine | None) -> Proposer | None:
+    def _make_proposer(self, options: EngineOptions, cache: Cache) -> Proposer | None:
         """What drafts tokens, if anything should."""
-        if not self.is_paged:
-            return None
+        draft, count = self._draft, options.num_speculative_tokens
+        if isinstance(draft, NextTokenLayer):
+            return MultiTokenPrediction(self._model, draft, cache, self._adapters, count)
         if draft is not None:
             shared = min(self.vocab_size, draft.vocab_size)
-            return DraftModel(draft.generate, draft.max_model_len, shared, options.num_speculative_tokens)
+            return DraftModel(draft.generate, draft.max_model_len, shared, count)
         return PromptLookup(options.prompt_lookup) if options.prompt_lookup else None
 
     def _make_paged(
-        self, options: EngineOptions, passes: PassSettings, proposer: Proposer | None
-    ) -> tuple[BlockPool, Runner | OwnCaches]:
-        """A paged cache and what runs the model on it."""
+        self, options: EngineOptions, passes: PassSettings
+    ) -> tuple[BlockPool, Runner | OwnCaches, Proposer | None]:
+        """A paged cache, what runs the model on it, and what drafts tokens."""
         model, size, seqs = self._model, passes.block_size, options.max_num_seqs
-        shape = CacheShape.of(model, cache_dtype(options.kv_cache_dtype, self._dtype, self.device))
+        extra = self._draft.body if isinstance(self._draft, NextTokenLayer) else None
+        dtype = cache_dtype(options.kv_cache_dtype, self._dtype, self.device)
+        shape = CacheShape.of(model, dtype, extra_layers=extra is not None)
         blocks = options.num_blocks or blocks_that_fit(
             shape, size, seqs, self.max_model_len, options.gpu_memory_utilization, self.device
         )
         self.max_model_len = min(self.max_model_len, (blocks - 1) * size)
+        cache = Cache(model, shape, blocks, size, seqs, self.max_model_len, extra)
+        proposer = self._make_proposer(options, cache)
+        attention = register(self.device.type, self._dtype, shape.is_quantized)
+        if extra is not None:
+            extra.set_attn_implementation(attention)
         runner = Runner(
             model,
-            register(self.device.type, self._dtype, shape.is_quantized),
-            Cache(model, shape, blocks, size, seqs, self.max_model_len),
+            attention,
+            cache,
             self._adapters,
             self._make_tower(),
             seqs,
@@ -137,18 +147,22 @@ class Engine:
             max_num_mixed_tokens=passes.max_num_mixed_tokens,
             graphs=passes.graphs,
             compile=passes.compile,
+            mtp=proposer if isinstance(proposer, MultiTokenPrediction) else None,
         )
         if passes.graphs and not self._is_trained:
             fuse(model)
-        return BlockPool(blocks, size), runner
+        return BlockPool(blocks, size), runner, proposer
 
-    def _make_unpaged(self, options: EngineOptions) -> tuple[BlockPool, Runner | OwnCaches]:
+    def _make_unpaged(self, options: EngineOptions) -> tuple[BlockPool, Runner | OwnCaches, None]:
         """The caches of the model itself: one block holds a whole sequence."""
         if options.kv_cache_dtype != "auto":
             kind = self._model.config.model_type
             raise NpukitError(f"The cache of {kind} models cannot be in 8 bits: leave out --kv-cache-dtype.")
+        if isinstance(self._draft, NextTokenLayer):
+            kind = self._model.config.model_type
+            raise NpukitError(f"Tokens of {kind} models are computed one by one: leave out --speculative-method.")
         runner = OwnCaches(self._model, self._adapters, self._make_tower())
-        return BlockPool(options.max_num_seqs + 1, self.max_model_len), runner
+        return BlockPool(options.max_num_seqs + 1, self.max_model_len), runner, None
 
     def _make_tower(self) -> Tower | None:
         return Tower(self._model, self._vision, self._adapters) if self._vision is not None else None
@@ -179,7 +193,7 @@ class Engine:
 
     def warm_up(self) -> None:
         """Record graphs and compile kernels now rather than during the first requests."""
-        if self._draft is not None:
+        if isinstance(self._draft, Engine):
             self._draft.warm_up()
         self._runner.warm_up()
         usual = {"temperature": 0.0}, {"temperature": 1.0}, {"top_p": 0.9}, {"top_k": 20, "top_p": 0.9}

@@ -22,7 +22,7 @@ from npukit.llm.models.experts import are_grouped
 _TYPICAL_SIZE = 64  # tokens
 
 T = TypeVar("T")
-Compute = Callable[[PassInputs, "list[int]"], "tuple[Tensor, Tensor]"]
+Compute = Callable[[PassInputs, "list[int]"], "tuple[Tensor, Tensor, Tensor]"]
 
 
 class GraphRecorder:
@@ -59,7 +59,7 @@ class Recorded:
     """A graph with the memory that it reads and writes."""
 
     graph: Any
-    results: tuple[Tensor, Tensor]
+    results: tuple[Tensor, Tensor, Tensor]
     mask: Tensor | None  # of the adapters
 
 
@@ -93,8 +93,8 @@ class Graphs:
         """After how many of its tokens a pass of this size samples the next one."""
         return min(size, self._max_sampled)
 
-    def run(self, packed: PackedInputs, adapters: list[str | None], counts: list[int]) -> tuple[Tensor, Tensor]:
-        """Logits and tokens, padded to the graph's size. The first counts[0] tokens have adapters[0], and so on."""
+    def run(self, packed: PackedInputs, adapters: list[str | None], counts: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+        """What `compute` returns, padded to the graph's size; the first counts[0] tokens have adapters[0] etc."""
         size = sum(counts)
         if (recorded := self._graphs.get(size)) is None:
             recorded = self._graphs[size] = self._record(size)

@@ -17,6 +17,7 @@ from npukit.inference.engine.adapters import Adapters
 from npukit.inference.engine.cache import Cache, attention_modules
 from npukit.inference.engine.graphs import Graphs
 from npukit.inference.engine.inputs import LAST_TOKEN, Inputs, PassInputs, pack_inputs
+from npukit.inference.engine.mtp import MultiTokenPrediction
 from npukit.inference.engine.paged import PagedBatch, PagedRows, pack, to_device
 from npukit.inference.engine.results import PendingStep, score
 from npukit.inference.engine.sampler import ChosenTokens, choose
@@ -44,10 +45,12 @@ class Runner:
         max_num_mixed_tokens: int,
         graphs: bool,
         compile: bool,
+        mtp: MultiTokenPrediction | None = None,
     ) -> None:
         self._model, self._body, self._attention = model, model.base_model, attention
         self.use_paged_attention()
         self._cache, self._adapters, self._tower, self._padding_row = cache, adapters, tower, max_num_seqs
+        self._mtp = mtp
         self.device = cache.last_tokens.device
         num_sampled = max(max_num_seqs, min(num_sampled, MEMORY_BOUND_TOKENS))
         max_tokens = max(max_num_mixed_tokens, padded(num_sampled))
@@ -95,6 +98,8 @@ class Runner:
     def launch(self, step: SchedulerOutput) -> PendingStep:
         """Start a step; its results are in the order of step.sampled."""
         parts = []
+        if self._mtp is not None:
+            self._mtp.forget()
         if step.decodes or step.mixed:
             parts.append(self._launch_mixed(step.decodes, step.mixed))
         if step.prefills:
@@ -115,29 +120,53 @@ class Runner:
         num_sampled = graphs.num_sampled(size) if graphs else len(sampled)
         packed = pack_inputs(decodes, chunks, cache.block_size, size, num_sampled, self._padding_row)
         adapters = [decode.request.adapter for decode in decodes] + [chunk.sequence.request.adapter for chunk in chunks]
+        inputs, host_lengths = self._inputs.on_device(size, num_sampled), packed[size : 2 * size].tolist()
         if graphs:
-            logits, likeliest = graphs.run(packed, [*adapters, None], [*counts, size - tokens])
+            logits, likeliest, hidden = graphs.run(packed, [*adapters, None], [*counts, size - tokens])
         else:
             self._inputs.send(packed)
             self._adapters.select(adapters, counts)
-            inputs = self._inputs.on_device(size, num_sampled)
-            logits, likeliest = self._compute(inputs, packed[size : 2 * size].tolist())
-        return self._choose(logits[: len(sampled)], likeliest[: len(sampled)], sampled)
+            logits, likeliest, hidden = self._compute(inputs, host_lengths)
+        chosen = self._choose(logits[: len(sampled)], likeliest[: len(sampled)], sampled)
+        if self._mtp is not None:
+            places, batch = inputs.sampled[: len(sampled)], self._batch(inputs, host_lengths)
+            following = self._following(chunks, size, places, chosen.tokens, sum(counts[: len(decodes)]))
+            self._mtp.read(hidden, following, inputs.positions[None], batch, places, sampled)
+        return chosen
 
-    def _compute(self, inputs: PassInputs, host_lengths: list[int]) -> tuple[Tensor, Tensor]:
-        """Logits and the likeliest token for each sampled place. All memory that it uses stays at its address."""
-        rows, lengths, blocks, ids, positions, sampled = inputs
-        cache, size = self._cache, self._cache.block_size
-        places = lengths - 1
-        cache.tables[rows, places // size] = blocks.int()
+    def _compute(self, inputs: PassInputs, host_lengths: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits and the likeliest token for each sampled place, and the last hidden states of all tokens. All memory
+        that it uses stays at its address.
+        """
+        cache, (rows, lengths, blocks, ids, positions, sampled) = self._cache, inputs
+        cache.tables[rows, (lengths - 1) // cache.block_size] = blocks.int()
         ids = torch.where(ids == LAST_TOKEN, cache.last_tokens[rows], ids)
-        on_host = host_lengths if abilities(self.device).torch_npu else None
-        batch = PagedBatch(blocks * size + places % size, PagedRows(rows, cache.tables[rows], lengths, on_host))
-        hidden = self._body(ids[None], position_ids=positions[None], use_cache=False, batch=batch)[0]
-        logits = self._logits(hidden[0], sampled)
+        batch = self._batch(inputs, host_lengths)
+        hidden = self._body(ids[None], position_ids=positions[None], use_cache=False, batch=batch)[0][0]
+        logits = self._logits(hidden, sampled)
         tokens = logits.argmax(-1)
         cache.last_tokens[rows[sampled]] = tokens
-        return logits, tokens
+        return logits, tokens, hidden
+
+    def _batch(self, inputs: PassInputs, host_lengths: list[int]) -> PagedBatch:
+        cache, size = self._cache, self._cache.block_size
+        slots = inputs.blocks * size + (inputs.lengths - 1) % size
+        on_host = host_lengths if abilities(self.device).torch_npu else None
+        return PagedBatch(slots, PagedRows(inputs.rows, cache.tables[inputs.rows], inputs.lengths, on_host))
+
+    def _following(
+        self, chunks: list[Chunk], size: int, places: Tensor, chosen: Tensor | None, first: int = 0
+    ) -> Tensor:
+        """The token after each of a pass: the one chosen at these places, and in prompts, from the `first` token on,
+        the next one.
+        """
+        tokens = torch.zeros(size, dtype=torch.int64)
+        for chunk in chunks:
+            known = chunk.sequence.tokens[chunk.start + 1 : chunk.stop + 1]
+            tokens[first : first + len(known)] = torch.tensor(known)
+            first += chunk.stop - chunk.start
+        following = to_device(tokens, self.device)
+        return following if chosen is None else following.index_copy_(0, places, chosen)
 
     def _logits(self, hidden: Tensor, places: Tensor | slice) -> Tensor:
         """The output layer for some tokens of a pass, with their adapters."""
@@ -146,7 +175,7 @@ class Runner:
         return logits
 
     def _launch_prefill(self, chunks: list[Chunk]) -> list[ChosenTokens]:
-        hidden = self._prefill(chunks)
+        hidden, positions, batch = self._prefill(chunks)
         ends, end = [], 0
         for chunk in chunks:
             if chunk.sequence.request.prompt_logprobs is not None:
@@ -154,14 +183,19 @@ class Runner:
             end += chunk.stop - chunk.start
             ends.append(end - 1)
         finished = [place for place, chunk in zip(ends, chunks, strict=True) if chunk.is_last]
-        if not finished:
-            return []
-        logits = self._logits(hidden, to_device(torch.tensor(finished), self.device))
+        places = to_device(torch.tensor(finished, dtype=torch.int64), self.device)
         sampled = [(chunk.sequence, chunk.stop) for chunk in chunks if chunk.is_last]
-        return [self._choose(logits, logits.argmax(-1), sampled, write=True)]
+        chosen = []
+        if finished:
+            logits = self._logits(hidden, places)
+            chosen.append(self._choose(logits, logits.argmax(-1), sampled, write=True))
+        if self._mtp is not None:
+            following = self._following(chunks, len(hidden), places, chosen[0].tokens if chosen else None)
+            self._mtp.read(hidden, following, positions, batch, places, sampled)
+        return chosen
 
-    def _prefill(self, chunks: list[Chunk]) -> Tensor:
-        """The last hidden states of all tokens of the chunks, one chunk after another."""
+    def _prefill(self, chunks: list[Chunk]) -> tuple[Tensor, Tensor, PagedBatch]:
+        """The last hidden states of all tokens of the chunks, one chunk after another, and where they are."""
         for chunk in chunks:
             self._cache.set_table(chunk.sequence.row, chunk.sequence.blocks)
         prompts = pack(chunks, self._cache.block_size)
@@ -171,7 +205,7 @@ class Runner:
         batch = PagedBatch(slots, prompts.kind.to(self.device))
         places = torch.stack(positions)[:, None] if len(positions) > 1 else positions[0][None]
         hidden: Tensor = self._body(ids[None], position_ids=places, use_cache=False, batch=batch, **seen)[0]
-        return hidden[0]
+        return hidden[0], places, batch
 
     def _choose(
         self, logits: Tensor, tokens: Tensor, sampled: Many[tuple[Sequence, int]], write: bool = False

@@ -131,20 +131,24 @@ class Scheduler:
         return sorted(decodes, key=lambda sequence: -sequence.num_computed_tokens)
 
     def _add_draft_tokens(self, decodes: list[Sequence]) -> None:
-        """Fill the pass with draft tokens. They may use free blocks, but never preempt anyone."""
+        """Fill the pass with draft tokens. They may use free blocks, which they get before they are proposed, but never
+        preempt anyone.
+        """
         budget = self.max_num_draft_tokens - len(decodes)
         if self.proposer is None or budget <= 0:
             return
         drafted = [sequence for sequence in decodes if not sequence.waits_for_tokens][:budget]
         longest = self.proposer.num_speculative_tokens
-        limits = [min(longest, sequence.max_len - sequence.num_computed_tokens - 2) for sequence in drafted]
-        for sequence, draft in zip(drafted, self.proposer.propose(drafted, limits), strict=True):
-            draft = draft[:budget]
-            size, computed = self.pool.block_size, sequence.num_computed_tokens
-            missing = (computed + len(draft)) // size + 1 - len(sequence.blocks)
-            if draft and missing > 0:
+        size, limits = self.pool.block_size, []
+        for sequence in drafted:
+            computed = sequence.num_computed_tokens
+            limit = min(longest, sequence.max_len - computed - 2)
+            missing = (computed + limit) // size + 1 - len(sequence.blocks)
+            if missing > 0:
                 sequence.blocks += self.pool.allocate(missing) or []
-            sequence.draft_tokens = draft[: len(sequence.blocks) * size - computed - 1]
+            limits.append(min(limit, len(sequence.blocks) * size - computed - 1))
+        for sequence, draft in zip(drafted, self.proposer.propose(drafted, limits), strict=True):
+            sequence.draft_tokens = draft[:budget]
             budget -= len(sequence.draft_tokens)
 
     def _allocate_next(self, sequence: Sequence, decodes: list[Sequence]) -> bool:

@@ -8,9 +8,10 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from npukit.errors import NpukitError
-from npukit.llm.config.use import IN_VLLM, ServeOptions, Use
+from npukit.llm.config.use import IN_VLLM, EngineOptions, ServeOptions, Use
 
 # vllm-ascend's documentation recommends these; the user's own values win.
 ON_NPU = {
@@ -45,9 +46,7 @@ def vllm_command(
     """
     _refuse(use)
     engine, server = use.engine, use.serve
-    lookup = {"method": "ngram", "num_speculative_tokens": engine.prompt_lookup, "prompt_lookup_max": 3}
-    draft = {"model": engine.speculative_model, "num_speculative_tokens": engine.num_speculative_tokens}
-    speculative = draft if engine.speculative_model else lookup if engine.prompt_lookup else None
+    speculative = _speculative_config(engine)
     flags: dict[str, object] = {
         "host": server.host,
         "port": server.port,
@@ -76,6 +75,16 @@ def vllm_command(
     if server.allow_adapter_changes:
         variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
     return VllmCommand((*argv, *words), variables)
+
+
+def _speculative_config(engine: EngineOptions) -> Any:
+    """How tokens are guessed, as vLLM takes it; None if they are not."""
+    if engine.speculative_config or not (engine.prompt_lookup or engine.speculative_model or engine.speculative_method):
+        return engine.speculative_config
+    if engine.prompt_lookup:
+        return {"method": "ngram", "num_speculative_tokens": engine.prompt_lookup, "prompt_lookup_max": 3}
+    by = {"method": "mtp"} if engine.speculative_method else {"model": engine.speculative_model}
+    return {**by, "num_speculative_tokens": engine.num_speculative_tokens}
 
 
 def _refuse(use: Use) -> None:

@@ -11,9 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+)
 
 from npukit.errors import NpukitError
+from npukit.llm.config import speculative
 from npukit.llm.config.options import DataOptions, ModelOptions, Sources
 from npukit.train.options import Called, Fraction, FrozenOptions
 
@@ -36,6 +46,7 @@ IN_VLLM = (
     "gpu_memory_utilization",
     "quantization",
     "kv_cache_dtype",
+    "speculative_config",
 )
 MODEL_FLAGS = {"model.dtype", "model.trust_remote_code"}  # the other options of a model are for training
 
@@ -219,8 +230,18 @@ class EngineOptions(FrozenOptions):
         description="a smaller model with the same tokenizer, which guesses tokens for the larger one; answers stay "
         "the same",
     )
-    num_speculative_tokens: Annotated[int, Field(ge=1, le=64)] = Field(
-        4, description="with a smaller model: tokens that it guesses at once"
+    speculative_method: Literal["mtp"] | None = Field(
+        None,
+        description="`mtp` guesses tokens with the layer for multi-token prediction that some checkpoints bring; "
+        "answers stay the same",
+    )
+    num_speculative_tokens: Annotated[int, Field(ge=1, le=speculative.HIGHEST)] = Field(
+        4, description="with a smaller model or `mtp`: tokens to guess at once"
+    )
+    speculative_config: Annotated[str | dict[str, Any] | None, Called(swift="vllm_speculative_config")] = Field(
+        None,
+        description="how to guess tokens, as vLLM takes it: JSON with method (mtp, ngram), model and "
+        "num_speculative_tokens",
     )
     allow_pickles: bool = Field(False, description="load weights that are not in safetensors")
     num_blocks: Annotated[PositiveInt | None, NO_FLAG] = Field(
@@ -256,6 +277,28 @@ class EngineOptions(FrozenOptions):
     extra: Annotated[dict[str, Any], Called(llama_factory="vllm_config", swift="vllm_engine_kwargs"), NO_FLAG] = Field(
         {}, description="with vLLM: more of its own options"
     )
+
+    @field_validator("speculative_config")
+    @classmethod
+    def _known_to_npukit(cls, value: Any, others: ValidationInfo) -> Any:
+        config = speculative.read_json(value)
+        if config is not None and others.data.get("engine") == "npukit":
+            speculative.options_of(config)
+        return config
+
+    def with_speculative_config(self) -> EngineOptions:
+        """The same with the options that `speculative_config` stands for; one way of guessing tokens at most.
+
+        >>> EngineOptions(speculative_config={"method": "mtp"}).with_speculative_config().speculative_method
+        'mtp'
+        """
+        given = speculative.options_of(self.speculative_config) if isinstance(self.speculative_config, dict) else {}
+        ways = ("prompt_lookup", "speculative_model", "speculative_method")
+        if sum(bool(getattr(self, name)) + (name in given) for name in ways) > 1:
+            raise NpukitError(
+                "--prompt-lookup, --speculative-model and --speculative-method all guess tokens: choose one."
+            )
+        return self.model_copy(update={**given, "speculative_config": None})
 
 
 class InferOptions(FrozenOptions):

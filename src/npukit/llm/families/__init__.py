@@ -1,7 +1,8 @@
 """Model families: one file for each `model_type`, and nothing about a family anywhere else.
 
 To add one, write a file named after its `model_type` that defines FAMILY, and VISION where it sees images; of a model
-that is put together from a tower and some language model, VISION alone.
+that is put together from a tower and some language model, VISION alone. NEXT_TOKENS is for one whose checkpoints bring
+a layer for multi-token prediction.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from npukit.llm.families.family import Family, window
+from npukit.llm.families.next_tokens import NextTokens
 from npukit.llm.families.vision import Vision
 
 UNKNOWN = Family(attention="unknown", plain_logits=False, window=window)
@@ -42,6 +44,15 @@ def vision_of(config: Any) -> Vision | None:
     values = thinker(config)
     has_tower = values.get("vision_config") or values.get("audio_config")
     return visions().get(values.get("model_type", "")) if has_tower else None
+
+
+def next_tokens_of(config: Any) -> NextTokens | None:
+    """Where a model's checkpoint has its layer for multi-token prediction, if the family has one.
+
+    >>> next_tokens_of({"model_type": "glm4_moe"}).projection
+    'model.layers.{layers}.eh_proj'
+    """
+    return _named("NEXT_TOKENS").get(as_mapping(config).get("model_type", ""))
 
 
 def as_mapping(config: Any) -> Mapping[str, Any]:

@@ -1,0 +1,5 @@
+"""Hy3: experts after the first layer, and a layer that predicts the token after the next one."""
+
+from npukit.llm.families.next_tokens import nested
+
+NEXT_TOKENS = nested("model.layers.{layers}.", "final_layernorm")
