@@ -20,6 +20,8 @@ from hypothesis import settings
 from npukit.launch.imports import quicken_imports
 from npukit.simulate import environment
 
+from .forks import Forks
+
 quicken_imports()
 gc.set_threshold(50_000)  # a worker has millions of objects, which live as long as it does
 # The same examples in every run; benchmarks/robustness/fuzz_migrate.py looks for new ones.
@@ -70,7 +72,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     slow = [item for name in SLOW for item in items if _slow_name(item) == name]
     quick = [item for item in items if not _slow_name(item)]
-    files = [list(file) for _, file in itertools.groupby(slow, key=lambda item: item.path)]
+    shared: dict[object, list[pytest.Item]] = {}
+    for item in slow:  # of those that are copies of one process, one worker starts that
+        shared.setdefault("forks" if "forks" in getattr(item, "fixturenames", ()) else item.path, []).append(item)
+    files = list(shared.values())
     left = len(items)
     items.clear()
     for worker in range(workers):
@@ -122,6 +127,14 @@ def simulated() -> RunPython:
         return result.stdout.strip()
 
     return run
+
+
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """`forks.run("npukit", "train", file, "--device", "sim", cwd=folder)`, where starting it is not what is tested."""
+    made = Forks(tmp_path_factory.mktemp("forks"))
+    yield made
+    made.end()
 
 
 @pytest.fixture

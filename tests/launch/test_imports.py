@@ -54,3 +54,10 @@ def test_a_library_that_fails_shows_its_own_lines(library: Library) -> None:
     assert gc.get_threshold() == before
     frames = [frame.filename for frame in traceback.extract_tb(failed.tb)]
     assert [Path(name).name for name in frames] == ["test_imports.py", "test_imports.py", "<string>", "some_library.py"]
+
+
+def test_transformers_exports_are_found_from_the_ends_of_its_files() -> None:
+    import_utils = pytest.importorskip("transformers.utils.import_utils")
+    several = '__all__ = ["early"]\nx = 1\n__all__ = [\n    "One",\n    "Two",\n]\n'
+    for content in (several, several.partition("x = 1\n")[2], "x = 1\n__all__ = ['A', 'B']", "x = '__all__'\n"):
+        assert import_utils.fetch__all__(content) == import_utils.fetch__all__.__wrapped__(content)

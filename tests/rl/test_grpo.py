@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import multiprocessing
+import os
 import shutil
-import subprocess
-import sys
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,18 @@ def ask(question: str, answer: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
 
 
+def train_as_rank(rank: int, port: int, config: Config) -> None:
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2")
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    train(config)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def test_two_ranks_do_what_one_does(counting: Counting, tmp_path: Path) -> None:
     """Whatever groups they share: each rank has a batch of 4, and a group 8 answers."""
     options = {"loss_type": "grpo", "beta": 0.1, "scale_rewards": "batch"}
@@ -142,16 +155,15 @@ def test_two_ranks_do_what_one_does(counting: Counting, tmp_path: Path) -> None:
         file.write("def odd(completions, completion_ids):\n    assert all(sum(ids) % 3 for ids in completion_ids)\n")
         file.write("    return [0.0] * len(completions)\n")
     together = counting(grpo=options, training={"batch_size": 4, "accumulation": 4, "output": str(tmp_path / "one")})
-    train(together)
     apart = counting(grpo=options, training={"batch_size": 4, "accumulation": 2, "output": str(tmp_path / "two")})
-    script = tmp_path / "two.py"
-    script.write_text(
-        "from npukit.llm.config.options import Config\nfrom npukit.rl.rank import train\n"
-        f"train(Config.model_validate_json({apart.model_dump_json()!r}))\n"
-    )
-    command = [sys.executable, "-m", "npukit", "run", "--device", "cpu", "--devices", "2", str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    fork, port = multiprocessing.get_context("fork"), free_port()
+    ranks = [fork.Process(target=train_as_rank, args=(rank, port, apart)) for rank in range(2)]
+    for process in ranks:
+        process.start()
+    train(together)
+    for process in ranks:
+        process.join()
+    assert [process.exitcode for process in ranks] == [0, 0]
     one, two = log_of(tmp_path / "one"), log_of(tmp_path / "two")
     names = ("loss", "grad_norm", "reward", "kl", "entropy", "clip_ratio/low", "completions/mean_length")
     for first, second in zip(one, two, strict=True):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.forks import Forks
 
 from npukit.llm.config.options import Config
 
@@ -32,7 +31,7 @@ def log_of(folder: Path) -> list[list[float]]:
     return [[entry[name] for name in NAMES] for entry in lines if "loss" in entry]
 
 
-def test_sharded_weights_give_what_whole_ones_give(tiny_qwen2: Path, tmp_path: Path) -> None:
+def test_sharded_weights_give_what_whole_ones_give(forks: Forks, tiny_qwen2: Path, tmp_path: Path) -> None:
     """Two updates from each generation, and the distance to the initial weights."""
     (tmp_path / "rewards.py").write_text(REWARDS)
     rows = [{"messages": [{"role": "user", "content": f"Say {number}."}]} for number in range(8)]
@@ -53,9 +52,7 @@ def test_sharded_weights_give_what_whole_ones_give(tiny_qwen2: Path, tmp_path: P
 
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    command = [sys.executable, "-m", "npukit", "run", "--device", "sim", "--devices", "2", str(script)]
-    done = subprocess.run([*command, *map(made, WAYS)], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    forks.run("npukit", "run", "--device", "sim", "--devices", 2, script, *map(made, WAYS), cwd=tmp_path)
     whole = log_of(tmp_path / "ddp")
     assert len(whole) == 3 and whole[-1][3] > 0  # the model has left where it began
     for parallel in WAYS[1:]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
+import pytest
 import torch
+from tests.conftest import Npukit
+from tests.forks import Forks
 
 SCRIPT = """\
 import sys
@@ -52,20 +55,19 @@ if __name__ == "__main__":
 """
 
 
-def run(*command: str, folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-
-
-def test_two_cards_train_as_one_does(tmp_path: Path) -> None:
+def test_two_cards_train_as_one_does(
+    npukit: Npukit, forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one_card = tmp_path / "project"
     one_card.mkdir()
     (one_card / "train.py").write_text(SCRIPT)
-    run(sys.executable, "train.py", "16", folder=one_card)
-    npukit = [sys.executable, "-m", "npukit"]
-    options = ["--distributed", "--output", str(tmp_path / "two")]
-    run(*npukit, "migrate", str(one_card / "train.py"), *options, folder=tmp_path)
-    run(*npukit, "launch", "--device", "sim", "--devices", "2", "train.py", "8", folder=tmp_path / "two")
+    with monkeypatch.context() as patch:
+        patch.chdir(one_card)
+        patch.setattr(sys, "argv", ["train.py", "16"])
+        runpy.run_path("train.py", run_name="__main__")
+    done = npukit("migrate", one_card / "train.py", "--distributed", "--output", tmp_path / "two")
+    assert done.returncode == 0, done.stderr
+    forks.run("npukit", "run", "--device", "sim", "--devices", 2, "train.py", 8, cwd=tmp_path / "two")
     expected = torch.load(one_card / "model.pt")
     got = torch.load(tmp_path / "two" / "model.pt", map_location="cpu")
     assert list(got) == list(expected), "saved as one card saves it"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.forks import Forks
 
 RANKS = Path(__file__).with_name("parallel_training.py")
 
 
-def test_ddp_fsdp2_hsdp_and_accelerate_equal_one_process() -> None:
-    command = [sys.executable, "-m", "npukit", "run", "--device", "sim", "--devices", "4", str(RANKS)]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert [line.split(":")[0] for line in result.stdout.splitlines()] == ["DDP", "FSDP2", "HSDP", "accelerate"]
+def test_ddp_fsdp2_hsdp_and_accelerate_equal_one_process(forks: Forks) -> None:
+    printed = forks.run("npukit", "run", "--device", "sim", "--devices", 4, RANKS)
+    assert [line.split(":")[0] for line in printed.splitlines()] == ["DDP", "FSDP2", "HSDP", "accelerate"]

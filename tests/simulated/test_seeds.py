@@ -6,12 +6,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from safetensors.torch import load_file
+from tests.forks import Forks
 
 # From LLaMA-Factory's guide for NPUs.
 LLAMA_FACTORY = (Path(__file__).parents[1] / "data" / "qwen1_5_lora_sft_ds.yaml").read_text()
@@ -23,15 +21,7 @@ SWIFT = (
 ROWS = [{"instruction": f"What is {number} plus one?", "output": f"It is {number + 1}."} for number in range(20)]
 
 
-def npukit(folder: Path, *arguments: str, **variables: str) -> str:
-    environment = {**os.environ, **variables, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "npukit", *arguments, "--device", "sim"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def test_llama_factorys_yaml(tiny_qwen2: Path, tmp_path: Path) -> None:
+def test_llama_factorys_yaml(forks: Forks, tiny_qwen2: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     for name, rows in {"identity": ROWS[:4], "alpaca_en_demo": ROWS[4:]}.items():
@@ -39,7 +29,8 @@ def test_llama_factorys_yaml(tiny_qwen2: Path, tmp_path: Path) -> None:
     names = {name: {"file_name": f"{name}.json"} for name in ("identity", "alpaca_en_demo")}
     (data / "dataset_info.json").write_text(json.dumps(names))
     (tmp_path / "qwen1_5_lora_sft_ds.yaml").write_text(LLAMA_FACTORY.replace("qwen/Qwen1.5-7B", str(tiny_qwen2)))
-    log = npukit(tmp_path, "train", "qwen1_5_lora_sft_ds.yaml", ASCEND_RT_VISIBLE_DEVICES="0")
+    command = ["npukit", "train", "qwen1_5_lora_sft_ds.yaml", "--device", "sim"]
+    log = forks.run(*command, cwd=tmp_path, ASCEND_RT_VISIBLE_DEVICES="0")
     assert "simulated" in log and "27 of 27 (3.00 epochs)" in log
     output = tmp_path / "saves/Qwen1.5-7B/lora/sft"
     trained = load_file(output / "adapter_model.safetensors")
@@ -48,10 +39,11 @@ def test_llama_factorys_yaml(tiny_qwen2: Path, tmp_path: Path) -> None:
     assert json.loads((output / "summary.json").read_text())["evaluation"]["eval_loss"] > 0
 
 
-def test_ms_swifts_command_for_two_cards(tiny_qwen2: Path, tmp_path: Path) -> None:
+def test_ms_swifts_command_for_two_cards(forks: Forks, tiny_qwen2: Path, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     flags = f"--model {tiny_qwen2} --dataset rows.jsonl {SWIFT} --train_type full --deepspeed zero3"
-    log = npukit(tmp_path, "sft", *flags.split(), ASCEND_RT_VISIBLE_DEVICES="0,1", NPROC_PER_NODE="2")
+    command = ["npukit", "sft", *flags.split(), "--device", "sim"]
+    log = forks.run(*command, cwd=tmp_path, ASCEND_RT_VISIBLE_DEVICES="0,1", NPROC_PER_NODE="2")
     assert "2 x simulated Ascend910B3" in log
     (output,) = (tmp_path / "output").iterdir()
     trained, before = load_file(output / "model.safetensors"), load_file(tiny_qwen2 / "model.safetensors")

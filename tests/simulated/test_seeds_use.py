@@ -9,31 +9,35 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.forks import Forks
+
+Npukit = Callable[..., subprocess.CompletedProcess[str]]
 
 TRAIN = "--num_train_epochs 2 --train_type lora --learning_rate 1e-3 --split_dataset_ratio 0.2 --add_version false"
 ROWS = [{"instruction": f"What is {number} plus one?", "output": f"It is {number + 1}."} for number in range(20)]
 
 
-def npukit(folder: Path, command: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ASCEND_RT_VISIBLE_DEVICES": "0"}
-    words = [sys.executable, "-m", "npukit", *command.split(), "--device", "sim"]
-    if command.startswith("export"):
-        words = words[:-2]
-    done = subprocess.run(words, cwd=folder, env=environment, input=given, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
+@pytest.fixture(scope="module")
+def npukit(forks: Forks) -> Npukit:
+    def run(folder: Path, command: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        device = [] if command.startswith("export") else ["--device", "sim"]
+        words = ["npukit", *command.split(), *device]
+        done = forks.start(*words, cwd=folder, given=given, ASCEND_RT_VISIBLE_DEVICES="0").wait()
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    return run
 
 
 @pytest.fixture(scope="module")
-def trained(tiny_qwen2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(npukit: Npukit, tiny_qwen2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `model` and the run that fine-tuned it in `output`."""
     folder = tmp_path_factory.mktemp("seeds")
     (folder / "model").symlink_to(tiny_qwen2)
@@ -42,14 +46,14 @@ def trained(tiny_qwen2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_llama_factorys_chat(trained: Path) -> None:
+def test_llama_factorys_chat(npukit: Npukit, trained: Path) -> None:
     """Seed 002: llamafactory-cli chat with the model, the adapter, a template and the kind of tuning."""
     flags = "--model_name_or_path model --adapter_name_or_path output --template qwen --finetuning_type lora"
     output = npukit(trained, f"chat {flags} --max_new_tokens 8", "What is 3 plus one?\nclear\nexit\nnever asked\n")
     assert len(output.stdout.splitlines()) >= 2 and "npukit chat" in output.stderr
 
 
-def test_ms_swifts_infer_of_the_validation_rows(trained: Path) -> None:
+def test_ms_swifts_infer_of_the_validation_rows(npukit: Npukit, trained: Path) -> None:
     """Seed 004: swift infer --adapters … --load_data_args true."""
     done = npukit(
         trained, "infer --adapters output --load_data_args true --max_new_tokens 8 --result_path answers.jsonl"
@@ -60,19 +64,19 @@ def test_ms_swifts_infer_of_the_validation_rows(trained: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def merged(trained: Path) -> str:
+def merged(npukit: Npukit, trained: Path) -> str:
     npukit(trained, "export --adapters output --merge_lora true")
     assert (trained / "output-merged/model.safetensors").is_file()
     return "output-merged"
 
 
 @pytest.fixture
-def server(trained: Path, merged: str) -> Iterator[int]:
+def server(forks: Forks, trained: Path, merged: str) -> Iterator[int]:
     """Seed 004: swift deploy --model …-merged --load_data_args true."""
     command = f"deploy --model {merged} --load_data_args true --host 127.0.0.1 --port 18734 --device sim"
-    process = subprocess.Popen([sys.executable, "-m", "npukit", *command.split()], cwd=trained, stderr=subprocess.PIPE)
+    process = forks.start("npukit", *command.split(), cwd=trained)
     yield 18734
-    process.send_signal(signal.SIGTERM)
+    os.kill(process.pid, signal.SIGTERM)
     process.wait()
 
 
@@ -93,7 +97,7 @@ def test_ms_swifts_deploy(server: int) -> None:
     assert answer["choices"][0]["message"]["role"] == "assistant" and answer["usage"]["completion_tokens"] > 0
 
 
-def test_gpt2_is_trained_and_sampled_from(tiny_tokenizer: Any, tmp_path: Path) -> None:
+def test_gpt2_is_trained_and_sampled_from(npukit: Npukit, tiny_tokenizer: Any, tmp_path: Path) -> None:
     """Seed 000: a GPT-2 is trained on text; then it goes on with the beginning of one."""
     from transformers import GPT2Config
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.forks import Forks
 from torch import Tensor
 
 RANKS = Path(__file__).with_name("train_parallel.py")
@@ -25,11 +26,12 @@ def run(*command: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, Tensor]]]:
+def weights(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, Tensor]]]:
     output = tmp_path_factory.mktemp("train")
     for devices, accumulation, ways in ((1, 4, ["ddp"]), (2, 2, WAYS)):
         folder = output / str(devices)
-        log = run("-m", "npukit", "run", "--device", "sim", "--devices", devices, RANKS, folder, accumulation, *ways)
+        rank = [RANKS, folder, accumulation, *ways]
+        log = forks.run("npukit", "run", "--device", "sim", "--devices", devices, *rank)
         assert [line for line in log.splitlines() if "trained by" in line] == [f"trained by {way}" for way in ways]
     evaluated = {json.loads(file.read_text())["evaluation"]["eval_loss"] for file in output.glob("*/*/summary.json")}
     assert max(evaluated) - min(evaluated) < 1e-4

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import re
-from functools import cache
+from functools import cache, wraps
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
 
@@ -45,12 +45,22 @@ def _freeze(torch: ModuleType) -> None:
     gc.freeze()
 
 
-def _scan_once(import_utils: ModuleType) -> None:
-    """Enlarge transformers' cache of its files' exports, which is smaller than the number of its folders."""
+def _scan_quickly(import_utils: ModuleType) -> None:
+    """Let transformers, which reads all its files for their `__all__`, look for it from their ends.
+
+    Its cache of what it found is smaller than the number of its folders, and is enlarged.
+    """
     if scan := getattr(import_utils, "create_import_structure_from_path", None):
         import_utils.create_import_structure_from_path = cache(scan.__wrapped__)  # type: ignore[attr-defined]
+    if fetch := getattr(import_utils, "fetch__all__", None):
+
+        @wraps(fetch)
+        def fetch_last(content: str) -> list[str]:
+            return fetch(content[content.rfind("\n__all__") + 1 :])  # type: ignore[no-any-return]
+
+        import_utils.fetch__all__ = fetch_last  # type: ignore[attr-defined]
 
 
-_FINISH = {"torch": _freeze, "transformers.utils.import_utils": _scan_once}
+_FINISH = {"torch": _freeze, "transformers.utils.import_utils": _scan_quickly}
 # Python leaves frames with this name of its import system out of tracebacks.
 _execute_module.__code__ = _execute_module.__code__.replace(co_filename="<frozen importlib._bootstrap_external>")

@@ -26,7 +26,7 @@ def rows(pictures: Path) -> Path:
 
 
 def config(model: Path, rows: Path, output: Path, **given: Any) -> Config:
-    training = {"log_every": 1, "precision": "fp32", "shuffle": False, "save_every": None, "workers": 0}
+    training = {"log_every": 1, "precision": "fp32", "shuffle": False, "save_every": None, "workers": 0, "plot": False}
     return Config.model_validate(
         {
             "model": {"path": str(model)},

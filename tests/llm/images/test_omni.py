@@ -253,8 +253,9 @@ def test_a_whole_model_is_read_without_what_speaks_and_merged_with_it(omni: Path
     }
     old = {f"thinker.{name.replace('model.audio_tower', 'audio_tower')}": value for name, value in old.items()}
     save_file({**old, "talker.codec_head.weight": torch.zeros(2, 2)}, tmp_path / "model.safetensors", {"format": "pt"})
-    assert parameters(omni).keys() == parameters(tmp_path).keys()
-    assert all(torch.equal(value, parameters(tmp_path)[name]) for name, value in parameters(omni).items())
+    thinkers, read = parameters(omni), parameters(tmp_path)
+    assert thinkers.keys() == read.keys()
+    assert all(torch.equal(value, read[name]) for name, value in thinkers.items())
     train(config(tmp_path, media / "omni.jsonl", tmp_path / "adapter", batch_size=8))
     merge(tmp_path, [tmp_path / "adapter"], tmp_path / "merged")
     adapted, merged = parameters(tmp_path / "adapter"), parameters(tmp_path / "merged")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from types import MethodType
 from typing import Any
 
@@ -163,7 +164,7 @@ def sampled_log_probabilities(head: Head, hidden: Tensor, labels: Tensor, temper
         return head(hidden, labels, temperature=temperature)  # type: ignore[call-arg, return-value]
     compiles = abilities(hidden.device).compiles
     chunk = _chunk(hidden.shape[0], int(getattr(head, "out_features", 2**17)), COMPILED_CHUNK if compiles else CHUNK)
-    compute = _compiled_likelihood if compiles else _likelihood
+    compute = _compiled_likelihood() if compiles else _likelihood
 
     def sampled(some: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
         return compute(head(some), wanted, temperature)
@@ -226,7 +227,10 @@ def _likelihood(logits: Tensor, labels: Tensor, temperature: float) -> tuple[Ten
     return -F.nll_loss(logarithms, labels, reduction="none"), entropy
 
 
-_compiled_likelihood = torch.compile(_likelihood, dynamic=True)  # only the logits' gradient is as large as the logits
+@cache
+def _compiled_likelihood() -> Callable[..., tuple[Tensor, Tensor]]:
+    """Only the logits' gradient is as large as the logits. Made when it is needed: it takes seconds to import."""
+    return torch.compile(_likelihood, dynamic=True)
 
 
 def _distance(head: Head, hidden: Tensor, their_head: Head, their_hidden: Tensor) -> Tensor:
