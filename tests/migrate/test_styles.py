@@ -174,7 +174,7 @@ class _Quiet(Npu):
     def device_type(self, node: ast.AST, file: PythonFile, goal: Goal, of_card: bool = False) -> Text:
         return Text("DEVICE")
 
-    def moved(self, call: ast.Call, func: ast.Attribute, file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
+    def move(self, call: ast.Call, func: ast.Attribute, file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
         return (file.replace(call, f"{file.source(func.value)}.to(DEVICE)"),)
 
 

@@ -1,4 +1,6 @@
-"""Which lines of a file became which; quicker than difflib for changes that are small and far apart, as ours are."""
+"""Match the lines of a file before and after a change. This is faster than difflib for small changes that are far
+apart.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ _AHEAD = 32  # lines that are compared at once, and within which two that stayed
 
 
 def blocks(old: Sequence[str], new: Sequence[str]) -> list[Block]:
-    """The blocks of lines that are equal, replaced, inserted or deleted, as difflib's get_opcodes names them.
+    """Return the blocks of lines that are equal, replaced, inserted or deleted, named as in difflib's get_opcodes.
 
     >>> blocks(["a", "b"], ["a", "x", "b"])
     [('equal', 0, 1, 0, 1), ('insert', 1, 1, 1, 2), ('equal', 1, 2, 2, 3)]
@@ -41,7 +43,7 @@ def blocks(old: Sequence[str], new: Sequence[str]) -> list[Block]:
 
 
 def _until_equal(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """How many lines went and came before the next two that are the same; (0, 0) where none are."""
+    """Return how many lines were removed and added before the next two equal lines, or (0, 0) if there are none."""
     for total in range(1, len(old) + len(new) - 1):
         for gone in range(max(0, total - len(new) + 1), min(total, len(old) - 1) + 1):
             come = total - gone

@@ -1,4 +1,4 @@
-"""What a call calls, where that is a function, a method or a class of the project."""
+"""Find the function, method or class of the project that a call calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MAKES = {"new_empty", "new_full", "new_ones", "new_tensor", "new_zeros"}  # met
 
 
 def parameter_of(func: ast.expr, position: int, file: PythonFile) -> ast.arg | None:
-    """The parameter that takes an argument of this position.
+    """Return the parameter that receives the argument at a position.
 
     >>> parameter_of(call.func, 1, file)  # to_device(batch, "cuda"), of another file of the project
     """
@@ -28,16 +28,19 @@ def parameter_of(func: ast.expr, position: int, file: PythonFile) -> ast.arg | N
 
 
 def is_module_lookup(func: ast.expr, file: PythonFile) -> bool:
-    """Whether a function of the project takes a device for the name of torch's module: getattr(torch, device.type)
+    """Return whether a function of the project uses a device to look up torch's module: getattr(torch, device.type)
 
-    torch.cpu has few of the functions of torch.cuda, so a device that may be the CPU does not work there.
+    torch.cpu has few of the functions of torch.cuda, so such a function does not work with a device that may be the
+    CPU.
     """
     definition = definition_of(func, file.names, "getattr(torch")
     return isinstance(definition, ast.FunctionDef) and "getattr(torch, " in ast.unparse(definition)
 
 
 def is_device_argument(node: ast.AST, file: PythonFile) -> bool:
-    """Whether a torch.device is accepted in place of a name or number: torch.zeros(1, device="cuda"), x.to("cuda")"""
+    """Return whether a torch.device may stand in place of a name or number: torch.zeros(1, device="cuda"),
+    x.to("cuda")
+    """
     parent = file.parent(node)
     by_name = isinstance(parent, ast.keyword) and parent.arg == "device"
     call = file.parent(parent) if by_name and parent else parent
@@ -49,7 +52,7 @@ def is_device_argument(node: ast.AST, file: PythonFile) -> bool:
 
 
 def own_method(func: ast.expr, file: PythonFile) -> ast.AST | None:
-    """self.NAME, or NAME of an object that the file makes, where its class has such a method."""
+    """Return the method that `self.NAME`, or NAME of an object made in this file, refers to."""
     if not isinstance(func, ast.Attribute):
         return None
     owner = file.class_around(func) if _is_self(func.value) else _class_of(func.value, file)
@@ -58,7 +61,7 @@ def own_method(func: ast.expr, file: PythonFile) -> ast.AST | None:
 
 
 def _class_of(value: ast.expr, file: PythonFile) -> ast.ClassDef | None:
-    """The class of a variable to which the file assigns nothing but None and instances of one of its classes."""
+    """Return the class of a variable that holds nothing but None and instances of one class of the file."""
     bindings = file.bindings(value) if isinstance(value, ast.Name) else ()
     values = [binding.value for binding in bindings if not isinstance(binding.value, ast.Constant)]
     classes = [node.func.id for node in values if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]

@@ -1,4 +1,4 @@
-"""The part of a migrated file that changed, parsed: most functions are as they were, and to parse them takes long."""
+"""Parse only the changed part of a migrated file, since most functions stay the same and parsing takes long."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _KINDS = {ast.FunctionDef: "def {}(): 0", ast.AsyncFunctionDef: "async def {}():
 
 @per_file
 def changed_tree(before: PythonFile, after: str) -> ast.Module:
-    """The tree of a Python file in which the functions and classes that stayed as they were have no body.
+    """Return the syntax tree of a changed file in which unchanged functions and classes have no body.
 
-    Each is as long as it is in the file; those that import something are left whole.
+    Each keeps its length, so that lines stay where they are. Those that import something are parsed in full.
     """
     old, lines = before.text.split("\n"), after.split("\n")
     equal = [(a, a_end, b - a) for kind, a, a_end, b, _ in blocks(old, lines) if kind == "equal"]
@@ -41,13 +41,13 @@ def changed_tree(before: PythonFile, after: str) -> ast.Module:
 
 @per_file
 def _importing_nothing(file: PythonFile) -> list[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
-    """The functions and classes of a file that import nothing, those around others first."""
+    """Return the functions and classes of a file that import nothing, outer ones first."""
     definitions = (node for node in statements(file.tree) if isinstance(node, tuple(_KINDS)))
     return [node for node in definitions if "import" not in file.text[file.line_start(node) : file.line_end(node)]]  # type: ignore[misc]
 
 
 def require_parsable(before: Document, after: Document) -> None:
-    """Raise Unreadable where the file no longer parses: what stayed as it was does.
+    """Raise Unreadable if the file no longer parses. Unchanged parts are known to parse.
 
     >>> require_parsable(before, after)
     """
@@ -56,7 +56,7 @@ def require_parsable(before: Document, after: Document) -> None:
 
 
 def changed_part(before: Document, after: Document) -> PythonFile | None:
-    """The same as a file with its names; a notebook, or a file with other line ends, as a whole.
+    """Return the changed part as a file with its names. Notebooks and files with other line ends are returned in full.
 
     >>> changed_part(before, after).imports("torch_npu")
     False
@@ -66,12 +66,12 @@ def changed_part(before: Document, after: Document) -> PythonFile | None:
 
 
 def _tree(before: Document, after: Document) -> ast.Module | None:
-    """The same of a file; None for a notebook and other line ends, which are parsed as a whole."""
+    """Return the changed tree, or None for a notebook or a file with other line ends."""
     in_parts = after.kind == "python" and "\r" not in after.code
     return changed_tree(before.python, after.code) if in_parts and before.python else None
 
 
 def first_line(node: ast.stmt) -> int:
-    """The line on which a statement starts, with its decorators."""
+    """Return the line on which a statement starts, including its decorators."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     return decorators[0].lineno if decorators else node.lineno

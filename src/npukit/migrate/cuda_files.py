@@ -1,6 +1,8 @@
-"""Which files can run on CUDA only: their name or folder says so, or they cannot be imported elsewhere.
+"""Decide whether a whole file is for CUDA only, by its name or folder or by what it cannot be imported without.
 
-stays:  from flash_attn import flash_attn_func     ours/triton/norm.py     pytestmark = pytest.mark.skipif(not HAVE_TE)
+from flash_attn import flash_attn_func
+pytestmark = pytest.mark.skipif(not HAVE_TE)
+ours/triton/norm.py
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from npukit.source.modules import file_of
 
 @per_file
 def evidence_for_file(file: PythonFile) -> Evidence | None:
-    """Why a file as a whole is for CUDA only: its name or folder says so, or it cannot be imported elsewhere."""
+    """Return the evidence that a file as a whole is for CUDA only, or None."""
     root, path = file.names.root, file.path
     inside_root = path.relative_to(root) if root and path.is_relative_to(root) else Path(path.name)
     name = inside_root.with_suffix("").as_posix()
@@ -43,7 +45,9 @@ def evidence_for_file(file: PythonFile) -> Evidence | None:
 
 
 def _imported(node: ast.stmt, file: PythonFile) -> str:
-    """The library for CUDA without which an import at the top fails; of a test, also what is imported on the way."""
+    """Return the CUDA library without which an import at the top fails. For a test, imports are followed to other
+    files.
+    """
     if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "pytestmark":
         return library_required_by_marks([node.value], file)
     if not isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -64,7 +68,9 @@ def _imported(node: ast.stmt, file: PythonFile) -> str:
 
 
 def _launched(file: PythonFile) -> ast.AST | None:
-    """A kernel of another file, which cannot be imported without Triton, that is launched here: kernel[grid](x)"""
+    """Return where a file launches a kernel from another file that cannot be imported without Triton:
+    kernel[grid](x)
+    """
     if not file.has("]("):
         return None
     own = {statement.name for statement in file.tree.body if isinstance(statement, Definition)}
@@ -79,7 +85,7 @@ def _launched(file: PythonFile) -> ast.AST | None:
 
 
 def _compiled_at_import(file: PythonFile) -> ast.AST | None:
-    """A kernel at the top, whose @triton.jit runs with the import: `if HAVE_TRITON: import triton` does not help it."""
+    """Return a kernel at the top of a file, since @triton.jit runs at import even if `import triton` is optional."""
     kernels = compiled_kernels(file.tree.body) if "triton" in file.text or "tilelang" in file.text else ()
     kernel = next((statement for statement in file.tree.body if getattr(statement, "name", "") in kernels), None)
     others = (binding for name in ("triton", "tilelang") for binding in file.names.bindings_in(file.tree, name))

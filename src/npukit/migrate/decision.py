@@ -1,11 +1,13 @@
-"""Whether code is migrated: it stays where it runs for CUDA only, or serves NPUs already.
+"""Decide whether a piece of code is migrated or kept.
 
-stays:    if torch.cuda.is_available(): major, _ = torch.cuda.get_device_capability()
-          HAS_TRITON = torch.cuda.is_available() and find_spec("triton")
-          if HAVE_TE: x = x.cuda()         # what holds there is evidence by itself
-becomes:  if torch.cuda.is_available(): model.cuda()
+Code is kept if it only ever runs on CUDA machines, or if it supports NPUs already:
 
-A question for CUDA stays where the regions that it decides have evidence, and so does the code in them.
+    if torch.cuda.is_available(): major, _ = torch.cuda.get_device_capability()    # asks for the model of a GPU
+    HAS_TRITON = torch.cuda.is_available() and find_spec("triton")                 # asks for a CUDA library
+    if HAVE_TE: x = x.cuda()                                                       # runs only with such a library
+
+Everything else is migrated, such as `if torch.cuda.is_available(): model.cuda()`. A question such as
+torch.cuda.is_available() is kept if the code that it decides about shows evidence of CUDA, and that code with it.
 """
 
 from __future__ import annotations
@@ -52,14 +54,14 @@ _CHOOSES_NPU = re.compile(
 
 
 def is_kept(node: ast.AST, file: PythonFile, goal: Goal) -> bool:
-    """Whether code stays as it is: it runs for CUDA only, or serves NPUs already."""
+    """Return whether code is left unchanged because it runs on CUDA only, supports NPUs already, or is harmless."""
     if style_of(goal).keeps(node, file, goal):
         return True
     return cuda_only_evidence(node, file) is not None or _supports_npus(node, file)
 
 
 def cuda_only_evidence(node: ast.AST, file: PythonFile) -> Evidence | None:
-    """Why a node runs for CUDA only: its file, a function or class around it, or a condition that holds there."""
+    """Return the evidence that a node only ever runs on CUDA: in its file, its function or class, or a condition."""
     return (
         evidence_for_file(file)
         or _replaces_cuda(node, file)
@@ -69,7 +71,11 @@ def cuda_only_evidence(node: ast.AST, file: PythonFile) -> Evidence | None:
 
 
 def _for_other_devices(node: ast.AST, file: PythonFile) -> Evidence | None:
-    """A device that only libraries with devices of their own are given: d = "cuda"; WhisperModel(path, device=d)"""
+    """Return evidence if a device is only passed to libraries that do not know NPUs.
+
+    device = "cuda"
+    model = WhisperModel(path, device=device)
+    """
     if not imports_own_devices(file) or not isinstance(node, ast.expr):
         return None
     statement = file.statement(node)
@@ -81,6 +87,7 @@ def _for_other_devices(node: ast.AST, file: PythonFile) -> Evidence | None:
 
 
 def _enclosing_evidence(node: ast.AST, file: PythonFile) -> Evidence | None:
+    """Return evidence from the functions and classes around a node, or from a condition that holds there."""
     decided, defined = _kept_code(file), cuda_only_definitions(file)
     for outer in (node, *file.ancestors(node)):
         if evidence := decided.get(outer) or defined.get(outer):
@@ -91,7 +98,7 @@ def _enclosing_evidence(node: ast.AST, file: PythonFile) -> Evidence | None:
 
 
 def why_kept(question: ast.expr, file: PythonFile) -> str:
-    """Why a question for CUDA is left unchanged; empty when it is migrated."""
+    """Say why a question about CUDA is left unchanged. The answer is empty if the question is migrated."""
     if question in _kept_questions(file):
         return f"What it decides is for CUDA only: {_kept_questions(file)[question].sentence}"
     around = _enclosing_branch(question, file)
@@ -102,7 +109,7 @@ def why_kept(question: ast.expr, file: PythonFile) -> str:
 
 
 def _enclosing_branch(question: ast.expr, file: PythonFile) -> ast.AST:
-    """The whole statement or expression that branches by the question."""
+    """Return the whole `if` statement or conditional expression that a question decides."""
     around: ast.AST = question
     for parent in file.ancestors(question):
         if not isinstance(parent, (ast.BoolOp, ast.UnaryOp, ast.If, ast.IfExp)):
@@ -114,7 +121,7 @@ def _enclosing_branch(question: ast.expr, file: PythonFile) -> ast.AST:
 
 
 def guards_torch_code(question: ast.expr, file: PythonFile) -> bool:
-    """Whether what runs where the answer is yes is written with torch.cuda or nccl, and so goes over with it.
+    """Return whether the branch for "yes" is written with torch.cuda or nccl, so that it is migrated with its question.
 
     >>> guards_torch_code(test, file)  # if kind == "cuda": torch.cuda.synchronize()
     True
@@ -134,7 +141,7 @@ def guards_torch_code(question: ast.expr, file: PythonFile) -> bool:
 
 @per_file
 def _kept_questions(file: PythonFile) -> dict[ast.expr, Evidence]:
-    """The questions for CUDA in a file that stay unchanged, each with the evidence for it."""
+    """Return the questions about CUDA that are left unchanged, with the evidence for each."""
     stay: dict[ast.expr, Evidence] = {}
     for question in cuda_questions(file):
         regions = regions_decided_by(question, file)
@@ -152,7 +159,9 @@ def _evidence_in_region(region: Region, question: ast.expr, file: PythonFile) ->
 
 
 def _runs_on_any_device(region: Region, file: PythonFile) -> bool:
-    """Whether a region does something that NPUs can do as well; what an empty region does is unknown."""
+    """Return whether a region does something that NPUs can do as well, such as moving a tensor. An empty region may do
+    anything.
+    """
     if region.has_kernels or region.on_cpu:
         return False
     if not region.nodes and not region.texts:
@@ -168,12 +177,14 @@ def _runs_on_any_device(region: Region, file: PythonFile) -> bool:
 
 
 def _is_device(node: ast.Constant, file: PythonFile) -> bool:
-    """ "cuda:0", but not impl == "cuda" beside the question"""
+    """Return whether a string is a device. In `impl == "cuda"` it is compared with something else."""
     return str(node.value).startswith("cuda") and not isinstance(file.parent(node), ast.Compare)
 
 
 def _moves(node: ast.Attribute, file: PythonFile) -> bool:
-    """Whether a method moves to any device: not model.to(memory_format=...), nor a cuda() of the project's own"""
+    """Return whether a method moves something to any device. A project's own cuda() and
+    `to(memory_format=...)` do not.
+    """
     call = file.parent(node)
     if not isinstance(call, ast.Call):
         return True
@@ -183,7 +194,9 @@ def _moves(node: ast.Attribute, file: PythonFile) -> bool:
 
 @per_file
 def _kept_code(file: PythonFile) -> dict[ast.AST, Evidence]:
-    """What runs only where a question that stays is answered with yes, and what only such code uses."""
+    """Return the code that runs only if a kept question is answered with "yes", and the helpers that only such code
+    uses.
+    """
     decided = {
         node: evidence
         for question, evidence in _kept_questions(file).items()
@@ -198,7 +211,9 @@ def _kept_code(file: PythonFile) -> dict[ast.AST, Evidence]:
 
 
 def _helpers_of_kept_code(known: set[ast.AST], file: PythonFile) -> Iterator[ast.AST]:
-    """The functions, classes and constants of a file's own, as those of tests are, that only code which stays uses."""
+    """Yield the private functions, classes and constants that only kept code uses. In a file of tests, names need no
+    underscore.
+    """
     prefix = "" if is_test_file(file) else "_"
     for part in file.tree.body if known else ():
         targets = part.targets if isinstance(part, ast.Assign) else ()
@@ -212,7 +227,9 @@ def _helpers_of_kept_code(known: set[ast.AST], file: PythonFile) -> Iterator[ast
 
 @per_file
 def _evidence_in_condition(file: PythonFile, condition: Condition) -> Evidence | None:
-    """The evidence in a condition that holds: a library for CUDA is installed, or torch is older than the project's."""
+    """Return the evidence in a condition that holds, such as an installed CUDA library, or a torch older than the
+    project's.
+    """
     asked, holds = condition
     if isinstance(asked, (ast.Import, ast.ImportFrom)):
         library = library_needed_by(asked)
@@ -241,7 +258,9 @@ def _evidence_in_condition(file: PythonFile, condition: Condition) -> Evidence |
 
 
 def _is_for_older_torch(asked: ast.expr, holds: bool, file: PythonFile) -> bool:
-    """Whether it holds only with a torch from before the project's: version.parse(torch.__version__) < "2.4"."""
+    """Return whether a condition holds only with a torch older than the project's: version.parse(torch.__version__) <
+    "2.4".
+    """
     if isinstance(asked, ast.Compare) and "torch.__version__" in file.source(asked.left):
         is_older = isinstance(asked.ops[0], (ast.Lt, ast.LtE)) == holds
         version = _VERSION.search(file.source(asked.comparators[0]))
@@ -258,8 +277,11 @@ def _torch_of(root: Path | None) -> str:
 
 
 def _replaces_cuda(node: ast.AST, file: PythonFile) -> Evidence | None:
-    """Whether the code around puts something else in the place of torch.cuda: torch.cuda.synchronize = ours, or a
-    test with patch("torch.cuda.is_available"). A file that does so several times is left alone as a whole."""
+    """Return evidence if the code around a node replaces part of torch.cuda, as a test does with
+    patch("torch.cuda.is_available").
+
+    A file that does this often is kept as a whole.
+    """
     if not _patches_cuda(file):
         return None
     around = file.function(node)
@@ -281,7 +303,7 @@ def _patches_often(file: PythonFile) -> bool:
 
 @per_file
 def cuda_only_parts(file: PythonFile) -> dict[ast.AST, Evidence]:
-    """The outermost functions, classes and tests of a file that mention CUDA and are left unchanged, for the report."""
+    """Return the outermost functions, classes and tests that mention CUDA and are kept, for the report."""
     defined = cuda_only_definitions(file)
     cuda_only_exports(file.path, file.names.root, 1)  # for the tests that come later, while the file is parsed
     imports = (statement for statement in file.names.imports if isinstance(statement, ast.ImportFrom))
@@ -297,7 +319,7 @@ def cuda_only_parts(file: PythonFile) -> dict[ast.AST, Evidence]:
 
 
 def is_cuda_only_line(line: int, file: PythonFile) -> bool:
-    """Whether the code on a line runs for CUDA only, although its file as a whole does not."""
+    """Return whether the code on a line runs on CUDA only although its file as a whole does not."""
     if evidence_for_file(file):
         return False
     around = (statement for statement in conditions(file) if statement.lineno <= line <= (statement.end_lineno or line))  # type: ignore[attr-defined]
@@ -312,8 +334,7 @@ def _mentions_npus(file: PythonFile) -> bool:
 
 
 def _supports_npus(node: ast.AST, file: PythonFile) -> bool:
-    """Whether the code around the node (its function, else its statement or class) knows of NPUs, or its file asks for
-    them."""
+    """Return whether the function, class or statement around a node mentions NPUs, or the file asks for them."""
     if not _mentions_npus(file):
         return False
     around: ast.AST = file.function(node)

@@ -1,8 +1,12 @@
-"""Files, functions, classes and tests that can run on CUDA only, each with the evidence for it.
+"""Find the functions, classes and tests that can run on CUDA only, each with the evidence for it.
 
-stays:  from flash_attn import flash_attn_func     def quantize_fp8(x): ...        def rotate(x): _kernel[grid](x)
-        class Mixer: def __init__(self): if not HAVE_MAMBA_SSM: raise ImportError
-        @pytest.mark.skipif(not HAVE_TE, reason="...")
+def quantize_fp8(x): ...
+def rotate(x): _kernel[grid](x)
+class Mixer:
+    def __init__(self):
+        if not HAVE_MAMBA_SSM: raise ImportError
+@pytest.mark.skipif(not HAVE_TE, reason="...")
+def test_layer(): ...
 """
 
 from __future__ import annotations
@@ -50,8 +54,10 @@ _TEST = re.compile(r"(?:test|bench|conftest)|\w*_(?:test|bench|benchmark)$")
 
 
 def cuda_only_names(file: PythonFile) -> dict[str, str]:
-    """The names at the top of a file that only CUDA machines have, each with the library that it comes from: what is
-    imported from one, from a file of the project that needs one, and the file's own kernels."""
+    """Return the names at the top of a file that only CUDA machines have, each with the library that it comes from.
+
+    They are imported from such a library or from a file of the project that needs one, or are the file's own kernels.
+    """
     return _cuda_only_names(file, _HOPS_OF_TESTS if is_test_file(file) else _HOPS)
 
 
@@ -73,7 +79,7 @@ def _kernels_of(file: PythonFile) -> frozenset[str]:
 
 
 def needed_by_import(node: Import, alias: ast.alias, file: PythonFile, hops: int = _HOPS) -> dict[str, str]:
-    """What only CUDA has of what an import brings: "*" for all of it, else the names of a module.
+    """Return which of the imported names only CUDA has: "*" for the whole import, else the names within a module.
 
     >>> needed_by_import(node, node.names[0], file)  # from . import scan_cuda
     {'*': 'scan_cuda'}
@@ -95,7 +101,7 @@ def needed_by_import(node: Import, alias: ast.alias, file: PythonFile, hops: int
 
 
 def _is_always(name: str, node: Import, file: PythonFile) -> bool:
-    """Whether nothing else stands for the name where the library is missing: except ImportError: te = None"""
+    """Return whether a name never stands for anything else, as it does after `except ImportError: te = None`."""
     bound = (binding for binding in file.names.bindings_in(file.tree, name) if binding.node is not node)
     return all(
         isinstance(binding.value, ast.Constant)
@@ -107,7 +113,9 @@ def _is_always(name: str, node: Import, file: PythonFile) -> bool:
 
 @per_project(maxsize=8192)
 def cuda_only_exports(path: Path, root: Path | None, hops: int) -> dict[str, str]:
-    """The names of a file of the project that only CUDA has, each with what it needs; "*" where that is all of them."""
+    """Return the names of a file of the project that only CUDA has, with what each needs. "*" stands for the whole
+    file.
+    """
     if library := needed_by_imports(path, root):
         return {"*": library}
     if not may_need_cuda(path, root, hops):
@@ -131,7 +139,7 @@ def cuda_only_exports(path: Path, root: Path | None, hops: int) -> dict[str, str
 
 
 def cuda_only_definitions(file: PythonFile) -> dict[ast.AST, Evidence]:
-    """The functions, classes, methods and tests of a file that can run on CUDA only."""
+    """Return the functions, classes, methods and tests of a file that can run on CUDA only."""
     return _cuda_only_definitions(file, tuple(cuda_only_names(file).items()))
 
 
@@ -169,21 +177,23 @@ def _methods(part: Definition) -> list[Definition]:
 
 
 def _is_passed_on(shown: Evidence) -> bool:
-    """Whether those who call something need what it needs: not what is only called so, nor a library, as nvtx, that
-    has a counterpart on an NPU."""
+    """Return whether the callers of a definition need its library as well.
+
+    They do not if it is only named after one, or if the library, such as nvtx, has a counterpart for NPUs.
+    """
     library = called(shown.library)
     return shown.kind != "name" and (library is None or library.needs_cuda)
 
 
 def _aliases(names: dict[str, str], file: PythonFile) -> dict[str, str]:
-    """The variables at the top of a file that are another name for one of these: scan = Scan.apply"""
+    """Return the variables at the top of a file that are another name for one of these: scan = Scan.apply"""
     assigned = (node for node in file.tree.body if isinstance(node, ast.Assign) and len(node.targets) == 1)
     aliases = {getattr(node.targets[0], "id", ""): _named_in(_dotted(node.value), names) for node in assigned}
     return {name: library for name, library in aliases.items() if name and library}
 
 
 def _mentions_libraries(file: PythonFile) -> bool:
-    """Whether a name that is read or defined is of a library for CUDA: to look at all definitions takes long."""
+    """Return whether any name in a file belongs to a CUDA library. This saves looking at every definition."""
     defined = (definition.name for kind in _RUN_LATER[:3] for definition in file.of_type(kind))  # type: ignore[attr-defined]
     return (
         any(map(cuda_library_named, (*file.names.read, *defined)))
@@ -207,7 +217,7 @@ def _is_fixture(part: Definition, file: PythonFile) -> bool:
 
 @per_file
 def _own_evidence(file: PythonFile, part: Definition) -> Evidence | None:
-    """Why a function, class or test is for CUDA only, whatever it calls: by its name, its marks, or what it refuses."""
+    """Return why a function, class or test is for CUDA only, judging by its name, its marks and what it refuses."""
     place = file.place(part)
     library = cuda_library_named(part.name)
     if library and (not library.imports or _is_test(part)) and not SAYS_WITHOUT.search(part.name):
@@ -221,7 +231,9 @@ def _own_evidence(file: PythonFile, part: Definition) -> Evidence | None:
 
 
 def _evidence_by_use(part: Definition, names: dict[str, str], file: PythonFile) -> Evidence | None:
-    """Why a function, class or test is for CUDA only by the names that it takes, derives from or always calls."""
+    """Return why a function, class or test is for CUDA only, judging by its parameters, bases and
+    unconditional calls.
+    """
     if isinstance(part, ast.ClassDef):
         if base := next(filter(None, (_named_in(_dotted(parent), names) for parent in part.bases)), ""):
             return Evidence("library", base, file.place(part))
@@ -238,7 +250,9 @@ def _evidence_by_use(part: Definition, names: dict[str, str], file: PythonFile) 
 
 
 def _named_in(dotted: str, names: dict[str, str]) -> str:
-    """The library of a name, of the module that it is in, or of what it is a part of: ops.scan, of ops.scan.apply"""
+    """Return the library of a dotted name or of anything that it is part of: for ops.scan.apply also ops.scan
+    and ops
+    """
     while dotted not in names and dotted:
         dotted = dotted.rpartition(".")[0]
     return names.get(dotted, "")
@@ -254,7 +268,7 @@ def _refusal_evidence(part: _Function, file: PythonFile) -> Evidence | None:
 
 
 def _loads_extension(function: _Function, file: PythonFile) -> str:
-    """The extension that a function does nothing but load: if BACKEND is None: import _scan; BACKEND = _scan"""
+    """Return the extension that a function only exists to load: if BACKEND is None: import _scan; BACKEND = _scan"""
     imports: list[Import] = []
     for statement in statements(function):
         if not isinstance(statement, _LOADS) or isinstance(getattr(statement, "value", None), ast.Call):
@@ -280,7 +294,7 @@ def _class_evidence(part: ast.ClassDef, file: PythonFile) -> Evidence | None:
 
 
 def _loads_library(part: Definition, file: PythonFile) -> Evidence | None:
-    """self.lib = ctypes.CDLL("libcudart.so"): what calls CUDA's own libraries without torch"""
+    """Return evidence in code that calls CUDA's own libraries without torch: self.lib = ctypes.CDLL("libcudart.so")"""
     if not file.has("CDLL"):
         return None
     strings = (node for node in inside(part) if isinstance(node, ast.Constant) and isinstance(node.value, str))
@@ -289,7 +303,7 @@ def _loads_library(part: Definition, file: PythonFile) -> Evidence | None:
 
 
 def _is_one_of_several(part: ast.ClassDef, file: PythonFile) -> bool:
-    """class CudaChecker(BaseChecker): what the project has for CUDA, beside the same for other devices"""
+    """Return whether a class is the CUDA variant beside those for other devices: class CudaChecker(BaseChecker)"""
     kind = re.sub(r"^(?:cuda|nvidia)_?", "", part.name, flags=re.IGNORECASE)
     bases = (base for base in part.bases if re.sub("^(?:Base|Abstract)", "", getattr(base, "id", "")) == kind)
     return any(definition_of(base, file.names, "class") for base in bases)

@@ -1,7 +1,7 @@
-"""One walk over each file: rules get the nodes they asked for, and answer with findings.
+"""Walk over each file once, hand its nodes to the rules that asked for them, and collect the findings.
 
-A file without any word that a rule looks for is never parsed. A file that cannot be read is a finding, and never stops
-the others.
+A file that contains none of the words that the rules look for is never parsed. A file that cannot be read becomes a
+finding and does not stop the others.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _REPORT_EVERY = 64
 
 @dataclass(frozen=True)
 class FileResult:
-    """What the rules found in one file."""
+    """The findings of all rules in one file."""
 
     path: Path
     findings: tuple[Finding, ...] = ()
@@ -49,7 +49,7 @@ class FileResult:
 
 
 def ignore_progress(done: int, total: int) -> None:
-    """Report no progress."""
+    """Do nothing; used where nobody wants to see progress."""
 
 
 def run(
@@ -97,7 +97,7 @@ def _begin(parent: int) -> None:
 
 
 def _one_by_one(work: Callable[[Path], _T], paths: Sequence[Path], on_progress: OnProgress) -> list[_T]:
-    """One file after the other, with the garbage collector off: syntax trees are many objects and have no cycles."""
+    """Process one file after the other. The garbage collector is off: syntax trees are many objects without cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -122,7 +122,9 @@ def _check_path(path: Path, codes: tuple[str, ...], goal: Goal, root: Path | Non
 def open_file(
     path: Path, codes: tuple[str, ...], target: Target, root: Path | None
 ) -> FileResult | tuple[Document, Sequence[Rule], int]:
-    """The file, the rules that have something to look for in it, its lines; a result where there is nothing to do."""
+    """Return the file, the rules that may find something in it and its number of lines, or a result if there is nothing
+    to do.
+    """
     try:
         is_large = path.stat().st_size > _MAX_BYTES
         if is_large and not may_skip(path, codes, target):
@@ -143,7 +145,7 @@ def open_file(
 
 
 def check_file(document: Document, rules: Sequence[Rule], goal: Goal) -> tuple[Finding, ...]:
-    """All findings of the rules in one file, in its order, without those that a comment in the file ignores."""
+    """Return the findings of the rules in one file, in the file's order, without those that a comment suppresses."""
     findings: list[Finding] = []
     kinds = kinds_of(document.path)
     for check in (check for rule in rules for kind, check in rule.text_checks if kind in kinds):
@@ -166,7 +168,7 @@ def check_file(document: Document, rules: Sequence[Rule], goal: Goal) -> tuple[F
 
 
 def _matches(file: PythonFile, rules: Sequence[Rule], target: Target) -> Iterator[tuple[ast.AST, Check]]:
-    """Every node with each check of these rules that wants to see it."""
+    """Yield each node together with each check that wants to see it."""
     for rule in rules:
         for node_type, words, check in rule.checks:
             for node in file.saying(node_type, words) if words else file.of_type(node_type):

@@ -1,9 +1,10 @@
-"""What shows that code is for CUDA only: a library, a kernel, a question for a GPU's model, a function without a
-counterpart. The report quotes it, so that a person reads why a place was left.
+"""Evidence that code is for CUDA only. The report quotes it to explain why code was kept.
 
-stays:  import triton                          if not HAVE_TE: raise ImportError(...)
-        @pytest.mark.skipif(not HAVE_FA, ...)  major, _ = torch.cuda.get_device_capability()
-        def quantize_fp8(x): ...               def rotate(x): _kernel[grid](x)
+import triton                               # a library
+def quantize_fp8(x): ...                    # a name
+def rotate(x): _kernel[grid](x)             # a kernel
+torch.cuda.get_device_capability()          # a question for the model of a GPU
+@pytest.mark.skipif(not HAVE_FA, ...)       # a test that needs a library
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _EXTENSION = re.compile(r"_C|\w+_ext|.*\.cuh?|.*_cuda\.(?:c|cc|cpp)")  # what a 
 
 @dataclass(frozen=True)
 class Evidence:
-    """One thing that shows that code is for CUDA only.
+    """One piece of evidence that code is for CUDA only.
 
     >>> Evidence("library", "FlashAttention", place).sentence
     'It needs FlashAttention (attention.py:3).'
@@ -57,12 +58,14 @@ class Evidence:
 
 @lru_cache(maxsize=65536)
 def evidence_in_text(text: str) -> tuple[str, str] | None:
+    """Return the kind and name of evidence in a name or short string, such as "flash_attn" or "scan.cu"."""
     if library := named(text):
         return "library", library.name
     return ("kernel", text) if _EXTENSION.fullmatch(text) else None
 
 
 def evidence_in_attribute(node: ast.Attribute) -> tuple[str, str] | None:
+    """Return the kind and name of evidence in an attribute, such as torch.version.cuda or properties.warp_size."""
     owner, name = node.value, node.attr
     if isinstance(owner, ast.Attribute) and owner.attr == "cuda":  # torch.cuda.NAME
         is_torch = isinstance(owner.value, ast.Name) and owner.value.id in ("torch", "th")
@@ -77,13 +80,15 @@ def evidence_in_attribute(node: ast.Attribute) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=256)
 def npu_lacks(function: str) -> bool:
-    """Whether a function of torch.cuda has no counterpart in torch.npu that answers."""
+    """Return whether torch.npu has no useful counterpart of a function of torch.cuda."""
     known = names_of("npu", Target.of().torch_npu)
     return function in ("get_device_capability", "CUDAGraph", "graph") or function not in known
 
 
 def evidence_in_call(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
-    """The evidence in a call: to a kernel, by its name, or to a function of the project that asks for a GPU's model."""
+    """Return the kind and name of evidence in a call of a kernel, or of a function of the project that asks for a GPU's
+    model.
+    """
     if not isinstance(node, ast.Call):
         return None
     func = node.func
@@ -110,7 +115,7 @@ def evidence_in_call(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
 
 
 def _is_kernel_function(node: ast.expr, file: PythonFile) -> bool:
-    """A torch.autograd.Function of the project whose forward calls a compiled extension: return _C.forward(x)"""
+    """Return whether a node is a torch.autograd.Function of the project whose forward calls a compiled extension."""
     definition = definition_of(node, file.names, "Function")
     methods = definition.body if isinstance(definition, ast.ClassDef) else ()
     return any(_always_uses_cuda(method.body) for method in methods if getattr(method, "name", "") == "forward")  # type: ignore[attr-defined]

@@ -27,7 +27,7 @@ class Style(str, Enum):
 
 @dataclass(frozen=True)
 class Goal:
-    """The target that rules judge by and write for, and how they write."""
+    """What migrated code is written for: the target, the versions of torch, and the style."""
 
     style: Style = Style.portable
     target: Target = field(default_factory=Target.of)
@@ -38,12 +38,12 @@ class Goal:
 
     @cached_property
     def torch(self) -> str:
-        """The oldest torch that migrated code must run with: in the portable style on CUDA as well."""
+        """The oldest torch that migrated code must support, in the portable style on CUDA as well."""
         return (self.oldest_torch if self.portable else "") or self.torch_on_npus
 
     @property
     def torch_on_npus(self) -> str:
-        """The newest torch that may be chosen on NPUs."""
+        """The newest torch that may be used on NPUs."""
         return self.newest_torch or self.target.torch
 
     @cached_property
@@ -58,9 +58,9 @@ class Goal:
 
     @cached_property
     def loads_torch_npu(self) -> bool:
-        """Whether `import torch` loads an installed torch_npu, too, with the torch that runs on NPUs.
+        """Whether `import torch` also loads an installed torch_npu, with the torch that is used on NPUs.
 
-        That is the target's where the project is held to one that has no torch_npu.
+        If no torch_npu exists for the project's torch, the target's torch decides.
         """
         torch = self.torch_on_npus
         there_is_one = key(torch) >= key(OLDEST_TORCH_NPU) and any(
@@ -69,7 +69,7 @@ class Goal:
         return key(torch if there_is_one else self.target.torch) >= key(_AUTOLOAD_SINCE)
 
     def for_project(self, root: Path) -> Goal:
-        """The goal for a project, whose requirements may allow or want an older torch."""
+        """Return the goal for a project whose requirements may allow or demand an older torch."""
         oldest, newest = (release if key(release) < key(self.target.torch) else "" for release in allowed_torch(root))
         return replace(self, oldest_torch=oldest, newest_torch=newest)
 

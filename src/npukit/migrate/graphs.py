@@ -1,4 +1,4 @@
-"""Which code captures or replays CUDA graphs."""
+"""Find code that captures or replays CUDA graphs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ _DEFINITIONS: tuple[type[Definition], ...] = (ast.FunctionDef, ast.AsyncFunction
 
 
 def graph_around(node: ast.AST, file: PythonFile) -> ast.AST | None:
-    """The outermost function, class or file around a node that captures or replays CUDA graphs, which have another name
-    on an NPU; streams, events and tensors that are captured stay with the graph.
+    """Return the outermost function, class or file around a node that captures or replays CUDA graphs.
+
+    NPUs have graphs under another name, and streams, events and tensors that are captured stay with the graph.
 
     >>> graph_around(stream, file)  # class CUDAGraphRunner: def capture(self): s = torch.cuda.Stream()
     <ast.ClassDef object>
@@ -36,7 +37,7 @@ def _mentions_graphs(file: PythonFile) -> bool:
 
 @per_file
 def graph_parts(file: PythonFile) -> frozenset[Definition]:
-    """The functions and classes of a file that are named after CUDA graphs, or capture one."""
+    """Return the functions and classes of a file that capture a CUDA graph or are named after one."""
     definitions = (node for kind in _DEFINITIONS for node in file.of_type(kind))
     named_so = (node for node in definitions if _GRAPH.search(node.name))
     captures = [node for name in _CAPTURES for node in file.by_name.get(name, ())]

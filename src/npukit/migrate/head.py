@@ -1,4 +1,4 @@
-"""Where a constant that needs torch belongs at the head of a file: below the imports, and above what may use it."""
+"""Find the place for a constant that needs torch: below the imports and above anything that may use it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ _FEW = 3  # statements that stand between two imports; more of them are the prog
 
 
 def below_torch(file: PythonFile) -> int:
-    """The offset below the imports that torch's import is among, or is put among; conditional ones are imports, too,
-    and what prepares others, such as sys.path or a logger, may be between."""
+    """Return the offset below the block of imports that contains torch's import.
+
+    Conditional imports belong to the block, and so does what prepares imports, such as changes to sys.path or a logger.
+    """
     end = _start_of_torch(file) if torch_imports.at_top(file) else torch_imports.insertion(file)[0]
     is_notebook, between = file.path.suffix == ".ipynb", 0
     for node in file.tree.body:
@@ -43,7 +45,7 @@ def _start_of_torch(file: PythonFile) -> int:
 
 
 def _imports(node: ast.stmt, file: PythonFile) -> bool:
-    """Whether an `if` or a `try` does little but import."""
+    """Return whether an `if` or `try` does little but import."""
     if not isinstance(node, (ast.Try, ast.If)) or (isinstance(node, ast.If) and _may_change(node.test, file)):
         return False
     parts = [statement for field in ("body", "orelse", "finalbody") for statement in getattr(node, field, ())]
@@ -59,25 +61,27 @@ def _is_quiet(node: ast.stmt, file: PythonFile) -> bool:
 
 
 def _defines(node: ast.stmt) -> bool:
-    """Whether it defines what stands in for a missing name, from which a constant below would have to keep away."""
+    """Return whether a statement defines a substitute for a missing name, which a constant below it must not
+    separate.
+    """
     return any(isinstance(inner, _DEFINITION) for inner in ast.walk(node))
 
 
 def _prepares(node: ast.stmt, file: PythonFile) -> bool:
-    """Whether a statement among imports is a setting or a call, and not one that a migration may change."""
+    """Return whether a statement among imports is a setting or a call that no migration may change."""
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and _names_torch(node.value, file):
         return False
     return isinstance(node, (ast.Assign, ast.Expr)) and not _may_change(node, file)
 
 
 def _names_torch(value: ast.expr, file: PythonFile) -> bool:
-    """scaler = GradScaler(), which gets a device"""
+    """Return whether a value is made by torch, such as `scaler = GradScaler()`, which gets a device."""
     names = (file.resolve(node) for node in ast.walk(value) if isinstance(node, (ast.Name, ast.Attribute)))
     return any(name and name.split(".")[0] in ("torch", "apex") for name in names)
 
 
 def _may_change(node: ast.AST, file: PythonFile) -> bool:
-    """Whether a migration may change the node; a number or a bool never changes: HAS_CUDA_KERNELS = False"""
+    """Return whether a migration may change a node. Numbers and booleans never change: HAS_CUDA_KERNELS = False"""
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and not isinstance(node.value.value, str):
         return False
     return bool(_CHANGES.search(file.source(node)))

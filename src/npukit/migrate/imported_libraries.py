@@ -1,4 +1,4 @@
-"""Imports of libraries that facts/libraries.yaml has: how much each matters, and what to do about it."""
+"""Imports of the libraries in facts/libraries.yaml: how much each matters and what to do about it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STATUS = {
 
 @dataclass(eq=False, kw_only=True)
 class LibraryRule(Rule):
-    """A rule that finds the libraries of some verdicts where they are imported."""
+    """A rule that reports imports of libraries with certain verdicts."""
 
     words: tuple[str, ...] = ()
     verdicts: tuple[Verdict, ...]
@@ -52,7 +52,7 @@ class LibraryRule(Rule):
 
 
 def imported_libraries(node: ast.Import | ast.ImportFrom, file: PythonFile) -> list[Library]:
-    """The known libraries that the statement imports, each once; the project's own modules of these names are not."""
+    """Return the known libraries that a statement imports. The project's own modules of these names do not count."""
     if isinstance(node, ast.Import):
         modules = [alias.name for alias in node.names]
     elif node.level == 0 and node.module:
@@ -75,7 +75,7 @@ def _is_own(module: str, folder: Path, root: Path | None) -> bool:
 
 
 def import_state(node: ast.AST, file: PythonFile) -> tuple[str, Severity]:
-    """How much an import matters: always needed, only inside a function, or one that the code can do without."""
+    """Return how much an import matters: always needed, needed in a function only, or optional."""
     if tolerates_failure(node, file):
         return " (optional)", Severity.note
     if not isinstance(file.function(node), ast.Module):
@@ -84,7 +84,7 @@ def import_state(node: ast.AST, file: PythonFile) -> tuple[str, Severity]:
 
 
 def _state_here(node: ast.Import | ast.ImportFrom, library: Library, file: PythonFile) -> str:
-    """Which version of the library is installed here, and whether the file uses what it imports of it."""
+    """Return which version of the library is installed, and whether the file uses what it imports."""
     version = installed_version(library)
     installed = f"Version {version} is installed." if version else "It is not installed."
     names = {alias.asname or alias.name.split(".")[0] for alias in node.names}
@@ -93,7 +93,7 @@ def _state_here(node: ast.Import | ast.ImportFrom, library: Library, file: Pytho
 
 
 def advice(library: Library) -> str:
-    """What to do about a library."""
+    """Return what to do about a library."""
     parts = [f"Install {library.needs}." if library.needs else "", f"Use {library.instead}." if library.instead else ""]
     otherwise = "Try the parts that you use on an NPU." if library.verdict == "partial" else "Remove it on NPUs."
     return " ".join(filter(None, parts)) or otherwise
@@ -101,7 +101,7 @@ def advice(library: Library) -> str:
 
 @cache
 def installed_version(library: Library) -> str | None:
-    """The version of a library in this environment, from the metadata of its packages; None where it has none.
+    """Return the installed version of a library according to its package metadata, or None.
 
     >>> installed_version(imported("accelerate"))
     '1.2.0'

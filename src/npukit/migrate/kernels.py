@@ -1,4 +1,4 @@
-"""How kernels for CUDA look: compiled by Triton, made of CUDA sources by the project's build, or of a library.
+"""Recognise CUDA kernels: compiled by Triton, built from CUDA sources by the project, or imported from a library.
 
 @triton.jit                          from . import scan_cuda                  from flash_attn import flash_attn_func
 def _scale_kernel(x): ...            load(sources=["scan.cu"])                import cupy as cp
@@ -35,7 +35,7 @@ _BUILDERS = ("setup.py", "build.py", "backend.py")
 
 
 def imported_modules(node: Import) -> list[str]:
-    """The modules that a statement may import: numba and numba.cuda, of `from numba import cuda`
+    """Return the modules that a statement may import. `from numba import cuda` may import numba and numba.cuda.
 
     >>> imported_modules(ast.parse("from numba import cuda").body[0])
     ['numba', 'numba.cuda']
@@ -47,18 +47,18 @@ def imported_modules(node: Import) -> list[str]:
 
 
 def full_name(module: str, name: str) -> str:
-    """The full name of what an import takes from a module: .ops, of `from . import ops`"""
+    """Return the full name of what is imported from a module, such as ".ops" for `from . import ops`."""
     return module + name if module.endswith(".") else f"{module}.{name}"
 
 
 def library_needed_by(node: Import) -> libraries.Library | None:
-    """The library for CUDA alone that a statement imports."""
+    """Return the CUDA-only library that an import statement needs."""
     candidates = (libraries.needs_cuda(module) for module in imported_modules(node))
     return next(filter(None, candidates), None)
 
 
 def imported_extension(module: str, name: str, path: Path, root: Path | None) -> str:
-    """The extension that `from MODULE import NAME` or `import MODULE` brings, or "".
+    """Return the compiled extension that `from MODULE import NAME` or `import MODULE` brings, or "".
 
     >>> imported_extension("ours.ops", "ops_cuda", Path("project/train.py"), Path("project"))
     'ours.ops.ops_cuda'
@@ -74,7 +74,7 @@ def imported_extension(module: str, name: str, path: Path, root: Path | None) ->
 
 @per_project(maxsize=4096)
 def is_extension(module: str, path: Path, root: Path | None) -> bool:
-    """Whether a module is what the project's build makes of CUDA sources.
+    """Return whether a module is what the project's build makes from CUDA sources.
 
     >>> is_extension("ops_cuda", Path("project/ops.py"), Path("project"))
     True
@@ -91,27 +91,31 @@ def is_extension(module: str, path: Path, root: Path | None) -> bool:
 
 
 def _folders(path: Path, root: Path | None) -> list[Path]:
-    """The folders of the project that a file is in."""
+    """Return the folders of the project that contain a file, directly or indirectly."""
     return [folder for folder in path.parents if root and folder.is_relative_to(root)]
 
 
 @per_project(maxsize=1024)
 def _builders(folder: Path) -> str:
-    """The files of a folder that build extensions from CUDA sources."""
+    """Return the text of those build files in a folder that build extensions from CUDA sources."""
     texts = (text_of(folder / name) for name in _BUILDERS)
     return "\n".join(text for text in texts if _BUILT.search(text))
 
 
 @per_project(maxsize=1024)
 def _built_names(folder: Path) -> frozenset[str]:
-    """The modules that the build files of a folder make, such as window of CUDAExtension("ops.window", ...)."""
+    """Return the modules that the build files of a folder make, such as `window` for
+    CUDAExtension("ops.window", ...).
+    """
     return frozenset(name.rpartition(".")[2] for name in _BUILT_NAMED.findall(_builders(folder)))
 
 
 @per_project(maxsize=4096)
 def needed_by_imports(path: Path | None, root: Path | None) -> str:
-    """What only CUDA has and a file of the project cannot be imported without: a library, an extension that the project
-    builds, a kernel that it compiles on the way; or "" """
+    """Return what a file of the project cannot be imported without and only CUDA has, or "".
+
+    This is a library, an extension that the project builds, or a kernel that is compiled during the import.
+    """
     for module, names in top_imports(path):
         library = libraries.needs_cuda(module)
         if library and not (names and only_checks_presence(module, names, "")):
@@ -127,7 +131,9 @@ def needed_by_imports(path: Path | None, root: Path | None) -> str:
 
 @per_project(maxsize=8192)
 def may_need_cuda(path: Path, root: Path | None, hops: int) -> bool:
-    """Whether a file of the project, or one that it imports, speaks of what only CUDA has; others need no parsing."""
+    """Return whether a file of the project, or one that it imports, mentions anything that only CUDA has. Others need
+    no parsing.
+    """
     if _names_kernels(path, root):
         return True
     others = (file_of(module, path, root) for module, _ in top_imports(path)) if hops else ()
@@ -143,27 +149,29 @@ def _names_kernels(path: Path, root: Path | None) -> bool:
 
 @cache
 def _kernels_named(builds: bool, built: frozenset[str]) -> list[re.Pattern[str]]:
-    """What imports a library for CUDA, or what the project builds of CUDA sources; a search for a word is quick."""
+    """Return patterns that find imports of CUDA libraries and of the project's extensions."""
     imports = (name for library in libraries.libraries() if library.needs_cuda for name in library.imports)
     names = "|".join([r"[\w.]+_cuda|[\w.]*_ext", *([r"_\w+"] if builds else []), *map(re.escape, (*built, *imports))])
     return [re.compile(rf"{word}(?<!\w{word})[ \t]+(?:{names})\b") for word in ("import", "from")]
 
 
 def only_checks_presence(module: str, names: str, text: str) -> bool:
-    """from triton_ops import HAS_TRITON; import triton, for triton.testing alone, which needs no kernel"""
+    """Return whether an import only asks what is there, such as `from triton_ops import HAS_TRITON` or triton for
+    triton.testing.
+    """
     if names:
         return all(_ONLY_ASKED.fullmatch(name) for name in re.split(r",\s*(?=\w)", names.partition(" as ")[0]))
     return module == "triton" and not re.search(r"\btriton\.(?!testing\b)|\btl\.", text)
 
 
 def top_statements(body: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements of a file, also those that it runs where a library is there: if HAVE_TRITON: @triton.jit ..."""
+    """Return the statements at the top of a file, including those in a top-level `if` or `try`."""
     inner = (statement.body for statement in body if isinstance(statement, (ast.If, ast.Try)))
     return [*body, *(statement for statements in inner for statement in statements)]
 
 
 def compiled_kernels(body: list[ast.stmt]) -> frozenset[str]:
-    """The functions among some statements that are kernels: @triton.jit def scale(x): ..."""
+    """Return the names of the functions among some statements that are kernels: @triton.jit def scale(x): ..."""
     functions = (statement for statement in body if isinstance(statement, ast.FunctionDef))
     return frozenset(
         function.name
@@ -173,7 +181,7 @@ def compiled_kernels(body: list[ast.stmt]) -> frozenset[str]:
 
 
 def names_always_using(names: frozenset[str], body: list[ast.stmt]) -> frozenset[str]:
-    """These names, and the functions and classes of a file that use one of them whatever the device."""
+    """Return the given names together with the functions and classes of a file that use one of them on every device."""
     if not names:
         return names
     runs = {statement.name: set(_used(statement)) for statement in body if isinstance(statement, Definition)}
@@ -183,8 +191,9 @@ def names_always_using(names: frozenset[str], body: list[ast.stmt]) -> frozenset
 
 
 def _used(definition: Definition) -> Iterator[str]:
-    """The names that a function uses, but for what it does by the device or by what is installed; of a class, what its
-    `forward` does."""
+    """Yield the names that a definition uses unconditionally. For a class, these are the names that its
+    `forward` uses.
+    """
     stack: list[ast.AST] = list(definition.body)
     if isinstance(definition, ast.ClassDef):
         stack = [part for method in definition.body if getattr(method, "name", "") == "forward" for part in method.body]  # type: ignore[attr-defined]
@@ -199,13 +208,13 @@ def _used(definition: Definition) -> Iterator[str]:
 
 
 def tolerates_missing_import(node: ast.AST) -> bool:
-    """Whether a `try` ignores the failure, as code does where something is not installed."""
+    """Return whether a `try` ignores the failure, as code does for optional packages."""
     handlers = node.handlers if isinstance(node, ast.Try) else ()
     return any(handler.type is None or _MISSING.search(ast.unparse(handler.type)) for handler in handlers)
 
 
 def unconditional_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """The node and what is in it, without the branches of further conditions and what may be missing."""
+    """Yield a node and everything in it that runs unconditionally, without nested branches and optional imports."""
     stack = [node]
     while stack:
         now = stack.pop()
@@ -218,7 +227,7 @@ def unconditional_nodes(node: ast.AST) -> Iterator[ast.AST]:
 
 @per_project(maxsize=1024)
 def top_imports(path: Path | None) -> tuple[tuple[str, str], ...]:
-    """The modules that a file of the project imports whatever holds, each with what it takes from it."""
+    """Return the modules that a file of the project imports unconditionally, each with the names taken from it."""
     text = text_of(path) if path else ""
     imports = _TOP_IMPORT.findall(f"\n{text}")
     numba = [("numba.cuda", "")] if "from numba import cuda" in text else []

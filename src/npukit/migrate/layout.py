@@ -1,13 +1,13 @@
-"""How changed statements are laid out: by the project's own formatter where it can be run, else with one break.
+"""Lay out changed statements as the project does: with its own formatter if that can be run, else with one line break.
 
-before:  dist.init_process_group("nccl", rank=rank, world_size=world_size)
-after:   dist.init_process_group(
-             "hccl" if hasattr(torch, "npu") else "nccl", rank=rank, world_size=world_size
-         )
+    before:  dist.init_process_group("nccl", rank=rank, world_size=world_size)
+    after:   dist.init_process_group(
+                 "hccl" if hasattr(torch, "npu") else "nccl", rank=rank, world_size=world_size
+             )
 
-The formatter gets the whole file, and only what it does to changed statements is taken, where it had left the statement
-alone before. It runs from this environment, with the settings that are read here and no file of the project's. Without
-one, a line that outgrew the file's width is broken once, at its outermost bracket.
+The formatter gets the changed statements and reads no file of the project; its settings are read here. A statement that
+the formatter would have changed before the migration keeps its layout. Without a formatter, a line that became too long
+is broken once, at its outermost bracket.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _USUAL = {"black": 88, "ruff": 88, "yapf": 79}
 
 @dataclass(frozen=True)
 class Formatter:
-    """A formatter and the settings by which it lays out lines; without a name, only the width of a linter."""
+    """A formatter with its settings. Without a name, only the width that a linter checks is known."""
 
     name: str
     width: int
@@ -58,7 +58,7 @@ class Formatter:
     style: str = field(default="", compare=False)  # yapf's settings as it reads them
 
     def run(self, text: str) -> str | None:
-        """The text as the formatter lays it out; None where it cannot be run or refuses the text."""
+        """Format the text. Return None if the formatter cannot be run or rejects the text."""
         for command in self._commands():
             with contextlib.suppress(OSError, subprocess.TimeoutExpired, UnicodeError):
                 done = subprocess.run(command, input=text.encode(), capture_output=True, cwd="/", timeout=_SECONDS)
@@ -67,7 +67,9 @@ class Formatter:
         return None
 
     def _commands(self) -> Iterator[Sequence[str]]:
-        """Quotation marks are left alone. Python runs isolated, so that nothing is imported from the project."""
+        """Yield commands to try. Quotation marks are kept, and Python runs isolated so that it imports nothing of the
+        project.
+        """
         python, width = (sys.executable, "-I", "-m"), str(self.width)
         if self.name == "yapf" and find_spec("yapf"):
             yield (*python, "yapf", "--no-local-style", "--style", self.style)
@@ -82,14 +84,15 @@ class Formatter:
 
 @lru_cache(maxsize=1)
 def _ruff() -> str | None:
-    """The program that is installed beside Python, else the one on the path."""
+    """Return the ruff that is installed beside Python, else the one on the path."""
     beside = Path(sys.executable).with_name("ruff")
     executable = str(beside) if beside.exists() else shutil.which("ruff")
     return executable if executable and Path(executable).is_absolute() else None
 
 
 def with_layout(before: Document, after: Document) -> Document:
-    """The migrated file with its changed statements laid out as the project's formatter, or the file itself, has it.
+    """Return the migrated file with its changed statements laid out as the project's formatter, or the file itself,
+    does it.
 
     >>> with_layout(before, after).text
     """
@@ -103,7 +106,7 @@ def with_layout(before: Document, after: Document) -> Document:
 
 @per_project(maxsize=256)
 def configured_formatter(folder: Path, root: Path | None = None) -> Formatter | None:
-    """What formats the files of a folder, by its configuration or that of a folder above; None if nothing says it.
+    """Return what formats the files of a folder, according to its configuration or that of a folder above, or None.
 
     >>> configured_formatter(Path("ColossalAI/colossalai"))
     Formatter(name='black', width=120, magic_comma=True, quote='"')
@@ -150,7 +153,7 @@ def _in_git(folder: Path) -> bool:
 
 
 def _by_formatter(before: PythonFile, after: Document, formatter: Formatter) -> Document | None:
-    """The file with its changed statements as the formatter has them; None where it cannot be run."""
+    """Return the file with its changed statements formatted, or None if the formatter cannot be run."""
     old, new = _Statements(before.text, before.tree), _Statements(after.text, changed_tree(before, after.text))
     changed: dict[range, list[range]] = {}
     for kind, a, a_end, b, b_end in blocks(old.lines, new.lines):
@@ -178,7 +181,7 @@ def _by_formatter(before: PythonFile, after: Document, formatter: Formatter) -> 
 
 
 def _formatted(pieces: list[str], formatter: Formatter) -> dict[str, str] | None:
-    """Each piece of code as the formatter has it, from one run of it."""
+    """Format each piece of code, running the formatter only once."""
     text = "".join(f"{_MARK}\n{piece}\n" for piece in pieces)
     laid = formatter.run(text) if pieces else ""
     texts = [piece.strip("\n") for piece in (laid or "").split(_MARK)[1:]]
@@ -186,12 +189,12 @@ def _formatted(pieces: list[str], formatter: Formatter) -> dict[str, str] | None
 
 
 def _inner(piece: str) -> str:
-    """A statement without what was put around it."""
+    """Return a formatted statement without the blocks that were put around it."""
     return "\n".join(line for line in piece.split("\n") if not line.endswith((_AROUND, _BODY, _ELSE)))
 
 
 def is_same_code(one: str, other: str) -> bool:
-    """Whether two layouts parse to the same code."""
+    """Return whether two layouts parse to the same code."""
     try:
         return ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -199,7 +202,7 @@ def is_same_code(one: str, other: str) -> bool:
 
 
 class _Statements:
-    """The lines of a file's simple statements, and those that stand before the bodies of others."""
+    """The lines of a file's simple statements, and of the heads of its compound statements."""
 
     def __init__(self, text: str, tree: ast.Module) -> None:
         self.lines = text.split("\n")
@@ -207,12 +210,12 @@ class _Statements:
         self._with_body: set[range] = set()
 
     def within(self, first: int, last: int) -> list[range]:
-        """The lines, from 0, of the statements that some lines are part of."""
+        """Return the line ranges of the statements that overlap some lines, counted from 0."""
         spans = (self._span(node) for node in _overlapping(self._tree, first, last))
         return [lines for lines in spans if lines and lines.start < last and lines.stop > first]
 
     def _span(self, node: ast.stmt) -> range | None:
-        """The lines of a statement or its head, if nothing else is on them."""
+        """Return the lines of a statement or of its head, or None if other code shares them."""
         body = getattr(node, "body", None)
         last = body[0].lineno - 1 if body else node.end_lineno or node.lineno
         before = _split_at_column(self.lines[node.lineno - 1], node.col_offset)[0].strip()
@@ -225,7 +228,7 @@ class _Statements:
         return lines
 
     def alone(self, lines: range) -> str:
-        """A statement as a program of its own, as far to the right as it is in the file."""
+        """Return a statement as a program of its own, indented as in the file."""
         text = "\n".join(self.lines[lines.start : lines.stop])
         depth = (len(text) - len(text.lstrip())) // 4
         around = "".join(f"{'    ' * level}{_AROUND}\n" for level in range(depth))
@@ -237,7 +240,7 @@ class _Statements:
 
 
 def _overlapping(parent: ast.AST, first: int, last: int) -> Iterator[ast.stmt]:
-    """The statements below a node that have a part on some lines, but for `try` and `match`, whose parts they are."""
+    """Yield the statements that overlap some lines. Of `try` and `match`, only the parts are statements here."""
     for name in ("body", "handlers", "cases", "orelse", "finalbody"):
         for node in getattr(parent, name, ()):
             if isinstance(node, ast.match_case):
@@ -249,14 +252,16 @@ def _overlapping(parent: ast.AST, first: int, last: int) -> Iterator[ast.stmt]:
 
 
 def _split_at_column(line: str, column: int) -> tuple[str, str]:
-    """A line before and after a column, which a tree counts in bytes of UTF-8."""
+    """Split a line at a column of the syntax tree, which counts bytes of UTF-8."""
     if not line.isascii():
         column = len(line.encode()[:column].decode(errors="ignore"))
     return line[:column], line[column:]
 
 
 def _own_width(lines: list[str]) -> int:
-    """The length of the longest line, between 88 and 120; of the third longest where the authors keep to no width."""
+    """Return the width that a file keeps to: its longest line, within 88 and 120 columns, or its third longest if that
+    is longer.
+    """
     code = sorted(len(line) for line in lines if not line.lstrip().startswith(("#", '"', "'")))
     if len(code) > 2 and code[-3] > _WIDEST:
         return code[-3]
@@ -266,7 +271,7 @@ def _own_width(lines: list[str]) -> int:
 
 
 def _by_width(before: PythonFile, after: Document, width: int) -> Document:
-    """The file with lines that outgrew the width broken, where they were not as long before."""
+    """Return the file with those lines broken that became longer than the width."""
     old, new = before.text.split("\n"), after.text.split("\n")
     lines: list[str] = []
     tree: ast.Module | None = None
@@ -282,14 +287,14 @@ def _by_width(before: PythonFile, after: Document, width: int) -> Document:
 
 
 def _is_text(tree: ast.Module, at: int) -> bool:
-    """Whether a line is in a string of several lines, which may look like code."""
+    """Return whether a line belongs to a multi-line string, which may look like code."""
     *_, statement = (tree, *_overlapping(tree, at, at + 1))
     texts = (node for node in ast.walk(statement) if isinstance(node, (ast.Constant, ast.JoinedStr)))
     return any(text.lineno <= at + 1 <= (text.end_lineno or 0) != text.lineno for text in texts)
 
 
 def _break_line(line: str, following: str, width: int) -> list[str]:
-    """A line with what is in its last call on a line of its own, else with its value or condition in parentheses."""
+    """Break a line at its last call, or else put its value or condition in parentheses."""
     if "#" in line:
         return [line]
     indent = line[: len(line) - len(line.lstrip())]
@@ -301,7 +306,7 @@ def _break_line(line: str, following: str, width: int) -> list[str]:
 
 
 def _break_before_else(line: str, following: str) -> list[str]:
-    """The first line of a longer choice: what its last `else` brings stands below, as the next line does."""
+    """Move the last `else` of the first line of a longer choice to a line of its own, as the next line has it."""
     statement, at = line.strip(), line.rfind(" else ")
     goes_on = not is_same_code(statement, statement) and not statement.endswith("\\")
     if at < 0 or not goes_on or not following.lstrip().startswith("if "):
@@ -323,7 +328,7 @@ def _break_at_bracket(line: str, indent: str, width: int) -> list[str]:
 
 
 def _break_alternatives(line: str, width: int) -> list[str]:
-    """A line that is still too long with each part of a choice or a comprehension on a line of its own."""
+    """Put each part of a choice or comprehension on its own line if the line is still too long."""
     marks = _outside_brackets(" else | for |, ", line)
     if len(line) <= width or not marks or any(line[at] == "," for at in marks):
         return [line]
@@ -338,7 +343,7 @@ def _outside_brackets(pattern: str, line: str) -> list[int]:
 
 
 def _outermost(line: str) -> Iterator[tuple[int, int]]:
-    """Where brackets that are in no other one open and close."""
+    """Yield where the outermost brackets of a line open and close."""
     depth, start, quote = 0, 0, ""
     for at, char in enumerate(line):
         if quote:

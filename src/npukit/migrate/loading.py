@@ -1,7 +1,7 @@
-"""`try: import torch_npu` once in a package instead of in each of its files, where torch does not load it by itself.
+"""Load torch_npu once per package instead of once per file, if `import torch` does not load it.
 
-Rules see one file, and add the lines to each that they change. Here the lines move to the package's __init__.py, which
-runs before the package's files, and before what a script does below its imports of the package.
+Rules see one file at a time and add `try: import torch_npu` to each file that they change. Here these lines move to the
+package's __init__.py, which runs before the package's files and before the scripts that import the package.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _IMPORTED = re.compile(r"^(?:from|import)[ \t]+(\w+)", re.MULTILINE)
 def load_torch_npu_once(
     changes: Sequence[Change], left: Sequence[Finding], root: Path
 ) -> tuple[tuple[Change, ...], tuple[Finding, ...]]:
-    """The changes with torch_npu loaded by packages where they load it file by file, and where findings are then.
+    """Return the changes with torch_npu loaded by packages rather than files, and the findings at their new places.
 
     >>> load_torch_npu_once(changes, left, root)[0][0].path
     PosixPath('project/package/__init__.py')
@@ -46,13 +46,13 @@ def load_torch_npu_once(
 
 
 def _lines(before: str) -> str:
-    """What writing adds to a file."""
+    """Return the lines that the portable style adds to load torch_npu."""
     newline = "\r\n" if "\r\n" in before else "\n"
     return newline + newline.join((*LOAD_TORCH_NPU, ""))
 
 
 def _package(change: Change, root: Path, imported: set[str]) -> Path | None:
-    """The package below the root whose __init__.py runs before this file; none where the file may be a script."""
+    """Return the package whose __init__.py runs before a file. Return None if the file may be run as a script."""
     if "__main__" in change.before:
         return None
     around = [folder for folder in change.path.parents if folder != root and folder.is_relative_to(root)]
@@ -68,7 +68,7 @@ def _can_start(path: Path) -> bool:
 
 
 def _starting(path: Path, changes: Mapping[Path, Change]) -> Change | None:
-    """The package's __init__.py with the lines above its own imports; None where it loads torch_npu already."""
+    """Return the package's __init__.py with the lines above its imports, or None if it loads torch_npu already."""
     document = read(path)
     change = changes.get(path) or Change(path, document.text, document.text, document.encoding, ())
     file = PythonFile(path, change.after)
@@ -81,7 +81,7 @@ def _starting(path: Path, changes: Mapping[Path, Change]) -> Change | None:
 
 
 def _above_imports(file: PythonFile) -> int:
-    """The offset of the first statement that does something: below the docstring and `from __future__`."""
+    """Return the offset of the first statement below the docstring and `from __future__`."""
     for node in file.tree.body:
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if not is_text and getattr(node, "module", "") != "__future__":

@@ -1,4 +1,4 @@
-"""Which names in a file lead to torch.cuda, without resolving all of them."""
+"""Find the names in a file that lead to torch.cuda, without resolving every name."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from npukit.source import PythonFile, per_file
 
 @per_file
 def cuda_names(file: PythonFile) -> tuple[tuple[ast.Attribute | ast.Name, str], ...]:
-    """Every chain that is torch.cuda or below with its full name, where it is read from an import, not from an alias.
+    """Return every dotted name that is torch.cuda or below, with its full name.
 
-    What an alias stands for (tc = torch.cuda) is rewritten where it is made. Only chains that have `cuda` in them, or
-    come from an import that has, are followed.
+    Aliases such as `tc = torch.cuda` are rewritten where they are made, so their uses are not listed. Only names that
+    contain `cuda`, or come from an import that does, are followed.
     """
     nodes = chains(file, frozenset({"cuda"}), names_from_cuda(file))
     uses = ((node, name) for node in nodes if (name := _cuda_name(node, file)))
@@ -27,8 +27,7 @@ def cuda_names(file: PythonFile) -> tuple[tuple[ast.Attribute | ast.Name, str], 
 
 
 def chains(file: PythonFile, attributes: frozenset[str], names: frozenset[str]) -> Iterator[ast.Attribute | ast.Name]:
-    """Every whole dotted name that has one of these attributes or starts with one of these names: to resolve all of
-    them takes long."""
+    """Yield every whole dotted name that has one of these attributes or starts with one of these names."""
     seen: set[ast.AST] = set()
     for name in sorted(attributes | names):
         for node in file.by_name.get(name, ()):
@@ -60,7 +59,9 @@ def _cuda_name(node: ast.Attribute | ast.Name, file: PythonFile) -> str | None:
 
 
 def may_refer_to(name: ast.expr, names: frozenset[str], file: PythonFile) -> bool:
-    """Whether a name may be one of these, by its last part or what it stands for: to resolve every name takes long."""
+    """Return whether a name may be one of these, by its last part or by what it stands for. Resolving every name takes
+    long.
+    """
     if isinstance(name, ast.Attribute):
         return name.attr in names
     return isinstance(name, ast.Name) and (
@@ -70,7 +71,7 @@ def may_refer_to(name: ast.expr, names: frozenset[str], file: PythonFile) -> boo
 
 @per_file
 def aliases(file: PythonFile, names: tuple[str, ...] | frozenset[str]) -> frozenset[str]:
-    """The names that this file gives to what is called one of `names` elsewhere."""
+    """Return the names by which this file knows what is called one of `names` elsewhere."""
     imported = (alias for node in file.names.imports for alias in node.names)
     assigned = (
         node for node in file.tree.body if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
@@ -83,7 +84,7 @@ def aliases(file: PythonFile, names: tuple[str, ...] | frozenset[str]) -> frozen
 
 @per_file
 def names_from_cuda(file: PythonFile) -> frozenset[str]:
-    """The names that imports from torch.cuda give to what they import."""
+    """Return the names that the file imports from torch.cuda."""
     return frozenset(
         alias.asname or alias.name
         for node in file.names.imports
@@ -116,7 +117,7 @@ class ApiRule(Rule):
 
 
 def _severity(node: ast.AST, api: CudaApi, file: PythonFile) -> Severity | None:
-    """A note where a failure is caught, an error where importing the file raises, else the rule's own."""
+    """Return a note if a failure is caught, an error if importing the file fails, else the rule's own severity."""
     if tolerates_failure(node, file):
         return Severity.note
     takes_part = api.is_none and file.resolve(node) != api.name  # torch.version.cuda.split(".")
@@ -127,14 +128,14 @@ def _severity(node: ast.AST, api: CudaApi, file: PythonFile) -> Severity | None:
 
 
 def _turns_off(node: ast.AST, file: PythonFile) -> bool:
-    """cudnn.benchmark = False"""
+    """Return whether a setting is turned off: cudnn.benchmark = False"""
     value = getattr(file.parent(node), "value", None)
     return isinstance(value, ast.Constant) and value.value is False
 
 
 @per_file
 def used_apis(file: PythonFile) -> tuple[tuple[ast.Attribute | ast.Name, CudaApi], ...]:
-    """Every dotted name in the file that the facts know, with its fact."""
+    """Yield every dotted name in the file that the facts know, with its fact."""
     apis = []
     names = last_names() | aliases(file, last_names()) | names_from_cuda(file)  # from torch.cuda.nvtx import mark
     for node in chains(file, last_names(), names):

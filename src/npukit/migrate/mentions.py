@@ -1,6 +1,7 @@
-"""What code mentions that only CUDA has, so that a question for CUDA beside it stays.
+"""Find evidence for CUDA in the code that a question about CUDA decides.
 
-if torch.cuda.is_available(): x = fused_norm(x)       use_flash = x.is_cuda and HAS_FLASH_ATTN
+if torch.cuda.is_available(): x = fused_norm(x)
+use_flash = x.is_cuda and HAS_FLASH_ATTN
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _LONGEST = 60  # of a string that is a name
 
 
 def evidence_in_node(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
-    """The kind and the name of what only CUDA has, where a node names it; a call is asked in `evidence_in_call`."""
+    """Return the kind and name of the evidence in a node, or None. Calls are left to `evidence_in_call`."""
     if isinstance(node, ast.Attribute):
         return evidence_in_attribute(node) or _of_pair(node, file)
     if isinstance(node, ast.Name):
@@ -53,7 +54,9 @@ def _of_constant(node: ast.Constant, file: PythonFile) -> tuple[str, str] | None
 
 
 def _of_setting(given: ast.keyword, file: PythonFile) -> tuple[str, str] | None:
-    """Trainer(accelerator="gpu" if torch.cuda.is_available() else "cpu"), which has no accelerator for NPUs"""
+    """Return evidence in a setting that requests CUDA: Trainer(accelerator="gpu" if torch.cuda.is_available() else
+    "cpu")
+    """
     setting, call = cuda_settings().get(given.arg or ""), file.parent(given)
     value = given.value.body if isinstance(given.value, ast.IfExp) else given.value
     if setting is None or setting.data_only or not isinstance(value, ast.Constant) or not isinstance(call, ast.Call):
@@ -64,14 +67,14 @@ def _of_setting(given: ast.keyword, file: PythonFile) -> tuple[str, str] | None:
 
 
 def _of_pair(node: ast.Attribute, file: PythonFile) -> tuple[str, str] | None:
-    """ops.scan_forward_cuda, where there is an ops.scan_forward_cpu as well: two functions of a compiled extension"""
+    """Return evidence in one of two functions of an extension: ops.scan_forward_cuda beside ops.scan_forward_cpu"""
     pair = node.attr.endswith("_cuda") and f"{node.attr[:-4]}cpu" in file.by_name and not FOR_ANY.search(node.attr)
     is_of_module = isinstance(node.value, ast.Name) and bool(file.names.bindings_in(file.tree, node.value.id))
     return ("kernel", node.attr) if pair and is_of_module and isinstance(node.ctx, ast.Load) else None
 
 
 def first_evidence(nodes: Iterable[ast.AST], texts: Iterable[str], file: PythonFile) -> Evidence | None:
-    """The first evidence in what always runs of some code, or in texts that say what it is about."""
+    """Return the first evidence in the unconditional part of some code, or in texts that describe it."""
     nodes = list(nodes)
     where = file.place(next((candidate for candidate in nodes if hasattr(candidate, "lineno")), file.tree))
     for text in texts:
@@ -85,15 +88,20 @@ def first_evidence(nodes: Iterable[ast.AST], texts: Iterable[str], file: PythonF
 
 
 def _layout(node: ast.AST) -> tuple[str, str] | None:
-    """torch.channels_last, which torch_npu refuses; other code beside it may well be for NPUs."""
+    """Return evidence in torch.channels_last, which torch_npu rejects although other code beside it may well run on
+    NPUs.
+    """
     is_layout = isinstance(node, ast.Attribute) and node.attr.startswith("channels_last")
     return ("api", "channels_last") if is_layout else None
 
 
 @per_file
 def cuda_related_names(file: PythonFile) -> dict[str, str]:
-    """The names that show, beside a question for CUDA, what the answer is for: the strong ones, the file's functions
-    that always use them, short names of libraries, and what depends on whether one could be imported."""
+    """Return the names that point to CUDA if they stand beside a question about it, each with its library.
+
+    These are the names that only CUDA has, functions of the file that always use them, and names that depend on an
+    import.
+    """
     library_of = dict(cuda_only_names(file))
     for node in file.names.imports:
         for alias in node.names:
@@ -120,7 +128,7 @@ def _for_cuda(module: str) -> str:
 
 @per_file
 def imports_kernels(file: PythonFile) -> bool:
-    """Whether a file imports kernels for CUDA, which `is_cuda` then is about."""
+    """Return whether a file imports CUDA kernels, so that its `is_cuda` questions are about them."""
     kernel = re.compile(r"_cuda$|(?:^|[._])kernels$|_ext$")
     for node in file.names.imports:
         for module in imported_modules(node):

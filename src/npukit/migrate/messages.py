@@ -1,4 +1,4 @@
-"""Messages about CUDA: a value printed under its name stays, and the reason of a skipped test follows its condition.
+"""Messages about CUDA: a value printed under CUDA's name stays, and the reason of a skipped test follows its condition.
 
 before: @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA not available")
 after:  @pytest.mark.skipif(not torch.accelerator.is_available(), reason="accelerator not available")
@@ -26,7 +26,7 @@ _MISSED = (
 
 
 def is_printed(node: ast.expr, file: PythonFile) -> bool:
-    """print("CUDA available:", torch.cuda.is_available()), f"CUDA: {torch.cuda.is_available()}" """
+    """Return whether a value is only printed: print("CUDA available:", torch.cuda.is_available())"""
     parent = file.parent(node)
     text = file.parent(parent) if isinstance(parent, ast.FormattedValue) else parent
     if isinstance(text, ast.Call) and node in text.args:
@@ -38,7 +38,7 @@ def is_printed(node: ast.expr, file: PythonFile) -> bool:
 
 
 def reworded_reason(condition: ast.expr, file: PythonFile, goal: Goal) -> Iterator[Edit]:
-    """The edits to the reason of a skipped test, when its condition about CUDA is migrated to NPUs."""
+    """Yield the edits to the reason of a skipped test whose condition is migrated."""
     for text in _reasons(condition, file):
         source, start = file.source(text), file.span(text)[0]
         for number, pattern in enumerate(_MISSED):
@@ -52,7 +52,7 @@ def _name(number: int, one: str) -> str:
 
 
 def _reasons(condition: ast.expr, file: PythonFile) -> list[ast.Constant]:
-    """The texts of @pytest.mark.skipif(condition, reason="..."), and of if condition: pytest.skip("...")."""
+    """Return the texts of @pytest.mark.skipif(condition, reason="...") and of `if condition: pytest.skip("...")`."""
     around = file.parent(condition)
     while isinstance(around, (ast.UnaryOp, ast.Compare)):
         around = file.parent(around)

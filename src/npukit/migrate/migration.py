@@ -1,6 +1,6 @@
-"""Migrate a project: findings become edits, edits become files. Nothing is written before all of it is known.
+"""Migrate a project: turn findings into edits and edits into new file contents.
 
-Each file is parsed again after its edits; edits after which it would not parse are left out.
+Nothing is written here. Every file is parsed again after its edits, and an edit that would break a file is left out.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _OWN_WORDS = re.compile(
 
 @dataclass(frozen=True)
 class Migration:
-    """What migrating a project does: the changes, and what else `npukit analyze` finds in the project."""
+    """What migrating a project does: the changes, and the findings that no change fixes."""
 
     root: Path
     goal: Goal
@@ -55,7 +55,7 @@ class Migration:
 
     @property
     def by_hand(self) -> list[Finding]:
-        """The errors and warnings that are left to change by hand."""
+        """The errors and warnings that a person has to deal with."""
         return by_hand(self.left)
 
     @property
@@ -70,7 +70,7 @@ def migrate(
     ignore: Sequence[str] = (),
     on_progress: OnProgress = ignore_progress,
 ) -> Migration:
-    """Work out how to migrate a project or a file; write nothing.
+    """Work out how to migrate a project or a single file, without writing anything.
 
     >>> print(migrate(Path("project")).changes[0].diff(Path("project")))
     """
@@ -94,7 +94,7 @@ def migrate(
 
 
 def _migrate_path(path: Path, codes: tuple[str, ...], goal: Goal, root: Path) -> tuple[Change | None, FileResult]:
-    """The change of a file, and what the rules find in it that the change does not fix."""
+    """Return the change to one file, or None, and what is left to do in it."""
     opened = open_file(path, codes, goal.target, root)
     if isinstance(opened, FileResult):
         return None, opened
@@ -112,7 +112,7 @@ def _migrate_path(path: Path, codes: tuple[str, ...], goal: Goal, root: Path) ->
 def _migrate_again(
     change: Change | None, left: tuple[Finding, ...], document: Document, rules: Sequence[Rule], goal: Goal
 ) -> tuple[Change | None, tuple[Finding, ...]]:
-    """A second migration upon the first: its rules see what the others wrote."""
+    """Migrate a file a second time with further rules, which see what the first ones wrote."""
     now = replace(document, text=change.after) if change else document
     again, more = migrate_document(now, rules, goal)
     if again is None:
@@ -126,7 +126,7 @@ def _migrate_again(
 def migrate_document(
     document: Document, rules: Sequence[Rule], goal: Goal
 ) -> tuple[Change | None, tuple[Finding, ...]]:
-    """The change of one file, and the findings that it does not fix."""
+    """Return the change to one file, or None, and the findings that it does not fix."""
     try:
         return _migrated(document, rules, goal, _apply_all)
     except Unreadable:
@@ -154,7 +154,7 @@ def _migrated(
         findings = check_file(now, fixing, goal)
     if now is document:
         return None, tuple(left)
-    now = style_of(goal).finished(document, remove_unused_imports(document, now), goal)
+    now = style_of(goal).finish(document, remove_unused_imports(document, now), goal)
     now = with_layout(document, now)
     require_parsable(document, now)
     change = Change(document.path, document.text, now.text, document.encoding, tuple(fixed))
@@ -162,14 +162,16 @@ def _migrated(
 
 
 def _may_concern(rules: Sequence[Rule], done: Sequence[Finding]) -> bool:
-    """Whether what was written may be something for the rules again: an edit may copy code that another one changes."""
+    """Return whether the rules may have something to find in what was just written, since an edit may copy code that
+    another rule changes.
+    """
     words = {word.lower() for rule in rules for word in rule.words}
     written = _OWN_WORDS.sub("", "\n".join({edit.text for finding in done for edit in finding.edits})).lower()
     return any(word in written for word in words)
 
 
 def _without_overlaps(findings: Sequence[Finding]) -> list[Finding]:
-    """As many findings as have edits that go together."""
+    """Return as many findings as possible whose edits do not overlap."""
     chosen: list[Finding] = []
     taken: dict[Edit, None] = {}
     for finding in findings:
@@ -180,11 +182,12 @@ def _without_overlaps(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _apply_all(document: Document, findings: list[Finding]) -> tuple[Document, list[Finding]]:
+    """Apply the edits of all findings at once."""
     return document.edited(edit for finding in findings for edit in finding.edits), findings
 
 
 def _apply_one_by_one(document: Document, findings: list[Finding]) -> tuple[Document, list[Finding]]:
-    """Leave out the findings after whose edits the file would not parse."""
+    """Apply the findings one after the other, leaving out those whose edits would break the file."""
     chosen: list[Finding] = []
     taken: dict[Edit, None] = {}
     now = document
@@ -201,6 +204,7 @@ def _apply_one_by_one(document: Document, findings: list[Finding]) -> tuple[Docu
 
 
 def _overlap(one: Edit, other: Edit) -> bool:
+    """Return whether two edits overlap. An insertion overlaps only if it falls inside a replaced range."""
     if one.start == one.end or other.start == other.end:  # an insertion clashes only inside of a replacement
         return one.start < other.start < one.end or other.start < one.start < other.end
     return one.start < other.end and other.start < one.end

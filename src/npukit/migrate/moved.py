@@ -1,4 +1,4 @@
-"""Where the findings of a file are after the file has changed."""
+"""Find the places of findings again after a file has changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npukit.source import Document, Place
 
 
 def with_moved_places(findings: Sequence[Finding], before: Document, after: Document) -> tuple[Finding, ...]:
-    """The findings with their places in the changed file.
+    """Return the findings with their places in the changed file.
 
     >>> with_moved_places(findings, before, after)[0].place.line  # a line was added above
     4

@@ -1,4 +1,4 @@
-"""What a project's pyproject.toml says about npukit: [tool.npukit] with select, ignore and exclude."""
+"""The options of a project in pyproject.toml: select, ignore and exclude in [tool.npukit]."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ else:
 
 @dataclass(frozen=True)
 class Options:
-    """Rules to use and not to use, by the start of their codes, and files to leave out, by patterns of their paths."""
+    """Rules to use and to ignore, by prefix of their codes, and path patterns of files to exclude."""
 
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Options:
 
 
 def project_options(start: Path) -> Options:
-    """The options of the project that a path lies in: of the nearest pyproject.toml above it.
+    """Return the options of the project around a path, from the nearest pyproject.toml above it.
 
     >>> project_options(Path("src/train.py")).ignore
     ('NPK6',)
@@ -46,7 +46,7 @@ def project_options(start: Path) -> Options:
 
 
 def toml_of(path: Path) -> dict[str, Any]:
-    """What a TOML file says; nothing where it is broken, which must not stop an analysis.
+    """Return the content of a TOML file, or nothing if it is broken, which must not stop an analysis.
 
     >>> toml_of(Path("pyproject.toml"))["project"]["name"]
     'npukit'

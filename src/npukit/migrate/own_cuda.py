@@ -1,4 +1,4 @@
-"""Classes of a project that have a `cuda` of their own, and the code that calls it.
+"""Classes of a project that define a `cuda` method, and the code that calls it.
 
 class Boxes:
     def cuda(self, *args): return Boxes(self.tensor.cuda(*args))
@@ -19,8 +19,9 @@ _DEPTH = 3
 
 
 def own_cuda(receiver: ast.expr, file: PythonFile) -> ast.FunctionDef | None:
-    """The method `cuda` that the project defines for an object, in its class or one that this is derived from; that of
-    a module or a tensor only where it does more than the inherited one.
+    """Return the `cuda` method that the project defines for an object, in its class or a base class.
+
+    A module or tensor counts only if its method does more than the inherited one.
 
     >>> own_cuda(boxes, file)  # boxes = Boxes(...); boxes.cuda()
     <ast.FunctionDef object>
@@ -30,7 +31,9 @@ def own_cuda(receiver: ast.expr, file: PythonFile) -> ast.FunctionDef | None:
 
 
 def needs_cuda(method: ast.FunctionDef) -> bool:
-    """Whether a method goes on to call torch's, which no rule can change: self.tensor.cuda(*args), super().cuda()"""
+    """Return whether a method calls torch's in a way that no rule can change: self.tensor.cuda(*args),
+    super().cuda()
+    """
     calls = (node for node in ast.walk(method) if isinstance(node, ast.Call))
     moves = [node for node in calls if isinstance(node.func, ast.Attribute) and node.func.attr == "cuda"]
     return any(
@@ -50,13 +53,13 @@ def _inherited(kind: ast.ClassDef, names: Names, depth: int = _DEPTH) -> Iterato
 
 
 def _does_more(method: ast.FunctionDef) -> bool:
-    """self.anchors = self.anchors.cuda(); return super().cuda()"""
+    """Return whether a method moves something of its own: self.anchors = self.anchors.cuda(); return super().cuda()"""
     moves = (node for node in ast.walk(method) if isinstance(node, ast.Attribute) and node.attr == "cuda")
     return any("super()" not in ast.unparse(node.value) for node in moves)
 
 
 def _classes(value: ast.expr, file: PythonFile, depth: int = _DEPTH) -> Iterator[tuple[ast.ClassDef, Names]]:
-    """The classes of the project of which a value may be, as far as assignments and annotations tell."""
+    """Yield the classes of the project that a value may be an instance of, judging by assignments and annotations."""
     class_names: list[ast.expr] = []
     if isinstance(value, ast.Call):  # Kind(), Kind.from_array()
         class_names = [value.func, value.func.value] if isinstance(value.func, ast.Attribute) else [value.func]
@@ -75,7 +78,7 @@ def _classes(value: ast.expr, file: PythonFile, depth: int = _DEPTH) -> Iterator
 
 
 def _attributes(value: ast.Attribute, file: PythonFile) -> list[ast.expr]:
-    """What the class gives to an attribute of its `self`."""
+    """Return the values that a class assigns to an attribute of `self`."""
     owner = file.class_around(value)
     if owner is None or not isinstance(value.value, ast.Name) or value.value.id != "self":
         return []

@@ -1,4 +1,4 @@
-"""What a project's tests put in the place of functions of torch.cuda, which code under test goes on to call there."""
+"""Find functions of torch.cuda that a project's tests replace. Tested code has to go on calling them there."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _PATCH = re.compile(rb"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*\btorch\.c
 
 
 def is_in_tests(path: Path) -> bool:
-    """Whether a file is one of tests, by its name."""
+    """Return whether a file belongs to tests, judging by its name."""
     return path.name.startswith(("test_", "conftest")) or path.stem.endswith("_test")
 
 
 def functions_patched_by_tests(files: Iterable[Path]) -> frozenset[str]:
-    """The functions of torch.cuda that these files' tests replace.
+    """Return the functions of torch.cuda that the tests among these files replace.
 
     >>> functions_patched_by_tests([Path("tests/test_memory.py")])  # with patch("torch.cuda.empty_cache") as emptied:
     frozenset({'empty_cache'})

@@ -1,4 +1,4 @@
-"""Which rules may find something in a file, by its words alone: to parse a file takes a hundred times as long."""
+"""Find out from a file's words which rules may find something in it. Parsing a file takes a hundred times as long."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _PIECE = 8 << 20
 
 
 class _Wanted(NamedTuple):
-    """A rule and what a file must have for it: one of `words`, one of `needs`, one of the names in calls."""
+    """A rule and what a file must contain for it: one of `words`, one of `needs`, and one of the names among
+    its calls.
+    """
 
     rule: Rule
     words: frozenset[bytes]
@@ -43,9 +45,9 @@ def kinds_of(path: Path) -> tuple[str, ...]:
 
 
 def active_rules(path: Path, data: bytes, codes: tuple[str, ...], target: Target, root: Path | None) -> list[Rule]:
-    """The rules that have something to look for in a file.
+    """Return the rules that may find something in a file.
 
-    >>> active_rules(Path("a.py"), b"import torch\\ntorch.load(name)", ("NPK110", "NPK713"), target, None)[0].code
+    >>> active_rules(Path("a.py"), b"import torch\ntorch.load(name)", ("NPK110", "NPK713"), target, None)[0].code
     'NPK713'
     """
     kinds = kinds_of(path)
@@ -71,7 +73,9 @@ def active_rules(path: Path, data: bytes, codes: tuple[str, ...], target: Target
 
 
 def may_skip(path: Path, codes: tuple[str, ...], target: Target) -> bool:
-    """Whether a large file has no word that a rule looks for; read piece by piece, it may be larger than memory."""
+    """Return whether a large file has no word that a rule looks for. It is read in pieces, since it may exceed the
+    memory.
+    """
     prepared = _prepared(codes, kinds_of(path), target)
     overlap = max((len(word) for word, _ in prepared.words), default=1)
     with path.open("rb") as file:
@@ -91,9 +95,10 @@ def _may_call(name: bytes, data: bytes) -> bool:
 
 @lru_cache(maxsize=1024)
 def _calling(name: bytes) -> re.Pattern[bytes]:
-    """The name where it is called, or gets another one: `import load as read`, `read = torch.load`.
+    """Return a pattern for a name that is called or renamed: `import load as read`, `read = torch.load`.
 
-    It may be the end of a longer one: a search that starts with letters is quicker by far."""
+    It also matches the end of a longer name, since a search that starts with letters is much faster.
+    """
     return re.compile(rb"%s(?:\s*\(|\s+as\b|\s*[;#\\]|[ \t\r]*$)" % name, re.MULTILINE)
 
 
@@ -103,7 +108,7 @@ def _beside(more: frozenset[bytes], tokens: set[bytes]) -> bool:
 
 @lru_cache(maxsize=64)
 def _prepared(codes: tuple[str, ...], kinds: tuple[str, ...], target: Target) -> _Prepared:
-    """The rules for files of these kinds, and the words that they look for."""
+    """Return the rules for these kinds of files, and the words that they look for."""
     python = kinds[0] in ("python", "notebook")
     rules = []
     for rule in (rule for rule in all_rules() if rule.code in codes):
@@ -130,7 +135,7 @@ def _parts(word: bytes) -> tuple[bytes, ...]:
 
 
 def _calls(rule: Rule, target: Target) -> Mapping[bytes, frozenset[bytes]]:
-    """The names that a rule wants to see called."""
+    """Return the names whose calls a rule wants to see."""
     calls = {}
     for names, _ in rule.call_checks:
         for name, more in (names(target) if callable(names) else dict.fromkeys(names, ())).items():
@@ -139,7 +144,7 @@ def _calls(rule: Rule, target: Target) -> Mapping[bytes, frozenset[bytes]]:
 
 
 def _present(prepared: _Prepared, text: bytes) -> set[bytes]:
-    """The words that occur in a text; each part is searched for once."""
+    """Return the words that occur in a text, searching for each part once."""
     present: set[bytes] = set()
     seen: dict[bytes, bool] = {}
     for word, parts in prepared.words:
@@ -158,13 +163,13 @@ def _lowered(words: tuple[str, ...]) -> frozenset[bytes]:
 
 
 def _imported(data: bytes) -> frozenset[str]:
-    """The top-level modules that a file may import, without parsing it."""
+    """Return the top-level modules that a file may import, without parsing it."""
     plain = (words[0] for names in _IMPORT.findall(data) for name in names.split(b",") if (words := name.split()))
     return frozenset(name.partition(b".")[0].decode() for name in (*plain, *_FROM.findall(data)))
 
 
 @per_project(maxsize=8)
 def _own_modules(root: Path | None) -> frozenset[str]:
-    """The modules and packages at the top of a project: Megatron-LM's own megatron is no library that it uses."""
+    """Return a project's own top-level modules. In Megatron-LM, `megatron` is not a library."""
     paths = root.iterdir() if root else ()
     return frozenset(path.stem for path in paths if path.suffix == ".py" or path.is_dir())

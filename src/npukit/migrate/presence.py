@@ -1,6 +1,9 @@
-"""Conditions that ask whether a library for CUDA is installed; the names in them are looked up in the project.
+"""Recognise conditions that ask whether a CUDA library is installed. Names in them are looked up across the project.
 
-HAVE_TE    not is_te_min_version("2.3")    te_gemm is None    HAVE_GTP = HAVE_TE, of a file that it is imported from
+HAVE_TE
+not is_te_min_version("2.3")
+te_gemm is None
+HAVE_GTP = HAVE_TE          # where HAVE_TE is imported from another file
 """
 
 from __future__ import annotations
@@ -28,12 +31,12 @@ _DEPTH = 3  # of names that stand for others
 
 
 def library_missing_where(condition: ast.expr, names: Names) -> str:
-    """The library for CUDA that is missing where a condition holds: not HAVE_TE, te_gemm is None, version < "2.3" """
+    """Return the CUDA library that is missing if a condition holds: not HAVE_TE, te_gemm is None, version < "2.3" """
     return _asked(condition, names, there=False)
 
 
 def library_present_where(condition: ast.expr, names: Names) -> str:
-    """The library for CUDA that is installed where a condition holds: HAVE_TE and x, te_gemm is not None"""
+    """Return the CUDA library that is installed if a condition holds: HAVE_TE and x, te_gemm is not None"""
     return _asked(condition, names, there=True)
 
 
@@ -51,7 +54,7 @@ def _asked(condition: ast.expr, names: Names, there: bool) -> str:
 
 
 def _library(asked: ast.expr, names: Names, depth: int = _DEPTH) -> str:
-    """The library for CUDA that an expression names, or that a name in it stands for in the project."""
+    """Return the CUDA library that an expression names, directly or through a name that stands for it."""
     nodes = [inner for inner in inside(asked) if isinstance(inner, (ast.Name, ast.Attribute))]
     for node in nodes:
         library = named(node.id if isinstance(node, ast.Name) else node.attr)
@@ -63,7 +66,7 @@ def _library(asked: ast.expr, names: Names, depth: int = _DEPTH) -> str:
 
 
 def cuda_library_named(text: str) -> Library | None:
-    """The library for CUDA alone that a name mentions."""
+    """Return the CUDA-only library that a name mentions."""
     library = named(text)
     return library if library and library.needs_cuda else None
 
@@ -94,7 +97,7 @@ def _stands_for(name: str, scope: ast.AST | None, names: Names, depth: int) -> s
 
 
 def library_imported_in(part: ast.AST) -> str:
-    """The library for CUDA that is imported somewhere in a statement: try: import deep_gemm; HAVE = True"""
+    """Return the CUDA library that a statement imports somewhere inside it: try: import deep_gemm; HAVE = True"""
     for node in inside(part):
         if isinstance(node, ast.ImportFrom):
             modules = [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
@@ -114,8 +117,14 @@ def library_imported_in(part: ast.AST) -> str:
 
 
 def library_required_by(statement: ast.stmt, file: PythonFile, asks_any: bool = False) -> str:
-    """The library for CUDA without which nothing behind a statement runs: if not HAVE_TE: raise ...; assert HAVE_TE;
-    pytest.importorskip("triton"); try: import deep_ep; except ImportError as e: raise ... from e"""
+    """Return the CUDA library without which nothing after a statement runs.
+
+    if not HAVE_TE: raise ...
+    assert HAVE_TE
+    pytest.importorskip("triton")
+    try: import deep_ep
+    except ImportError as e: raise ... from e
+    """
     if isinstance(statement, ast.Assert):
         return library_present_where(statement.test, file.names) if is_presence_check(statement.test, file) else ""
     if isinstance(statement, ast.If):
@@ -146,7 +155,9 @@ def library_required_by(statement: ast.stmt, file: PythonFile, asks_any: bool = 
 
 
 def is_presence_check(condition: ast.expr, file: PythonFile) -> bool:
-    """HAVE_TE, te is None, is_te_min_version("2.0"): not args.fp8 or isinstance(x, Y), which ask for what is wanted"""
+    """Return whether a condition only asks what is installed, such as HAVE_TE or `te is None`, and not what the user
+    wants.
+    """
     for node in inside(condition):
         if isinstance(node, ast.Name) and file.names.lookup(node)[0] not in (None, file.tree):
             return False
@@ -160,7 +171,7 @@ def is_presence_check(condition: ast.expr, file: PythonFile) -> bool:
 
 
 def library_in_message(part: ast.AST) -> str:
-    """The library for CUDA that a text says is needed: pytest.skip("needs Transformer Engine")"""
+    """Return the CUDA library that a message says is needed: pytest.skip("needs Transformer Engine")"""
     for node in inside(part):
         text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
         if text and _NEEDED.search(text) and (library := named(text)) and library.is_missing:
@@ -169,7 +180,7 @@ def library_in_message(part: ast.AST) -> str:
 
 
 def library_required_by_marks(decorators: Sequence[ast.expr], file: PythonFile, depth: int = 2) -> str:
-    """The library for CUDA without which a test is skipped: @pytest.mark.skipif(not HAVE_TE, ...), @requires_te"""
+    """Return the CUDA library without which a test is skipped: @pytest.mark.skipif(not HAVE_TE, ...), @requires_te"""
     for mark in decorators:
         if isinstance(mark, (ast.List, ast.Tuple)) and (
             library_name := library_required_by_marks(mark.elts, file, depth)
@@ -192,7 +203,7 @@ def library_required_by_marks(decorators: Sequence[ast.expr], file: PythonFile, 
 
 
 def is_exit(statement: ast.stmt) -> bool:
-    """Whether nothing after a statement runs: return, raise, pytest.skip(), sys.exit()"""
+    """Return whether nothing after a statement runs: return, raise, pytest.skip(), sys.exit()"""
     call = statement.value if isinstance(statement, ast.Expr) else None
     name = last_name(call.func) if isinstance(call, ast.Call) else ""
     return isinstance(statement, (ast.Return, ast.Raise, ast.Continue, ast.Break)) or name in (

@@ -1,4 +1,4 @@
-"""Questions for CUDA: torch.cuda.is_available(), device_count() < 2, x.is_cuda, device.type == "cuda"."""
+"""Questions about CUDA: torch.cuda.is_available(), device_count() < 2, x.is_cuda, device.type == "cuda"."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from npukit.source import PythonFile
 
 
 def cuda_questions(file: PythonFile) -> Iterator[ast.expr]:
-    """Every expression that asks for CUDA: is_available(), device_count() < 2, is_cuda, == "cuda"."""
+    """Yield every expression in a file that asks about CUDA."""
     if "cuda" not in file.text and "nccl" not in file.text:
         return
     for func in (*file.by_name.get("is_available", ()), *file.by_name.get("startswith", ())):
@@ -35,14 +35,14 @@ def _is_word(node: ast.expr) -> bool:
 
 
 def asked_for_cards(name: ast.expr, file: PythonFile) -> ast.Compare | None:
-    """The condition that a function's name is in: torch.cuda.device_count() < 2"""
+    """Return the comparison that a function's name is part of: torch.cuda.device_count() < 2"""
     call = file.parent(name)
     compare = file.parent(call) if isinstance(call, ast.Call) and call.func is name else None
     return compare if isinstance(compare, ast.Compare) and compare.left is call else None
 
 
 def is_negated(condition: ast.AST) -> bool:
-    """Whether a comparison holds where there is no CUDA: device != "cuda", device_count() < 2"""
+    """Return whether a comparison holds without CUDA: device != "cuda", device_count() < 2"""
     if not isinstance(condition, ast.Compare):
         return False
     operator, against = condition.ops[0], getattr(condition.comparators[0], "value", None)

@@ -1,14 +1,14 @@
-"""What must hold where a statement runs, and what a question for CUDA decides.
+"""Find out which conditions hold where a statement runs, and which code a question about CUDA decides.
 
-if HAS_TRITON: <1>            1: HAS_TRITON holds, as behind `assert HAS_TRITON` and `import triton`
-if not ready: return          2: ready holds, as behind `else: return`
-<2>
-@pytest.mark.skipif(no_gpu)   3: no_gpu does not hold
-def test_x(): <3>
+    if HAS_TRITON: <1>             # 1: HAS_TRITON holds, as it does after `assert HAS_TRITON`
+    if not ready: return           # 2: ready holds, as it does in the `else` branch
+    <2>
+    @pytest.mark.skipif(no_gpu)    # 3: no_gpu does not hold
+    def test_x(): <3>
 
-One forward pass over a file gives each statement its conditions. A question for CUDA (torch.cuda.is_available(),
-x.is_cuda, device.type == "cuda") decides regions: the branch below it, what follows an early exit or an assertion, the
-tests that a mark skips, and what the users of a variable or the callers of a function decide by it.
+One pass over a file records the conditions for each statement. A question about CUDA, such as
+torch.cuda.is_available(), x.is_cuda or device.type == "cuda", decides regions: its branch, the code after an early exit
+or an assertion, the tests that a mark skips, and whatever is decided by a variable or function that holds the answer.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _STREAMS = re.compile(r"\btorch\.cuda\.(?:current_stream|stream)\(")  # what tor
 
 @dataclass(frozen=True)
 class Region:
-    """What runs only where a question for CUDA is answered with yes.
+    """Code that runs only if a question about CUDA is answered with "yes".
 
-    Without nodes and texts it may be anything; `on_cpu` is code that holds on the CPU only, or warns there.
+    Without nodes and texts it may be anything. `on_cpu` marks code that runs on the CPU only, or only prints a warning.
     """
 
     nodes: tuple[ast.AST, ...] = ()
@@ -47,7 +47,7 @@ class Region:
 
 @per_file
 def conditions(file: PythonFile) -> dict[ast.AST, tuple[Condition, ...]]:
-    """The conditions that hold at each statement of a file."""
+    """Return the conditions that hold at each statement of a file."""
     by_statement: dict[ast.AST, tuple[Condition, ...]] = {}
     _record_conditions(file.tree.body, (), by_statement)
     return by_statement
@@ -56,7 +56,7 @@ def conditions(file: PythonFile) -> dict[ast.AST, tuple[Condition, ...]]:
 def _record_conditions(
     block: Sequence[ast.stmt], held: tuple[Condition, ...], by_statement: dict[ast.AST, tuple[Condition, ...]]
 ) -> tuple[Condition, ...]:
-    """Record the conditions that hold at each statement of a block; return those that hold after it."""
+    """Record the conditions that hold at each statement of a block, and return those that hold after it."""
     for statement in block:
         by_statement[statement] = held
         if isinstance(statement, (ast.If, ast.While)):
@@ -89,7 +89,7 @@ def _record_conditions(
 
 
 def _conditions_of_marks(test: Definition) -> Iterator[Condition]:
-    """not no_gpu, of @pytest.mark.skipif(no_gpu)"""
+    """Yield the conditions under which a test is not skipped, such as `not no_gpu` for @pytest.mark.skipif(no_gpu)."""
     for mark in test.decorator_list:
         kind = getattr(mark.func, "attr", "") if isinstance(mark, ast.Call) and mark.args else ""
         if kind in SKIPS:
@@ -97,7 +97,7 @@ def _conditions_of_marks(test: Definition) -> Iterator[Condition]:
 
 
 def conditions_at(node: ast.AST, file: PythonFile) -> Iterator[Condition]:
-    """The conditions that hold at a node, those of its statement and of the expression around it; innermost first."""
+    """Yield the conditions that hold at a node, innermost first, including those of the expression around it."""
     child = node
     for parent in file.ancestors(node):
         if isinstance(child, ast.stmt):
@@ -117,13 +117,15 @@ def conditions_at(node: ast.AST, file: PythonFile) -> Iterator[Condition]:
 
 
 def _asks_for_cpu(condition: ast.AST) -> bool:
-    """device.type == "cpu" """
+    """Return whether a condition asks for the CPU, such as device.type == "cpu"."""
     sides = (condition.left, *condition.comparators) if isinstance(condition, ast.Compare) else ()
     return any(getattr(side, "value", None) == "cpu" for side in sides) and not is_negated(condition)
 
 
 def regions_decided_by(question: ast.expr, file: PythonFile, depth: int = 2) -> list[Region]:
-    """Everything that runs only where a question is answered with yes: one region for each place that asks."""
+    """Return the code that runs only if a question is answered with "yes", as one region for each place that
+    asks it.
+    """
     node, negated, beside = _widest_question(question, file)
     if any(_asks_for_cpu(condition) for condition in beside):
         return [Region(on_cpu=True)]
@@ -151,7 +153,7 @@ def regions_decided_by(question: ast.expr, file: PythonFile, depth: int = 2) -> 
 
 
 def _widest_question(question: ast.expr, file: PythonFile) -> tuple[ast.AST, bool, list[ast.AST]]:
-    """The expression around a question that asks the same, whether it asks the opposite, and what else must hold."""
+    """Return the widest expression that asks the same question, whether it is negated, and what else must hold."""
     negated = is_negated(question)
     node: ast.AST = question
     beside: list[ast.AST] = []
@@ -167,7 +169,7 @@ def _widest_question(question: ast.expr, file: PythonFile) -> tuple[ast.AST, boo
 
 
 def _asks_the_same(node: ast.AST, parent: ast.AST) -> bool:
-    """Whether the parent asks the same as the node: of each of several tensors, or as True and False."""
+    """Return whether a parent asks the same question as a node: for each of several tensors, or as True and False."""
     if isinstance(parent, ast.GeneratorExp):
         return parent.elt is node
     if isinstance(parent, ast.IfExp):  # True if ... else False
@@ -178,7 +180,9 @@ def _asks_the_same(node: ast.AST, parent: ast.AST) -> bool:
 
 
 def _is_about_kernels(question: ast.expr, parent: ast.AST | None, file: PythonFile) -> bool:
-    """Whether a file with kernels asks a tensor for its device: if x.is_cuda: return ours.scan(x)"""
+    """Return whether a tensor is asked for its device on behalf of the kernels of a file: if x.is_cuda: return
+    ours.scan(x)
+    """
     if not isinstance(question, ast.Attribute) or question.attr != "is_cuda" or _only_places(parent):
         return False
     is_expected = isinstance(parent, ast.Assert) and getattr(file.function(parent), "name", "").startswith("test")
@@ -186,7 +190,7 @@ def _is_about_kernels(question: ast.expr, parent: ast.AST | None, file: PythonFi
 
 
 def _only_places(choice: ast.AST | None) -> bool:
-    """if not x.is_cuda: x = x.cuda(); if x.is_cuda: x = x.cpu()"""
+    """Return whether a branch only moves a tensor: if not x.is_cuda: x = x.cuda()"""
     body: Sequence[ast.AST] = choice.body if isinstance(choice, ast.If) and not choice.orelse else []
     values = [statement.value if isinstance(statement, ast.Assign) else None for statement in body]
     if isinstance(choice, ast.IfExp):  # x.to("cpu") if x.is_cuda else x
@@ -197,7 +201,9 @@ def _only_places(choice: ast.AST | None) -> bool:
 
 
 def _is_answer(choice: ast.If, file: PythonFile) -> bool:
-    """Whether a function returns nothing but the answer: if x.device.type != "cuda": return False; return True"""
+    """Return whether a function returns nothing but the answer: if x.device.type != "cuda": return False;
+    return True
+    """
     rest = choice.orelse or statements_after(choice, file)
     returned = [statement.value for statement in (choice.body[0], *rest[:1]) if isinstance(statement, ast.Return)]
     return {getattr(value, "value", None) for value in returned} == {True, False}
@@ -220,7 +226,9 @@ def _region_of_branch(
 
 
 def _receiver_names(call: ast.AST | None, file: PythonFile) -> tuple[str, ...]:
-    """The function that gets what is chosen: io.bind_input(device_id=x.device.index if x.is_cuda else 0)"""
+    """Return the names of the function that receives a chosen value, such as bind_input in
+    io.bind_input(device_id=...).
+    """
     call = file.parent(call) if isinstance(call, ast.keyword) else call
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
         return ()
@@ -228,7 +236,9 @@ def _receiver_names(call: ast.AST | None, file: PythonFile) -> tuple[str, ...]:
 
 
 def _refuses_for_kernels(body: list[ast.stmt] | list[ast.expr]) -> bool:
-    """if not x.is_cuda: raise ValueError("Only CUDA tensors are supported")"""
+    """Return whether a branch refuses a tensor because of a kernel: raise ValueError("Only CUDA tensors are
+    supported")
+    """
     last = body[-1]
     texts = (
         (node.value for node in ast.walk(last) if isinstance(node, ast.Constant))
@@ -239,7 +249,7 @@ def _refuses_for_kernels(body: list[ast.stmt] | list[ast.expr]) -> bool:
 
 
 def code_behind_exit(choice: ast.If, file: PythonFile) -> tuple[list[ast.AST], list[str]]:
-    """What runs only where an early exit was passed, with what must hold to come so far; and what it is about."""
+    """Return the code that runs only if an early exit is not taken, with what must hold to get there, and its names."""
     exits = (condition for condition, holds in conditions(file).get(choice, ()) if not holds)
     required = [part for condition in exits for part in _required_by_exit(condition)]
     about = [getattr(file.function(choice), "name", ""), *_names_of_test(file)]
@@ -247,12 +257,14 @@ def code_behind_exit(choice: ast.If, file: PythonFile) -> tuple[list[ast.AST], l
 
 
 def _names_of_test(file: PythonFile) -> list[str]:
-    """What a file of tests and its folder are called: test_fp8.py, triton/test_norm.py"""
+    """Return the names of a test file and its folder, which tell what it tests: test_fp8.py, triton/test_norm.py"""
     return [file.path.stem, file.path.parent.name] if is_in_tests(file.path) else []
 
 
 def _required_by_exit(exit_test: ast.AST) -> Iterator[ast.AST]:
-    """What holds behind an early exit: enabled and HAVE_TE, behind `if not enabled or not HAVE_TE: return`"""
+    """Yield what must hold after an early exit: `enabled` and `HAVE_TE` after `if not enabled or not HAVE_TE:
+    return`
+    """
     for condition in (
         exit_test.values if isinstance(exit_test, ast.BoolOp) and isinstance(exit_test.op, ast.Or) else [exit_test]
     ):
@@ -261,13 +273,15 @@ def _required_by_exit(exit_test: ast.AST) -> Iterator[ast.AST]:
 
 
 def statements_after(statement: ast.stmt, file: PythonFile) -> list[ast.AST]:
-    """The statements of the same block that follow."""
+    """Return the statements that follow a statement in the same block."""
     block = file.block_of(statement)
     return [*block[block.index(statement) + 1 :]]
 
 
 def _regions_skipped_by(call: ast.Call, file: PythonFile) -> list[Region]:
-    """What the tests do that a call skips, a region for each method: @pytest.mark.skipif(...), needs_cuda = ..."""
+    """Return a region for each test that a mark skips: @pytest.mark.skipif(...), needs_cuda =
+    pytest.mark.skipif(...)
+    """
     if getattr(call.func, "attr", "") not in SKIPS:
         return []
     given = (*call.args[1:], *(keyword.value for keyword in call.keywords))
@@ -277,7 +291,7 @@ def _regions_skipped_by(call: ast.Call, file: PythonFile) -> list[Region]:
 
 
 def _tests(call: ast.Call, file: PythonFile) -> Iterator[Definition]:
-    """The tests that a mark decorates, directly or through a variable."""
+    """Yield the tests that a mark decorates, directly or through a variable."""
     around = file.parent(call)
     if isinstance(around, ast.List):  # pytestmark = [pytest.mark.skipif(...)]
         around = file.parent(around)
@@ -309,7 +323,7 @@ def _methods(test: Definition, about: list[str], file: PythonFile) -> Iterator[R
 
 
 def _by_callers(function: ast.AST, beside: list[ast.AST], file: PythonFile, depth: int) -> list[Region]:
-    """What is decided by a function that returns the answer: its name says it, or those in this file who call it."""
+    """Return the regions decided by a function that returns the answer: by its name, or by its callers in this file."""
     name = getattr(function, "name", "")
     about = Region(tuple(beside), (name,), has_kernels=imports_kernels(file))
     if about.has_kernels or first_evidence(about.nodes, about.texts, file):
@@ -324,6 +338,7 @@ def _by_callers(function: ast.AST, beside: list[ast.AST], file: PythonFile, dept
 def _by_variable(
     statement: ast.Assign | ast.AnnAssign, beside: list[ast.AST], file: PythonFile, depth: int
 ) -> list[Region]:
+    """Return the regions decided by a variable or attribute that holds the answer."""
     target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
     name = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
     if first_evidence(beside, (name,), file):
@@ -334,7 +349,7 @@ def _by_variable(
 
 
 def _uses_of_attribute(target: ast.expr, file: PythonFile) -> list[ast.expr]:
-    """self.use_flash, wherever its class reads it"""
+    """Return where a class reads an attribute such as self.use_flash."""
     if not isinstance(target, ast.Attribute) or getattr(target.value, "id", "") != "self":
         return []
     owner = file.class_around(target)

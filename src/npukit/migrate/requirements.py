@@ -1,4 +1,4 @@
-"""The dependencies that a file names: requirements, pyproject.toml, setup.py, conda environments, pip install lines."""
+"""Find the dependencies in requirements files, pyproject.toml, setup.py, conda environments and `pip install` lines."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _UPPER = re.compile(r"""(?<![<>!~=])(={1,3}|~=|<=?)\s*["']?(\d+)\.(\d+)(\.0*[1-9
 
 @dataclass(frozen=True)
 class Requirement:
-    """A package that is asked for, and where."""
+    """A required package, and where it is required."""
 
     name: str
     version: str
@@ -87,7 +87,7 @@ def requirements(document: Document) -> Iterator[Requirement]:
 
 
 def _in_setup(document: Document) -> Iterator[Requirement]:
-    """The strings inside arguments and variables whose names speak of requirements."""
+    """Yield the requirements in strings of arguments and variables that are named after requirements."""
     file = document.python
     for node in file.nodes if file else ():
         name = node.arg if isinstance(node, ast.keyword) else ""
@@ -102,7 +102,7 @@ def _in_setup(document: Document) -> Iterator[Requirement]:
 
 
 def meant_for_cuda(document: Document) -> bool:
-    """Whether the file's name or folder says that it is one of several, and the one for CUDA: docker/docker-cuda/…"""
+    """Return whether a file is the variant for CUDA among several, by its name or folder: docker/docker-cuda/..."""
     return any(re.search("cuda|rocm|gpu|nvidia", part.lower()) for part in document.path.parts[-3:])
 
 
@@ -113,7 +113,7 @@ def _found(pattern: re.Pattern[str], text: str, start: int = 0, end: int | None 
 
 
 def newest_allowed(version: str) -> str:
-    """The newest minor release under the upper bounds of a version, or "".
+    """Return the newest minor release below the upper bounds of a version, or "".
 
     >>> newest_allowed("<2.0.0,>=1.12.1")
     '1.13'
@@ -122,9 +122,9 @@ def newest_allowed(version: str) -> str:
 
 
 def allowed_torch(root: Path) -> tuple[str, str]:
-    """The oldest and the newest torch that a project's requirements allow, each "" where they set no bound.
+    """Return the oldest and newest torch that a project's requirements allow, each "" if there is no such bound.
 
-    Where they set no lower bound, the oldest torch that the project's documents, images and CI files name is taken.
+    Without a lower bound, the oldest torch in the project's documents, images and CI files is taken.
 
     >>> allowed_torch(Path("project"))  # requirements.txt: torch>=1.12,<2.0
     ('1.12', '1.13')
@@ -140,7 +140,7 @@ def allowed_torch(root: Path) -> tuple[str, str]:
 
 
 def _mentioned(root: Path) -> str:
-    """The oldest torch that a project's documents, environments, images and CI files name."""
+    """Return the oldest torch that a project's documents, environments, images and CI files mention."""
     about = (path for path in _files(root, _DOCUMENTS) if _is_about_installation(path, root))
     documents = (_text(path) for path in islice(about, _MAX_FILES))
     machines = (_text(path) for path in islice(_files(root, _MACHINES), _MAX_FILES))
@@ -151,7 +151,7 @@ def _mentioned(root: Path) -> str:
 
 
 def _files(root: Path, patterns: Iterable[str]) -> Iterator[Path]:
-    """The files of these names; no folder, no pipe."""
+    """Yield the regular files with these names."""
     return (path for pattern in patterns for path in sorted(root.glob(pattern)) if path.is_file())
 
 
@@ -164,20 +164,20 @@ def _text(file: Path) -> str:
 
 
 def _is_about_installation(file: Path, root: Path) -> bool:
-    """Whether a document says what to run the project with: one at the top, or one of the documentation by its name."""
+    """Return whether a document describes how to install the project, judging by its name and place."""
     if _HISTORY.search(file.stem):
         return False
     return file.parent == root or bool(_INSTALLATION.match(file.stem))
 
 
 def _oldest(specifier: str) -> Iterator[str]:
-    """The minor release of each lower bound."""
+    """Yield the minor release of each lower bound."""
     for major, minor in _LOWER.findall(specifier):
         yield f"{major}.{minor or 0}"
 
 
 def _newest(specifier: str) -> Iterator[str]:
-    """The newest minor release under each upper bound."""
+    """Yield the newest minor release below each upper bound."""
     for operator, major, minor, patch in _UPPER.findall(specifier):
         if operator != "<" or patch:
             yield f"{major}.{minor}"

@@ -1,6 +1,6 @@
-"""A rule: what it looks for in which nodes or files, the findings it makes, and its policy.
+"""A rule: which nodes or files it looks at, the findings it makes, and its policy.
 
-The modules in `rules` import from here whatever rules are made of.
+The modules in `rules` import everything that rules consist of from here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _C = TypeVar("_C", bound=Check)
 
 
 class Effort(NamedTuple):
-    """Minutes of work by hand for the first place and for each further one. Estimates: an order of magnitude."""
+    """Estimated minutes of manual work for the first place and for each further one. Only the order of magnitude
+    counts.
+    """
 
     first: int = 0
     further: int = 0
@@ -38,7 +40,8 @@ _NONE = Effort()
 
 @dataclass(eq=False)
 class Rule:
-    """One rule, one file in migrate/rules/. The module's docstring explains it and has its before and after.
+    """One rule, defined in one file of migrate/rules. The module's docstring explains it and shows code before and
+    after.
 
     >>> rule = Rule("NPK110", "move-to-device", words=("cuda",), why="...", remedy="...", fixes=True)
     >>> @rule.on(ast.Call)
@@ -65,10 +68,11 @@ class Rule:
     doc: str = ""
 
     def on(self, *types: type[ast.AST], says: Iterable[str] = ()) -> Callable[[_C], _C]:
-        """Call the function with every node of these types: (node, PythonFile, Goal). ast.Module is once a file.
+        """Call the function with every node of these types, as (node, PythonFile, Goal). An ast.Module occurs once per
+        file.
 
-        With `says`, only with the names, attributes and keywords that are one of these, and the strings that have one
-        in them: most nodes are nothing that a rule looks for.
+        With `says`, only names, attributes and keywords that equal one of these words, and strings that contain one,
+        are passed. Most nodes are nothing that a rule looks for.
         """
 
         def register(check: _C) -> _C:
@@ -91,7 +95,7 @@ class Rule:
         return register
 
     def on_function(self, *names: str) -> Callable[[_C], _C]:
-        """Call the function with every call of one of these functions, by their full names: "torch.load"."""
+        """Call the function with every call of one of these functions, given by full name: "torch.load"."""
 
         def register(check: _C) -> _C:
             @wraps(check)
@@ -104,7 +108,7 @@ class Rule:
         return register
 
     def on_text(self, *kinds: str) -> Callable[[_C], _C]:
-        """Call the function with every file of these kinds: (Document, Goal).
+        """Call the function with every file of these kinds, as (Document, Goal).
 
         The kinds are those of source.find.kind_of, and "setup" for setup.py.
         """
@@ -126,9 +130,9 @@ class Rule:
         evidence: str = "",
         subject: str = "",
     ) -> Finding:
-        """A finding of this rule: `where` is (file, node), or (document, span) for files that are not Python.
+        """Make a finding of this rule. `where` is (file, node), or (document, span) for files that are not Python.
 
-        Its evidence is the line of a node, and the text of a span, unless it has its own.
+        Unless given, its evidence is the line of the node, or the text of the span.
         """
         if isinstance(where, Place):
             place = where
@@ -152,7 +156,7 @@ class Rule:
 
 
 def _place_in(document: Document, start: int, end: int) -> Place:
-    """The place of a range of a text file."""
+    """Return the place of a range in a text file."""
     before = document.text[:start]
     line = before.count("\n") + 1
     column = start - (before.rfind("\n") + 1) + 1

@@ -1,4 +1,4 @@
-"""Which rules are applied to which files: what the command line asks for, over what pyproject.toml says."""
+"""Choose rules and files according to the command line and pyproject.toml."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from npukit.source import find
 
 @dataclass(frozen=True)
 class Selection:
-    """Prefixes of codes from the command line, and the options of the project.
+    """Prefixes of rule codes from the command line, and the options of the project.
 
-    The command line wins: rules that it selects are applied even where the project ignores them.
+    The command line wins: it can select rules that the project ignores.
 
     >>> [rule.code for rule in Selection(select=("NPK12",)).rules()]
     ['NPK120', 'NPK121', 'NPK123']
@@ -30,13 +30,13 @@ class Selection:
 
     @classmethod
     def of(cls, path: Path, select: Sequence[str] = (), ignore: Sequence[str] = ()) -> Selection:
-        """The selection for a project or a file."""
+        """Return the selection for a project or a file."""
         if path.exists() and not path.is_file() and not path.is_dir():
             raise NpukitError(f"{path} is neither a file nor a folder: name a project folder or a source file.")
         return cls(tuple(select), tuple(ignore), project_options(path))
 
     def rules(self, target: Target | None = None, distributed: bool = False) -> tuple[Rule, ...]:
-        """The rules that are chosen and that hold for the target, by code."""
+        """Return the chosen rules that apply to the target, by code."""
         known = [rule.code for rule in all_rules()]
         for prefix in (*self.select, *self.ignore, *self.options.select, *self.options.ignore):
             if not any(code.startswith(prefix) for code in known):
@@ -53,5 +53,5 @@ class Selection:
         return wanted and not (self.options.ignore and code.startswith(self.options.ignore))
 
     def files(self, path: Path) -> list[Path]:
-        """The source files of a project, without those that its options exclude."""
+        """Return the source files of a project without those that its options exclude."""
         return [file for file in find([path]) if not self.options.excludes(file)]

@@ -1,4 +1,4 @@
-"""How shell scripts read the variables of CUDA: where only the NPU's is set, that is the one to read.
+"""Migrate shell scripts that read CUDA's variables, so that they also work if only the NPU's variable is set.
 
 before:  gpus="${CUDA_VISIBLE_DEVICES:-0}"
 after:   gpus="${ASCEND_RT_VISIBLE_DEVICES:-${CUDA_VISIBLE_DEVICES:-0}}"
@@ -18,7 +18,7 @@ _WITH_DEFAULT = ("-", ":-", "?", ":?")
 
 
 def rename_variables(value: str, old: str, new: str) -> str:
-    """A value that reads the variable it sets, for the other variable.
+    """Return a value that reads the variable it sets, rewritten for another variable.
 
     >>> rename_variables("${A:-0}", "A", "B")
     '${B:-0}'
@@ -27,7 +27,9 @@ def rename_variables(value: str, old: str, new: str) -> str:
 
 
 def variable_reads(text: str, names: Mapping[str, str]) -> Iterator[tuple[tuple[int, int], str, Edit | None]]:
-    """Where a script reads a variable, its name, and the edit; None where one expression cannot read either."""
+    """Yield where a script reads a variable, its name, and the edit, or None if no single expression can read either
+    variable.
+    """
     words = "|".join(names)
     for match in re.finditer(rf"\$(?:({words})\b|\{{[#!]?({words})\b((?:[^{{}}\n]|\{{[^{{}}\n]*\}})*)\}})", text):
         old = match[1] or match[2]
@@ -47,7 +49,7 @@ def _edit(match: re.Match[str], new: str, text: str) -> Edit | None:
 
 
 def is_printed(start: int, end: int, text: str) -> bool:
-    """Whether the variable is only printed here: echo "on $CUDA_VISIBLE_DEVICES", and nothing reads the output."""
+    """Return whether a variable is only printed, as in `echo "on $CUDA_VISIBLE_DEVICES"`."""
     before = text[text.rfind("\n", 0, start) + 1 : start]
     rest = text[end:].split("\n", 1)[0]
     commands = list(_COMMAND.finditer(before))
@@ -57,7 +59,7 @@ def is_printed(start: int, end: int, text: str) -> bool:
 
 
 def is_counted(name: str, text: str) -> bool:
-    """Whether a script sets a variable without `=`, and nothing sets the NPU's with it.
+    """Return whether a script sets a variable without `=` and nothing sets the NPU's variable with it.
 
     >>> is_counted("A", "for A in 0 1; do")
     True
@@ -67,5 +69,5 @@ def is_counted(name: str, text: str) -> bool:
 
 
 def is_within(start: int, spans: Sequence[tuple[int, int]]) -> bool:
-    """Whether an offset is in one of these ranges."""
+    """Return whether an offset lies in one of these ranges."""
     return any(first <= start < last for first, last in spans)

@@ -1,5 +1,8 @@
-"""Where a string ends up: whether an expression becomes a device or a backend, through variables, defaults, options and
-dictionaries. A string that reaches neither is left alone."""
+"""Follow a string to where it ends up, to tell devices and backends from other strings.
+
+Strings are followed through variables, default values, options and dictionaries. One that never becomes a device or a
+backend is left alone.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ _OTHER_DEVICES = re.compile(r"[\"'](?:xpu|hpu|mps|musa|mlu)[\"']")
 
 @dataclass(frozen=True)
 class Sink:
-    """A kind of place that takes such strings: names that say so, and calls that do by position."""
+    """A kind of place that takes devices or backends: by the name of a variable or argument, or by position in a known
+    call.
+    """
 
     names: re.Pattern[str]
     calls: dict[str, int]  # full name, or .method -> position of the argument
@@ -42,7 +47,7 @@ BACKEND = Sink(
 
 
 def flows_into(node: ast.AST, sink: Sink, file: PythonFile, depth: int = _DEPTH) -> bool:
-    """Whether the value of this expression ends up in such a place.
+    """Return whether the value of an expression ends up in such a place.
 
     >>> flows_into(string, DEVICE, file)  # d = "cuda"; x.to(d)
     True
@@ -89,7 +94,7 @@ def flows_into(node: ast.AST, sink: Sink, file: PythonFile, depth: int = _DEPTH)
 
 
 def library_without_npus(call: ast.Call, file: PythonFile) -> str:
-    """The library with devices of its own, none of them an NPU, whose function is called, or "".
+    """Return the library of the called function if it has devices of its own, none of them an NPU, else "".
 
     >>> library_without_npus(call, file)  # ctranslate2.Generator(path, device="cuda")
     'ctranslate2'
@@ -100,19 +105,21 @@ def library_without_npus(call: ast.Call, file: PythonFile) -> str:
 
 @per_file
 def imports_own_devices(file: PythonFile) -> bool:
-    """Whether a file imports a library with devices of its own, none of them an NPU."""
+    """Return whether a file imports a library with devices of its own, none of them an NPU."""
     return any(name.partition(".")[0] in own_devices() for name in file.imported)
 
 
 def _follows_option(node: ast.AST, command: ast.List | ast.Tuple, sink: Sink) -> bool:
-    """["python", "train.py", "--device", "cuda"]"""
+    """Return whether a word of a command follows the option: ["python", "train.py", "--device", "cuda"]"""
     at = command.elts.index(node)  # type: ignore[arg-type]
     before = command.elts[at - 1] if at else None
     return isinstance(before, ast.Constant) and str(before.value).startswith("--") and sink.named(str(before.value))
 
 
 def _parametrized(node: ast.AST, row: ast.Tuple | ast.List | ast.Call, sink: Sink, file: PythonFile) -> bool:
-    """parametrize("steps, device", [(3, "cuda"), pytest.param(4, "cuda")]), and a table with a name of its own"""
+    """Return whether a value is a parameter of a test: parametrize("steps, device", [(3, "cuda"), pytest.param(4,
+    "cuda")])
+    """
     values: list[ast.AST] = [*(row.args if isinstance(row, ast.Call) else row.elts)]
     table = file.parent(row)
     outside: ast.AST | None = None
@@ -137,7 +144,7 @@ def _names_of_parameters(call: ast.Call) -> list[str]:
 
 
 def is_allowed_value(node: ast.AST, file: PythonFile) -> bool:
-    """Whether a string is one of several that an option, an annotation or a list of devices allows."""
+    """Return whether a string is one of several values that an option, an annotation or a list of devices allows."""
     around = file.parent(node)
     if not isinstance(around, (ast.List, ast.Tuple, ast.Set)):
         return False
@@ -155,12 +162,12 @@ def is_allowed_value(node: ast.AST, file: PythonFile) -> bool:
 
 
 def _is_choice_of_click(call: ast.Call) -> bool:
-    """type=click.Choice(["cuda", "cpu"])"""
+    """Return whether a call lists the values of an option: type=click.Choice(["cuda", "cpu"])"""
     return last_name(call.func) == "Choice"
 
 
 def chosen_by_device(test: ast.AST | None, file: PythonFile) -> ast.IfExp | None:
-    """The choice of a backend that a condition about the device is in: "nccl" if device == "cuda" else "gloo" """
+    """Return the choice of a backend that depends on a device: "nccl" if device == "cuda" else "gloo" """
     if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
         return None
     choice = file.parent(test)
@@ -175,7 +182,7 @@ def _is_literal(node: ast.Subscript) -> bool:
 
 
 def _annotates(node: ast.AST, sink: Sink, file: PythonFile) -> bool:
-    """device: Literal["cpu", "cuda"]"""
+    """Return whether a literal type belongs to such a name: device: Literal["cpu", "cuda"]"""
     for parent in file.ancestors(node):
         if isinstance(parent, ast.arg):
             return sink.named(parent.arg)
@@ -189,7 +196,7 @@ def _annotates(node: ast.AST, sink: Sink, file: PythonFile) -> bool:
 
 
 def _is_whole_device(node: ast.AST) -> bool:
-    """Whether a value that is compared is one device, rather than a kind: chosen, or with the number of a card."""
+    """Return whether a compared value is one device, chosen or numbered, rather than a kind of device."""
     numbered = isinstance(node, ast.Constant) and bool(re.fullmatch(r"cuda:\d+", str(node.value)))
     return numbered or isinstance(node, (ast.IfExp, ast.JoinedStr, ast.BinOp))
 
@@ -203,7 +210,9 @@ def _is_compared_with(node: ast.expr, sink: Sink) -> bool:
 
 
 def _dict_value_flows(node: ast.AST, table: ast.Dict, sink: Sink, file: PythonFile, depth: int) -> bool:
-    """Whether a value of a dictionary is such a thing: by its key, or because what is looked up there is."""
+    """Return whether a value in a dictionary is used as a device or backend, judging by its key or by what
+    looks it up.
+    """
     key = table.keys[table.values.index(node)]  # type: ignore[arg-type]
     if isinstance(key, ast.Constant) and isinstance(key.value, str) and sink.named(key.value):
         return True
@@ -220,7 +229,7 @@ def _dict_value_flows(node: ast.AST, table: ast.Dict, sink: Sink, file: PythonFi
 
 
 def _target_flows(target: ast.expr, sink: Sink, file: PythonFile, depth: int) -> bool:
-    """Whether what is assigned to this target is used as such a thing."""
+    """Return whether the target of an assignment is used as a device or backend."""
     if isinstance(target, ast.Name):
         scope = file.names.scope_of(target)
         if isinstance(scope, ast.ClassDef) and any("Enum" in file.source(base) for base in scope.bases):
@@ -252,7 +261,9 @@ def _keyword_flows(keyword: ast.keyword, sink: Sink, file: PythonFile, depth: in
 
 
 def _option_flows(call: ast.Call, sink: Sink, file: PythonFile) -> bool:
-    """Whether a command-line option is such a thing by its name, or by where `args.NAME` is used."""
+    """Return whether a command-line option is a device or backend, judging by its name or by where `args.NAME`
+    is used.
+    """
     names = [node.value for node in call.args if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     names += [str(k.value.value) for k in call.keywords if k.arg == "dest" and isinstance(k.value, ast.Constant)]
     if any(sink.named(name) for name in names):

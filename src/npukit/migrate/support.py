@@ -1,4 +1,4 @@
-"""Which calls are of functions of torch that an NPU lacks or limits, by the tables of what torch_npu supports."""
+"""Find calls of torch functions that NPUs lack or limit, using the tables of what torch_npu supports."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ _METHODS = {
 
 @lru_cache(maxsize=8)
 def unsupported_names(target: Target) -> Mapping[str, frozenset[str]]:
-    """The last names of functions that may have no kernel on the target, with the modules or classes that they are in.
+    """Return the last names of functions that may lack a kernel on the target, with their modules or classes.
 
-    What is in torch itself, or a method, is written without one.
+    Functions of torch itself and methods are listed without a module.
     """
     owners: dict[str, set[str]] = defaultdict(set)
     for api in unsupported(target):
@@ -76,7 +76,7 @@ def unsupported_names(target: Target) -> Mapping[str, frozenset[str]]:
 
 
 def called_api(call: ast.Call, file: PythonFile, goal: Goal) -> Support | None:
-    """What the facts know about the torch function that is called, under whatever name."""
+    """Return what the facts know about the torch function that is called, by whatever name."""
     name = file.resolve(call.func)
     if name is None and method(call) in _METHODS and "torch" in file.text:
         name = f"torch.Tensor.{method(call)}"
@@ -86,7 +86,9 @@ def called_api(call: ast.Call, file: PythonFile, goal: Goal) -> Support | None:
 
 
 def _on_cpu(call: ast.Call, name: str, file: PythonFile) -> bool:
-    """Whether a call works on the CPU: its device is "cpu", it makes a tensor without one, or its input is there."""
+    """Return whether a call works on the CPU, because its device or its input is there or it makes a tensor without a
+    device.
+    """
     device = file.argument(call, None, "device")
     if device is not None:
         return isinstance(device, ast.Constant) and device.value == "cpu"

@@ -1,4 +1,4 @@
-"""What a migration leaves to tidy: imports from torch.cuda without a use."""
+"""Clean up after a migration: remove imports from torch.cuda that are no longer used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _IMPORT = re.compile(r"from torch(?:\.cuda| import[^\n]*\bcuda\b)")
 
 
 def remove_unused_imports(before: Document, after: Document) -> Document:
-    """The migrated file without imports from torch.cuda whose names were used before, and no longer are.
+    """Return the migrated file without imports from torch.cuda whose names were used before and no longer are.
 
     >>> remove_unused_imports(before, after)  # from torch.cuda import amp; amp.autocast() -> torch.amp.autocast(...)
     """

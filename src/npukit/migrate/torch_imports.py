@@ -1,4 +1,4 @@
-"""Whether a file loads torch when it is imported, and under which name code in it can use torch."""
+"""Find out whether a file loads torch when it is imported, and by which name its code can use torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DEPTH = 3  # of modules of the project that import each other
 
 @per_file
 def at_top(file: PythonFile) -> str | None:
-    """The name that `import torch` at the top of the file gives to torch.
+    """Return the name that `import torch` at the top of the file gives to torch.
 
     >>> at_top(PythonFile(Path("a.py"), "import torch as th"))
     'th'
@@ -39,7 +39,9 @@ def at_top(file: PythonFile) -> str | None:
 
 
 def _uses_devices(node: ast.stmt, file: PythonFile) -> bool:
-    """Whether a migration may write torch's name into a statement; in a notebook it may stand above the import."""
+    """Return whether a migration may use torch in a statement. In a notebook such a statement may precede the
+    import.
+    """
     if isinstance(node, (ast.Import, ast.ImportFrom, ast.Try)) or _is_text(node):
         return False
     text = file.source(node)
@@ -48,10 +50,10 @@ def _uses_devices(node: ast.stmt, file: PythonFile) -> bool:
 
 @per_file
 def loads_torch(file: PythonFile) -> bool:
-    """Whether torch is loaded where this file is: by its own imports, or by those of the project that it imports.
+    """Return whether a file loads torch, by its own imports or by those of project files that it imports.
 
-    A file that moves tensors without naming torch works with it all the same. A configuration, which a framework reads
-    or executes, does not, nor does a file that leaves torch to its functions.
+    A file that moves tensors works with torch even if it never names it. Configurations that a framework reads do not
+    load it, and neither do files that leave torch to their functions.
     """
     if is_configuration(file):
         return False
@@ -65,9 +67,9 @@ def loads_torch(file: PythonFile) -> bool:
 
 @per_file
 def is_of_another_framework(file: PythonFile) -> bool:
-    """Whether the file computes with something else than torch, whose tensors have `cuda` as well.
+    """Return whether a file computes with another framework, whose tensors may have a `cuda` method as well.
 
-    >>> is_of_another_framework(PythonFile(Path("a.py"), "import paddle\\nx.cuda()"))
+    >>> is_of_another_framework(PythonFile(Path("a.py"), "import paddle\nx.cuda()"))
     True
     """
     top = {name.split(".")[0] for name in file.imported}
@@ -76,8 +78,9 @@ def is_of_another_framework(file: PythonFile) -> bool:
 
 @per_file
 def is_configuration(file: PythonFile) -> bool:
-    """Whether a framework reads every variable of the file: only imports and values, in a folder of such files
-    or with imports of such a framework."""
+    """Return whether a file is a configuration: only imports and values, and in a folder or with imports that
+    say so.
+    """
     acts = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Expr, ast.Try, ast.While)
     if any(isinstance(node, acts) and not _is_text(node) for node in file.tree.body):
         return False
@@ -91,7 +94,9 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 def written_at_top(node: ast.AST, file: PythonFile) -> bool:
-    """Whether a constant at the top of the file serves the node: not where only a function around it imports torch."""
+    """Return whether a constant at the top of the file can be used at a node. It cannot if only a function imports
+    torch.
+    """
     if not loads_torch(file):
         return False
     statement = None if at_top(file) else nearest(node, file)[1]
@@ -100,8 +105,10 @@ def written_at_top(node: ast.AST, file: PythonFile) -> bool:
 
 @per_file
 def insertion(file: PythonFile) -> tuple[int, str]:
-    """Where `import torch` belongs, with the first import from torch, else with those of other projects; and the line,
-    which stands apart from imports of Python's own and of the project where those are blocks."""
+    """Return where to insert `import torch`, and the line to insert.
+
+    It goes next to the first import from torch, else among third-party imports, else in a block of its own.
+    """
     last: ast.stmt | None = None
     of_others: ast.stmt | None = None
     for node in file.tree.body:
@@ -125,7 +132,7 @@ def insertion(file: PythonFile) -> tuple[int, str]:
 
 
 def _is_block_of_python(last: ast.stmt, file: PythonFile) -> bool:
-    """Whether only imports of Python's own are on the lines above, and an empty line is below."""
+    """Return whether a block of imports contains only the standard library and ends with a blank line."""
     block = _lines_of_imports(last, file)
     own = all(name.split(".")[0] in sys.stdlib_module_names for node in block for name in _modules(node))
     below = file.text[file.line_end(last) :]
@@ -133,9 +140,9 @@ def _is_block_of_python(last: ast.stmt, file: PythonFile) -> bool:
 
 
 def _among(last: ast.stmt, file: PythonFile) -> int:
-    """Where `import torch` is sorted into the lines of imports that end with this one: plain ones first, by name.
-
-    Where they are not sorted so, before the first import from torch, else below them all."""
+    """Return where `import torch` goes in a block of imports: sorted by name if the block is, else at its
+    start or end.
+    """
     block = _lines_of_imports(last, file)
     plain = [node for node in block if isinstance(node, ast.Import)]
     names = [node.names[0].name.lower() for node in plain]
@@ -148,7 +155,7 @@ def _among(last: ast.stmt, file: PythonFile) -> int:
 
 
 def _lines_of_imports(last: ast.stmt, file: PythonFile) -> list[ast.stmt]:
-    """An import and those on the lines right above it."""
+    """Return an import together with those on the lines directly above it."""
     block = [last]
     for node in reversed(file.tree.body[: file.tree.body.index(last)]):
         if _modules(node) in ([], ["__future__"]) or (node.end_lineno or 0) + 1 != block[0].lineno:
@@ -158,7 +165,9 @@ def _lines_of_imports(last: ast.stmt, file: PythonFile) -> list[ast.stmt]:
 
 
 def _is_sorted_by_name_alone(file: PythonFile) -> bool:
-    """from argparse import ArgumentParser, and import os on the next line"""
+    """Return whether imports are sorted by name whatever their form: `import os` below `from argparse import
+    ArgumentParser`
+    """
     pairs = zip(file.tree.body, file.tree.body[1:], strict=False)
     return any(
         isinstance(a, ast.ImportFrom) and isinstance(b, ast.Import) and a.end_lineno == b.lineno - 1 for a, b in pairs
@@ -180,12 +189,12 @@ def _brings_torch(module: str, path: Path, root: Path | None, depth: int) -> boo
 
 @per_project(maxsize=4096)
 def _loads(file: Path, root: Path | None, depth: int) -> bool:
-    """The same of another file of the project, by the imports at the start of its lines."""
+    """Return whether another file of the project loads torch, judging by the imports at the start of its lines."""
     return any(_brings_torch(a or b, file, root, depth) for a, b in _AT_START_OF_LINE.findall(text_of(file)))
 
 
 def nearest(node: ast.AST, file: PythonFile) -> tuple[str | None, ast.AST | None]:
-    """The name of torch at a node, where a function or a condition imports it, and the import that gives it.
+    """Return the name of torch at a node if a function or condition imports it, with that import.
 
     >>> nearest(call, file)[0]  # def f(): import torch; torch.cuda.synchronize()
     'torch'
@@ -199,7 +208,7 @@ def nearest(node: ast.AST, file: PythonFile) -> tuple[str | None, ast.AST | None
 
 
 def _scopes(node: ast.AST, file: PythonFile) -> Iterator[ast.AST]:
-    """What is around a node, without a function whose default or decorator it is in."""
+    """Yield what is around a node. A node in a default or decorator is not inside that function."""
     child = node
     for parent in file.ancestors(node):
         if not isinstance(parent, ast.FunctionDef) or child in parent.body:
@@ -208,6 +217,6 @@ def _scopes(node: ast.AST, file: PythonFile) -> Iterator[ast.AST]:
 
 
 def _is_for_types(node: ast.AST, file: PythonFile) -> bool:
-    """Whether an import is below `if TYPE_CHECKING`, and so never done."""
+    """Return whether an import is under `if TYPE_CHECKING` and therefore never runs."""
     parent = file.parent(node)
     return isinstance(parent, ast.If) and "TYPE_CHECKING" in file.source(parent.test)

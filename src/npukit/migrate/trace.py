@@ -1,4 +1,4 @@
-"""Findings from a trace of the operators that ran (`npukit run --trace-ops`): exact where reading code guesses."""
+"""Findings from a recorded run (`npukit run --trace-ops`), which are exact where reading code only guesses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MANY_UNSEEN = 16  # where the trace does not show how many steps there were
 
 
 def findings_in_trace(path: Path) -> list[Finding]:
-    """What a trace shows: operators that fell back to the CPU, and lines whose shapes change."""
+    """Return the findings in a trace: operators that fell back to the CPU, and lines whose shapes change."""
     operators = _read(path)
     return [*_fallbacks(operators), *_changing_shapes(operators)]
 
@@ -55,7 +55,7 @@ def _fallbacks(operators: list[dict[str, Any]]) -> Iterator[Finding]:
 
 
 def _changing_shapes(operators: list[dict[str, Any]]) -> Iterator[Finding]:
-    """Lines with many shapes that did not come in every step: a line that serves several layers has them in each."""
+    """Yield lines with many different shapes. A line that has the same shapes in every step serves several layers."""
     steps = max((row["count"] for row in operators if row["op"] == "aten::ones_like"), default=0)  # backward() calls
     enough = _MANY if steps >= _MANY else _MANY_UNSEEN
     shapes: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))

@@ -1,4 +1,4 @@
-"""Reading training code: its calls, its loops, and which of them take a training step."""
+"""Read training code: its calls, its loops, and which loops perform training steps."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ LOOPS = (ast.For, ast.While, ast.AsyncFor)
 
 
 def method(node: ast.AST) -> str:
-    """The last name of what a call calls: "step" for `optimizer.step()`, "" when it is not called through a dot."""
+    """Return the name of a called method, such as "step" for `optimizer.step()`, or ""."""
     return node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
 
 
 def receiver(call: ast.Call, file: PythonFile) -> str:
-    """What a method is called on, as written."""
+    """Return the source of the object that a method is called on."""
     return file.source(call.func.value) if isinstance(call.func, ast.Attribute) else ""
 
 
 def inside(node: ast.AST) -> Iterator[ast.AST]:
-    """Everything that runs when the node does: what is below it, without the bodies of functions and classes."""
+    """Yield everything that runs when a node does, which excludes the bodies of functions and classes in it."""
     stack = list(ast.iter_child_nodes(node))
     while stack:
         child = stack.pop()
@@ -34,7 +34,7 @@ def inside(node: ast.AST) -> Iterator[ast.AST]:
 
 @per_file
 def step_loops(file: PythonFile) -> dict[Loop, ast.Call]:
-    """The innermost loops that call backward(), with that call: one turn is one training step."""
+    """Return the innermost loops that call backward(), with that call. One turn is one training step."""
     loops: dict[Loop, ast.Call] = {}
     for call in file.of_type(ast.Call):
         if method(call) == "backward" and (loop := enclosing_loop(call, file)):
@@ -48,7 +48,7 @@ def enclosing_loop(node: ast.AST, file: PythonFile) -> Loop | None:
 
 
 def enclosing_loops(node: ast.AST, file: PythonFile) -> Iterator[Loop]:
-    """The loops around the node in the same function, the innermost first."""
+    """Yield the loops around a node in the same function, innermost first."""
     for ancestor in file.ancestors(node):
         if isinstance(ancestor, LOOPS):
             yield ancestor
@@ -57,7 +57,7 @@ def enclosing_loops(node: ast.AST, file: PythonFile) -> Iterator[Loop]:
 
 
 def runs_every_turn(node: ast.AST, loop: Loop, file: PythonFile) -> bool:
-    """Whether the node is reached in every turn of the loop: no if, no except, no inner loop between them."""
+    """Return whether a node runs in every turn of a loop, with no branch or inner loop in between."""
     for ancestor in file.ancestors(node):
         if ancestor is loop:
             return True
@@ -71,13 +71,14 @@ def is_true(node: ast.expr | None) -> bool:
 
 
 def has_double_star(call: ast.Call) -> bool:
-    """Whether the call unpacks a dictionary or a list, whose contents the code does not show."""
+    """Return whether a call unpacks arguments, which the code does not show."""
     return any(keyword.arg is None for keyword in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
 
 
 def tolerates_failure(node: ast.AST, file: PythonFile) -> bool:
-    """Whether the code copes when the node raises: it is under an `if` about availability, or in a `try` that does
-    not raise in its turn."""
+    """Return whether code copes with a failure of a node, by an availability check or a `try` that does not raise
+    again.
+    """
     child = node
     for parent in file.ancestors(node):
         ends = [handler.body[-1] for handler in parent.handlers] if isinstance(parent, ast.Try) else []

@@ -1,4 +1,4 @@
-"""Make a training script for one card distributed: what each part of it becomes, or what of it is not in sight."""
+"""Make a training script for one card distributed, or find the part of it that prevents this."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _LIBRARIES = ("torch.distributed", "accelerate", "deepspeed", "horovod", "lightn
 
 
 def distributed(file: PythonFile, goal: Goal) -> list[Edit]:
-    """The edits that make the file's training distributed; none where it does not train, or is distributed already."""
+    """Return the edits that make a file's training distributed. There are none if it does not train or is distributed
+    already.
+    """
     loops = step_loops(file)
     in_use = any(name.startswith(_LIBRARIES) for name in file.imported) or "DistributedDataParallel" in file.text
     if not loops or in_use:

@@ -1,4 +1,4 @@
-"""The data of a training loop: each process gets its part of it, in another order each epoch."""
+"""Give each process its share of the training data, in a different order in each epoch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WRAPPERS = ("enumerate", "tqdm", "iter", "track", "trange")
 
 
 def loader_of(loop: Loop, file: PythonFile) -> tuple[ast.Call, list[Edit]]:
-    """The DataLoader that a training loop goes over, and the edits by which each epoch gets an order of its own."""
+    """Return the DataLoader of a training loop, and the edits that give each epoch an order of its own."""
     name = loop.iter if isinstance(loop, ast.For) else None
     while isinstance(name, ast.Call) and name.args and last_name(name.func) in _WRAPPERS:
         name = name.args[0]
@@ -41,7 +41,7 @@ def _is_loader(call: ast.Call, file: PythonFile) -> bool:
 
 
 def _values_of(name: ast.Name, file: PythonFile, depth: int = 4) -> Iterator[tuple[ast.expr, ast.Call | None]]:
-    """What a variable may hold, and the call that gave it where it is a parameter."""
+    """Yield what a variable may hold, with the call that passed it if it is a parameter."""
     for binding in file.bindings(name):
         if binding.kind == "assign" and binding.value is not None:
             yield binding.value, None
@@ -60,13 +60,13 @@ def _arguments_for(parameter: ast.arg, file: PythonFile) -> Iterator[ast.expr]:
 
 
 def _set_epoch(loop: Loop, loader: ast.Name, file: PythonFile) -> list[Edit]:
-    """set_epoch in the loop around a loop."""
+    """Return the edits that call set_epoch in the loop around a loop."""
     around = [outer for outer in enclosing_loops(loop, file) if outer is not loop]
     return [_epoch_line(around[0], loader.id, file)] if around else []
 
 
 def _set_epoch_at_call(call: ast.Call | None, loader: ast.Name, file: PythonFile) -> list[Edit]:
-    """set_epoch in the loop around the call of the function that trains an epoch."""
+    """Return the edits that call set_epoch in the loop around the call of the function that trains an epoch."""
     if call is None:  # a variable of the module: the function that reads it may be called in a loop
         function = file.function(loader)
         users = (use for use in file.of_type(ast.Call) if isinstance(use.func, ast.Name))
@@ -97,7 +97,7 @@ def _epoch_line(loop: Loop, loader: str, file: PythonFile) -> Edit:
 
 
 def sampled(loader: ast.Call, file: PythonFile) -> Iterator[Edit]:
-    """The loader with a DistributedSampler in the place of `shuffle`."""
+    """Yield the edits that give a loader a DistributedSampler instead of `shuffle`."""
     data = file.argument(loader, 0, "dataset")
     given = {keyword.arg for keyword in loader.keywords}
     if has_double_star(loader) or data is None or given & {"sampler", "batch_sampler"} or len(loader.args) > 3:

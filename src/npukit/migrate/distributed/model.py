@@ -1,4 +1,4 @@
-"""The model of a script: wrapped once it is on its device, and reached through `.module` for what is its own."""
+"""Wrap the model of a script once it is on its device, and reach its own attributes through `.module`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OWN = frozenset((  # what a wrapped model still answers to, with the same resul
 
 
 def trained_model(file: PythonFile) -> ast.Name:
-    """The one variable whose parameters are trained."""
+    """Return the only variable whose parameters are trained."""
     models: dict[str, ast.Name] = {}
     optimizers = [call for call in file.of_type(ast.Call) if (file.resolve(call.func) or "").startswith("torch.optim.")]
     optimizers = [call for call in optimizers if ".lr_scheduler" not in (file.resolve(call.func) or "")]
@@ -43,7 +43,7 @@ def trained_model(file: PythonFile) -> ast.Name:
 
 
 def wrapped(model: ast.Name, file: PythonFile) -> Iterator[Edit]:
-    """The wrap below the last statement that makes or moves the model, and `.module` where its own names are used."""
+    """Yield the edits that wrap a model below the last statement that makes or moves it."""
     bindings = [binding.node for binding in file.bindings(model) if binding.kind == "assign"]
     moved = [call for call in file.of_type(ast.Call) if _is_move(call, model, file)]
     if not bindings or not moved:
@@ -71,7 +71,7 @@ def wrapped(model: ast.Name, file: PythonFile) -> Iterator[Edit]:
 
 
 def _is_move(call: ast.Call, model: ast.Name, file: PythonFile) -> bool:
-    """Whether the call moves the model: `model.to(device)`, or what is assigned to it ends so."""
+    """Return whether a call moves the model, as `model.to(device)` does."""
     if method(call) not in _MOVES or not isinstance(call.func, ast.Attribute):
         return False
     owner = call.func.value
@@ -86,7 +86,9 @@ def _is_move(call: ast.Call, model: ast.Name, file: PythonFile) -> bool:
 def _through_module(
     model: ast.Name | ast.arg, below: int, file: PythonFile, seen: frozenset[ast.AST] = frozenset()
 ) -> Iterator[Edit]:
-    """`.module` where a name of the model itself is used, here and in functions of this file that it is given to."""
+    """Yield the edits that insert `.module` where the model's own attributes are used, also in functions that receive
+    it.
+    """
     own_scope = file.names.lookup(model)[0]
     for use in file.uses(model):
         start, end = file.span(use)

@@ -1,4 +1,4 @@
-"""What the parts of a distributed script share: lines beside statements, and where arguments go."""
+"""What the parts of distributed migration share: lines beside statements, and where arguments go."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from npukit.source import Edit, PythonFile
 
 
 class Unseen(Exception):
-    """A part of the script that is needed and cannot be identified: the loader, the model, the card …"""
+    """A necessary part of the script, such as its loader or model, that cannot be identified."""
 
     def __init__(self, node: ast.AST, part: str, what: str, remedy: str) -> None:
         super().__init__(what)
@@ -24,7 +24,7 @@ def line_after(statement: ast.stmt, text: str, file: PythonFile) -> Edit:
 
 
 def parameter_for(argument: ast.AST, file: PythonFile) -> ast.arg | None:
-    """The parameter of a function of this file that an argument is given to."""
+    """Return the parameter of a function in this file that receives an argument."""
     parent = file.parent(argument)
     name = parent.arg if isinstance(parent, ast.keyword) else None
     call = file.parent(parent) if isinstance(parent, ast.keyword) else parent

@@ -1,4 +1,4 @@
-"""What all processes do, and what one of them does: join the others, name the card, save."""
+"""Code for all processes and for one of them: joining the group, choosing the card, saving."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _IMPORTS = (ast.Import, ast.ImportFrom)
 
 
 def saved_once(call: ast.Call, file: PythonFile) -> Iterator[Edit]:
-    """The statement, or the `with open(...)` around it, under a condition that one process meets."""
+    """Yield the edits that put a statement, or the `with open(...)` around it, under a condition for one process."""
     statement = file.statement(call)
     for ancestor in file.ancestors(call):
         if isinstance(ancestor, ast.With):
@@ -40,8 +40,8 @@ def saved_once(call: ast.Call, file: PythonFile) -> Iterator[Edit]:
 
 
 def process_group(file: PythonFile, goal: Goal) -> Iterator[Edit]:
-    """Join the other processes before anything is done, and part from them at the end."""
-    set_device = style_of(goal).named("set_device", file.tree, file, goal)
+    """Yield the edits that join the process group at the start and leave it at the end."""
+    set_device = style_of(goal).function_name("set_device", file.tree, file, goal)
     torch = torch_name(file).text
     backend = style_of(goal).backend(file.tree, file, goal) or Text('"hccl"')
     yield from dict.fromkeys([*set_device.edits, *backend.edits])
@@ -73,7 +73,7 @@ def _main_guard(file: PythonFile) -> ast.If | None:
 
 
 def _head_end(file: PythonFile) -> int:
-    """Below the imports, and below the constant that names the device."""
+    """Return the offset below the imports and below the constant that names the device."""
     end = head.below_torch(file)
     for node in file.tree.body:
         if isinstance(node, ast.Assign) and is_own_constant(node, file):
@@ -82,7 +82,7 @@ def _head_end(file: PythonFile) -> int:
 
 
 def without_index(file: PythonFile) -> Iterator[Edit]:
-    """Card 0 by name becomes the card of the process: it is the current one."""
+    """Yield the edits that turn card 0 into the card of the process, which is the current one."""
     for node in file.nodes:
         if isinstance(node, ast.Constant) and node.value in ("npu:0", "cuda:0") and not _in_string(node, file):
             yield file.replace(node, repr(str(node.value)[:-2]).replace("'", file.source(node)[0]))
@@ -97,7 +97,7 @@ def without_index(file: PythonFile) -> Iterator[Edit]:
 
 
 def _is_device(choice: ast.IfExp, file: PythonFile) -> bool:
-    """torch.device(0 if torch.accelerator.is_available() else "cpu")"""
+    """Return whether a choice is a device: torch.device(0 if torch.accelerator.is_available() else "cpu")"""
     call = file.parent(choice)
     return isinstance(call, ast.Call) and file.resolve(call.func) == "torch.device"
 

@@ -52,7 +52,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
             what = f"{file.source(func)[:60]}() is a method of the project that moves to a CUDA device"
             yield rule.finding((file, call), what, why=_OVERRIDDEN, remedy="Let the method take a device.")
         return
-    edits = style_of(goal).moved(call, func, file, goal)
+    edits = style_of(goal).move(call, func, file, goal)
     yield rule.finding(
         (file, call),
         f"{file.source(func)[:60]}() moves to a CUDA device",

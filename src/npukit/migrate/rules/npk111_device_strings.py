@@ -61,7 +61,7 @@ def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> F
     if match:
         edits = style_of(goal).device_string(node, match, file, goal)
         if is_allowed_value(node, file):
-            edits = style_of(goal).either(_choice(node, match, file), edits, file)
+            edits = style_of(goal).choose(_choice(node, match, file), edits, file)
     yield rule.finding(
         (file, node),
         f"{file.source(node)[:40]} names a CUDA device",

@@ -238,7 +238,7 @@ def _report(
     reason = why_kept(node, file)
     edits: tuple[Edit, ...] = ()
     if not reason:
-        edits = style_of(goal).either(portable, _npu(node, word, file), file)
+        edits = style_of(goal).choose(portable, _npu(node, word, file), file)
     yield rule.finding(
         (file, node),
         f"{file.source(node)[:60]} checks for CUDA only",

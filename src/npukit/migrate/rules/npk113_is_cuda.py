@@ -39,7 +39,7 @@ def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
     reason = why_kept(node, file) or (_NAMES_CUDA if _chooses_cuda(node, file) else "")
     end = file.span(node)[1]
     old = Edit(end - len("is_cuda"), end, "is_npu")
-    edits = style_of(goal).either(_with_npus(node, file), (*import_torch_npu(file), old), file)
+    edits = style_of(goal).choose(_with_npus(node, file), (*import_torch_npu(file), old), file)
     yield rule.finding(
         (file, node),
         "is_cuda is False for a tensor on an NPU",

@@ -30,5 +30,5 @@ def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
         return
     end = file.span(node)[1]
     renamed = Edit(end - len(node.attr), end - len(node.attr) + len("cuda"), "npu")
-    edits = style_of(goal).either((), (*import_torch_npu(file), renamed), file)
+    edits = style_of(goal).choose((), (*import_torch_npu(file), renamed), file)
     yield rule.finding((file, node), f"{node.attr} is the handle of a CUDA {node.attr[5:]}", edits=edits)

@@ -75,7 +75,7 @@ def _edits(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal) ->
     renamed = (*backend.edits, file.replace(node, backend.text))
     if by_device:
         asked = file.replace(by_device, _of_device(by_device, match[1], file))
-        return style_of(goal).either((asked,), renamed, file)
+        return style_of(goal).choose((asked,), renamed, file)
     return renamed
 
 

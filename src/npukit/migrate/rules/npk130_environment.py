@@ -81,7 +81,7 @@ def _finding(
         f"{old} has no effect on NPUs",
         why=f"torch_npu and CANN read {new}.",
         remedy=f"Set {new}.",
-        edits=style_of(goal).either(portable, npu, file),
+        edits=style_of(goal).choose(portable, npu, file),
     )
 
 

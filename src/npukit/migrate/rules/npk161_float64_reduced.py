@@ -80,4 +80,4 @@ def _in_float32(dtype: ast.expr, file: PythonFile, goal: Goal) -> tuple[Edit, ..
     new = old.replace("float64", "float32").replace("double", "float32")
     npu = '"npu"'.replace('"', quote_near(dtype, file))
     chosen = f"{new} if hasattr({torch_name(file).text}, {npu}) else {old}"
-    return style_of(goal).either([file.replace(dtype, chosen)], [file.replace(dtype, new)], file)
+    return style_of(goal).choose([file.replace(dtype, chosen)], [file.replace(dtype, new)], file)

@@ -1,4 +1,4 @@
-"""What is written: one style a file, behind one protocol."""
+"""The styles in which migrated code is written, behind one protocol."""
 
 from npukit.migrate.goal import Goal, Style
 from npukit.migrate.styles.npu import Npu
@@ -9,7 +9,7 @@ _STYLES: dict[Style, Words] = {Style.portable: Portable(), Style.npu: Npu()}
 
 
 def style_of(goal: Goal) -> Words:
-    """The style in which code is written for a goal.
+    """Return the style for a goal.
 
     >>> style_of(Goal()).device_type(node, file, goal).text
     'NPUKIT_DEVICE_TYPE'

@@ -1,6 +1,6 @@
-"""Where a file chooses the device itself: the variable that holds it, and what runs only where there is an accelerator.
+"""How a file chooses its device, and which code runs only with an accelerator.
 
-device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # the file's own device
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # this device is used everywhere
 if torch.cuda.is_available():                                          # a branch that chooses one
     device = torch.device("cuda")
 """
@@ -26,7 +26,7 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
 
 @per_file
 def names_others(file: PythonFile) -> bool:
-    """Whether a file asks for further kinds of device itself, such as mps."""
+    """Return whether a file asks for further kinds of device itself, such as mps."""
     if not _OTHER_DEVICES.search(file.text):
         return False
     strings = (constant.value for constant in file.of_type(ast.Constant))
@@ -34,7 +34,7 @@ def names_others(file: PythonFile) -> bool:
 
 
 def own_device(node: ast.AST, file: PythonFile) -> str:
-    """The variable that holds the device of the accelerator where a node runs, or "".
+    """Return the variable that holds the accelerator's device where a node runs, or "".
 
     >>> own_device(call, file)  # device = torch.device("cuda"); model.cuda()
     'device'
@@ -52,7 +52,7 @@ def own_device(node: ast.AST, file: PythonFile) -> str:
 
 @per_file
 def _devices(file: PythonFile) -> dict[ast.AST, list[tuple[str, ast.Assign]]]:
-    """The variables that are set once, to a device, by the scope that they belong to."""
+    """Return the variables that are set once, to a device, by scope."""
     devices: dict[ast.AST, list[tuple[str, ast.Assign]]] = {}
     for node in file.of_type(ast.Assign):
         target = node.targets[0]
@@ -65,7 +65,9 @@ def _devices(file: PythonFile) -> dict[ast.AST, list[tuple[str, ast.Assign]]]:
 
 
 def _is_device(value: ast.expr, file: PythonFile) -> bool:
-    """torch.device("cuda"), "cuda" if torch.cuda.is_available() else "cpu", and what a migration makes of these"""
+    """Return whether a value is torch.device("cuda"), a choice between "cuda" and "cpu", or a migrated form of
+    these.
+    """
     if isinstance(value, ast.Call) and file.resolve(value.func) == "torch.device" and len(value.args) == 1:
         return _is_device(value.args[0], file)
     if isinstance(value, ast.IfExp):
@@ -74,7 +76,7 @@ def _is_device(value: ast.expr, file: PythonFile) -> bool:
 
 
 def _means_the_same(value: ast.expr, node: ast.AST, file: PythonFile) -> bool:
-    """Whether the device is the accelerator where the node runs: not where an option may have chosen the CPU."""
+    """Return whether a device is the accelerator where a node runs. An option may have chosen the CPU instead."""
     if isinstance(value, ast.Call) and value.args:
         value = value.args[0]
     if not isinstance(value, ast.IfExp) or is_asked(value.test, file):
@@ -84,12 +86,12 @@ def _means_the_same(value: ast.expr, node: ast.AST, file: PythonFile) -> bool:
 
 
 def is_asked(test: ast.expr, file: PythonFile) -> bool:
-    """torch.cuda.is_available(), and nothing else"""
+    """Return whether a test is torch.cuda.is_available() and nothing else."""
     return isinstance(test, ast.Call) and file.resolve(test.func) in _ASKS
 
 
 def _conditions(node: ast.AST, file: PythonFile) -> Iterator[ast.If | ast.IfExp]:
-    """The conditions that hold where a node runs."""
+    """Return the conditions that hold where a node runs."""
     child = node
     for parent in file.ancestors(node):
         if isinstance(parent, (ast.If, ast.IfExp)) and child in _body(parent):
@@ -102,7 +104,7 @@ def _body(choice: ast.If | ast.IfExp) -> Sequence[ast.AST]:
 
 
 def is_where_available(node: ast.AST, file: PythonFile) -> bool:
-    """Whether a node runs only where is_available() is true, or where an option chooses it instead of the CPU."""
+    """Return whether a node runs only if is_available() holds, or if an option prefers the accelerator to the CPU."""
     for choice in _conditions(node, file):
         if isinstance(choice, ast.IfExp) and "cpu" in file.source(choice.orelse):
             return True
@@ -112,7 +114,7 @@ def is_where_available(node: ast.AST, file: PythonFile) -> bool:
 
 
 def is_skipped_without(node: ast.AST, file: PythonFile) -> bool:
-    """Whether a node is in a test that is skipped without an accelerator: @skipif(not torch.cuda.is_available())"""
+    """Return whether a node is in a test that needs an accelerator: @skipif(not torch.cuda.is_available())"""
     for asked, holds in conditions_at(node, file):
         mark = file.parent(asked)
         if not isinstance(mark, ast.Call) or mark not in getattr(file.parent(mark), "decorator_list", ()):
@@ -125,7 +127,7 @@ def is_skipped_without(node: ast.AST, file: PythonFile) -> bool:
 
 
 def _leads_to_asking(node: ast.AST, file: PythonFile) -> bool:
-    """torch.cuda.is_available(), use_cuda, args.cuda, where these are set to what it says"""
+    """Return whether an expression holds the answer: torch.cuda.is_available(), use_cuda, args.cuda"""
     if isinstance(node, ast.Call):
         return is_asked(node, file)
     if isinstance(node, ast.Name):
@@ -139,7 +141,7 @@ def _leads_to_asking(node: ast.AST, file: PythonFile) -> bool:
 
 @per_file
 def _set_to(file: PythonFile) -> dict[str, list[ast.expr]]:
-    """What a file assigns to attributes, by their names."""
+    """Return the values that a file assigns to attributes, by name."""
     values: dict[str, list[ast.expr]] = {}
     for node in file.of_type(ast.Assign):
         for target in node.targets:
@@ -149,7 +151,7 @@ def _set_to(file: PythonFile) -> dict[str, list[ast.expr]]:
 
 
 def compared(choice: ast.AST | None, file: PythonFile) -> bool:
-    """ "cuda" if "cuda" in device else "cpu": the name of a device that is asked for by its name"""
+    """Return whether a choice copies the name of a device: "cuda" if "cuda" in device else "cpu" """
     if not isinstance(choice, ast.IfExp) or not isinstance(choice.test, (ast.Compare, ast.Call)):
         return False
     words = [node.value for node in ast.walk(choice.test) if isinstance(node, ast.Constant)]
@@ -158,7 +160,7 @@ def compared(choice: ast.AST | None, file: PythonFile) -> bool:
 
 
 def kind_of_tensor(choice: ast.AST | None, file: PythonFile) -> str:
-    """x.device.type, for "cuda" if x.is_cuda else "cpu" and for "cuda" if x.device.type == "cuda" else "cpu" """
+    """Return "x.device.type" for "cuda" if x.is_cuda else "cpu", which says the same."""
     if not isinstance(choice, ast.IfExp) or names_others(file):
         return ""
     if [getattr(part, "value", "") for part in (choice.body, choice.orelse)] != ["cuda", "cpu"]:
@@ -177,7 +179,7 @@ def _is_negative(test: ast.expr) -> bool:
 
 
 def chosen(node: ast.AST, file: PythonFile) -> ast.IfExp | None:
-    """The choice that gives the node, or torch.device(node), where torch.cuda.is_available() alone decides."""
+    """Return the choice that gives a node, or torch.device(node), if only torch.cuda.is_available() decides."""
     child, parent = node, file.parent(node)
     if isinstance(parent, ast.Call) and file.resolve(parent.func) == "torch.device":
         child, parent = parent, file.parent(parent)
@@ -186,12 +188,12 @@ def chosen(node: ast.AST, file: PythonFile) -> ast.IfExp | None:
 
 
 def is_from_cpu(choice: ast.IfExp, file: PythonFile) -> bool:
-    """Whether the other part of a choice is the CPU, which shows that it is about devices."""
+    """Return whether the alternative of a choice is the CPU, which shows that devices are chosen."""
     return bool(re.search(r"[\"']cpu[\"']", file.source(choice.orelse)))
 
 
 def filled_in(node: ast.AST, file: PythonFile) -> ast.AST:
-    """The whole of a string that is filled in: "cuda:" + str(rank), "cuda:%d" % rank, "cuda:{}".format(rank)"""
+    """Return the whole expression that fills a string: "cuda:" + str(rank), "cuda:%d" % rank, "cuda:{}".format(rank)"""
     parent = file.parent(node)
     if isinstance(parent, ast.BinOp) and parent.left is node:
         return parent
@@ -200,7 +202,9 @@ def filled_in(node: ast.AST, file: PythonFile) -> ast.AST:
 
 
 def is_chosen(node: ast.AST, file: PythonFile) -> bool:
-    """Whether a string is a device by what it is chosen instead of: "cuda" if torch.cuda.is_available() else "cpu" """
+    """Return whether a string is a device because of its alternative: "cuda" if torch.cuda.is_available() else
+    "cpu"
+    """
     node = filled_in(node, file)
     choice = file.parent(node)
     if not isinstance(choice, ast.IfExp) or choice.body is not node:
@@ -209,7 +213,9 @@ def is_chosen(node: ast.AST, file: PythonFile) -> bool:
 
 
 def asked_in(choice: ast.AST | None, file: PythonFile) -> ast.Call | None:
-    """torch.cuda.is_available() in the test of a choice, alone or beside what costs nothing to ask again."""
+    """Return torch.cuda.is_available() in the test of a choice, alone or beside something that is cheap to ask
+    again.
+    """
     test = choice.test if isinstance(choice, ast.IfExp) else None
     parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
     asked = [part for part in parts if isinstance(part, ast.Call) and is_asked(part, file)]
@@ -218,7 +224,7 @@ def asked_in(choice: ast.AST | None, file: PythonFile) -> ast.Call | None:
 
 
 def branch(node: ast.AST, file: PythonFile, goal: Goal) -> ast.If | None:
-    """The branch for CUDA around a node that does nothing but choose the device, so that NPUs can get one like it.
+    """Return the branch around a node that only chooses the device for CUDA, so that NPUs can get a branch like it.
 
     >>> branch(literal, file, goal)  # if torch.cuda.is_available(): device = "cuda"
     """

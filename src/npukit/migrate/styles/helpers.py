@@ -1,14 +1,14 @@
-"""Names that portable code needs: written out where one is used once, and a constant where it is used again.
+"""Replace the placeholders that the portable style writes while rules work on a file.
 
-While rules work on a file they write a placeholder. When all of them are done, each placeholder becomes
+Once all rules are done, each placeholder becomes an expression if it is used once, and a constant otherwise:
 
     once:      model.to(torch.accelerator.current_accelerator())
     twice:     DEVICE = torch.device(torch.accelerator.current_accelerator() or "cpu")   # below the imports
     a module:  device_module.empty_cache(), with its constant from the first call on
 
-or the constant that an earlier migration wrote. Where the file names the device anyway, a single call of its module is
-getattr(torch, DEVICE).f(); a single question adds the NPU's to CUDA's: torch.cuda.is_available() or (…). None of these
-asks a device whether it is there when the file is imported: the program may still choose its cards, or fork.
+A constant that an earlier migration wrote is used again. If a file names the device anyway, a single call of its module
+becomes getattr(torch, DEVICE).f(), and a single question becomes torch.cuda.is_available() or (...). None of these asks
+for a device while a file is imported, since the program may still choose its cards or fork.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ASKED = re.compile(r"""hasattr\(\w+, ["']npu["']\)""")
 
 @dataclass(frozen=True)
 class _Helper:
-    """A name, what it stands for, what is written in its place where it is used once, and what belongs to it."""
+    """A constant: its name, its value, and what is written instead if the placeholder is used only once."""
 
     name: str
     value: str
@@ -73,7 +73,7 @@ _BY_ACCELERATOR = {
 
 
 def with_helpers(before: Document, after: Document, by_accelerator: bool, loads_torch_npu: bool) -> Document:
-    """The migrated file with what its placeholders stand for.
+    """Return the migrated file with its placeholders replaced.
 
     >>> with_helpers(before, after, by_accelerator=True, loads_torch_npu=True).text
     """
@@ -98,7 +98,7 @@ def with_helpers(before: Document, after: Document, by_accelerator: bool, loads_
 
 
 def spelled_out(text: str) -> str:
-    """Written code for a sentence, with what its placeholder stands for.
+    """Return written code for a sentence to the user, with placeholders spelled out.
 
     >>> spelled_out("NPUKIT_MODULE.empty_cache")
     '(torch.npu if hasattr(torch, "npu") else torch.cuda).empty_cache'
@@ -109,7 +109,7 @@ def spelled_out(text: str) -> str:
 
 
 def _uses(file: PythonFile, helpers: dict[str, _Helper]) -> dict[tuple[str, ast.AST], list[ast.Name]]:
-    """Where each value is used, by the scope that imports torch."""
+    """Return where each value is used, by the scope that imports torch."""
     uses: dict[tuple[str, ast.AST], list[ast.Name]] = {}
     for name, helper in helpers.items():
         for node in file.by_name.get(name, ()):
@@ -124,18 +124,18 @@ def _uses(file: PythonFile, helpers: dict[str, _Helper]) -> dict[tuple[str, ast.
 
 
 def _is_set_to(node: ast.Name, file: PythonFile) -> bool:
-    """Whether it is the value of a variable of the file's own: device = "cuda" """
+    """Return whether a placeholder is the value of a variable in the file: device = "cuda" """
     return isinstance(file.parent(node), (ast.Assign, ast.AnnAssign))
 
 
 def _decorates(node: ast.Name, file: PythonFile) -> bool:
-    """@NPUKIT_MODULE.amp.custom_fwd, where Python before 3.9 takes no other expression"""
+    """Return whether a placeholder is part of a decorator, which may only be a dotted name before Python 3.9."""
     decorators = getattr(file.statement(node), "decorator_list", ())
     return any(node in ast.walk(getattr(decorator, "func", decorator)) for decorator in decorators)
 
 
 def _scope(node: ast.Name, file: PythonFile) -> ast.AST:
-    """The function that imports torch, or the whole file; the `try` itself where the file goes on without torch."""
+    """Return the function that imports torch, or the file, or the `try` statement if the file copes without torch."""
     _, statement = torch_imports.nearest(node, file)
     around = file.function(statement or node)
     optional = statement is not None and around is file.tree and tolerates_failure(statement, file)
@@ -150,7 +150,7 @@ def _at_top(
     first = own[nodes[0]]
     name = _own_constant(first.value, file)
     set_to = [node for node in nodes if name is None and _is_set_to(node, file)]
-    yield from (file.replace(node, own[node].once) for node in set_to)  # a variable of the file's own
+    yield from (file.replace(node, own[node].once) for node in set_to)  # device = NPUKIT_DEVICE
     nodes = [node for node in nodes if node not in set_to]
     if not nodes:
         return
@@ -165,13 +165,13 @@ def _at_top(
 
 
 def _calls_module(node: ast.Name, file: PythonFile) -> bool:
-    """Whether a function of the device's module is called, by a name of its own: device_module.empty_cache()"""
+    """Return whether a placeholder is the module of a call other than is_available: device_module.empty_cache()"""
     function = file.parent(node)
     return node.id == MODULE and isinstance(function, ast.Attribute) and function.attr != "is_available"
 
 
 def _is_taken(name: str, file: PythonFile) -> bool:
-    """Whether the file gives something this name, outside of comments and strings."""
+    """Return whether a name is already used in the file, outside of comments and strings."""
     if any(isinstance(node, ast.Name) for node in file.by_name.get(name, ())):
         return True
     kinds, fields = (ast.arg, ast.alias, ast.FunctionDef, ast.ClassDef), ("arg", "asname", "name")
@@ -182,7 +182,7 @@ def _is_taken(name: str, file: PythonFile) -> bool:
 def _in_function(
     helpers: dict[str, _Helper], nodes: list[ast.Name], was: PythonFile, file: PythonFile
 ) -> Iterator[Edit]:
-    """Below the function's own import of torch, where that stands by itself."""
+    """Define the constant below the function's own import of torch, if that is a statement of its own."""
     torch, statement = torch_imports.nearest(nodes[0], file)
     own = helpers[nodes[0].id].in_torch(torch or "torch", usual_quote(was))
     around = file.parent(statement) if statement else None
@@ -211,14 +211,14 @@ def _string_around(node: ast.AST, file: PythonFile) -> ast.JoinedStr | None:
 
 
 def _quoted(text: str, node: ast.AST, file: PythonFile) -> str:
-    """The text with other quotation marks than a string around it."""
+    """Return a text with quotation marks that differ from those of the string around it."""
     string = _string_around(node, file)
     mark = ("'" if file.source(string).endswith('"') else '"') if string else ""
     return re.sub("[\"']", mark, text) if mark else text
 
 
 def _once(own: _Helper, node: ast.Name, file: PythonFile) -> Edit | None:
-    """The expression in the place of its only use; None where a string cannot hold it, or a decorator in old Python."""
+    """Replace the only use by an expression. Return None if a string or an old decorator cannot hold it."""
     text, parent = own.once, file.parent(node)
     if _decorates(node, file):
         return None
@@ -236,9 +236,10 @@ def _once(own: _Helper, node: ast.Name, file: PythonFile) -> Edit | None:
 
 
 def _two_strings(text: str, slot: str, given: str, filled: ast.AST, file: PythonFile) -> Edit | None:
-    """f"{DEVICE_TYPE}:{rank}" -> f"npu:{rank}" if hasattr(torch, "npu") else f"cuda:{rank}"
+    """Turn f"{DEVICE_TYPE}:{rank}" into f"npu:{rank}" if hasattr(torch, "npu") else f"cuda:{rank}".
 
-    "{}:{}".format(DEVICE_TYPE, rank), whose slot is "{}", likewise."""
+    Likewise for "{}:{}".format(DEVICE_TYPE, rank), whose slot is "{}".
+    """
     choice = re.fullmatch(r"""["'](\w+)["'] if (.*) else ["'](\w+)["']""", text)
     source = file.source(filled)
     starts = re.match(rf"""f?["']{re.escape(slot)}""", source, re.IGNORECASE)
@@ -255,7 +256,7 @@ def _two_strings(text: str, slot: str, given: str, filled: ast.AST, file: Python
 
 
 def _own_constant(value: str, file: PythonFile) -> str | None:
-    """The name of the constant that an earlier migration wrote."""
+    """Return the name of the constant that an earlier migration wrote, if there is one."""
     for node in file.tree.body if "npu" in file.text or "accelerator" in file.text else ():
         name = node.targets[0] if isinstance(node, ast.Assign) else None
         if isinstance(name, ast.Name) and ast.unparse(node.value) == _plain(value):  # type: ignore[attr-defined]
@@ -265,19 +266,19 @@ def _own_constant(value: str, file: PythonFile) -> str | None:
 
 @lru_cache(maxsize=64)
 def _plain(value: str) -> str:
-    """A value whatever its quotation marks and layout."""
+    """Return a value with uniform quotation marks and layout."""
     return ast.unparse(ast.parse(value))
 
 
 def is_own_constant(node: ast.Assign, file: PythonFile) -> bool:
-    """Whether the statement is one that a migration wrote."""
+    """Return whether a statement was written by a migration."""
     torch = torch_name(file).text
     values = {helper.in_torch(torch).value for helpers in (_BY_NAME, _BY_ACCELERATOR) for helper in helpers.values()}
     return ast.unparse(node.value) in {_plain(value) for value in values}
 
 
 def _below_imports(lines: list[str], file: PythonFile) -> Edit:
-    """Lines below the imports, with an empty line above and below."""
+    """Insert lines below the imports, separated by blank lines."""
     below = head.below_torch(file)
     follows = file.text[below:]
     is_apart = not follows or re.match(r"[ \t]*(?:\r?\n|$)", follows) or _ends_cell(file, below)
@@ -285,7 +286,7 @@ def _below_imports(lines: list[str], file: PythonFile) -> Edit:
 
 
 def _ends_cell(file: PythonFile, offset: int) -> bool:
-    """Whether a cell of a notebook ends in front of this offset."""
+    """Return whether a cell of a notebook ends just before this offset."""
     if file.path.suffix != ".ipynb" or offset == 0:
         return False
     return file.place_of(offset - 1, offset).cell != file.place_of(offset, offset).cell

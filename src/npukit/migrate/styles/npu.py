@@ -1,4 +1,4 @@
-"""The npu style: torch_npu's own names take the place of CUDA's.
+"""The npu style, in which torch_npu's names replace CUDA's.
 
 before:  device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 after:   device = torch.device("npu" if torch.npu.is_available() else "cpu")
@@ -20,20 +20,20 @@ RENAMED = {"CUDAGraph": "NPUGraph", "CUDAPluggableAllocator": "NPUPluggableAlloc
 
 
 def import_torch_npu(file: PythonFile) -> Edits:
-    """`import torch_npu` below `import torch`; nothing where it is imported, or torch is not at the top."""
+    """Return the edits that add `import torch_npu` below `import torch`, unless the file imports it already."""
     if file.imports("torch_npu") or not torch_imports.loads_torch(file):
         return ()
     return (file.insert_import("import torch_npu", after="torch"),)
 
 
 def goes_over(node: ast.AST, goal: Goal) -> bool:
-    """Whether torch.npu has every name that a statement imports from torch.cuda."""
+    """Return whether torch.npu has every name that a statement imports from torch.cuda."""
     names = [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else []
     return "amp" not in names and all(name in names_of("npu", goal.target.torch_npu) or name == "*" for name in names)
 
 
 class Npu:
-    """torch.npu, .npu(), "npu" and hccl."""
+    """Writes torch.npu, .npu(), "npu" and hccl."""
 
     accelerator = "NPU"
     imports_from_npu = True
@@ -49,7 +49,7 @@ class Npu:
         start = file.span(node)[0]
         return (*import_torch_npu(file), Edit(start + match.start(3), start + match.end(3), "npu"))
 
-    def moved(self, call: ast.Call, func: ast.Attribute, file: PythonFile, goal: Goal) -> Edits:
+    def move(self, call: ast.Call, func: ast.Attribute, file: PythonFile, goal: Goal) -> Edits:
         end = file.span(func)[1]
         return (*import_torch_npu(file), Edit(end - len("cuda"), end, "npu"))
 
@@ -57,16 +57,16 @@ class Npu:
         torch = torch_name(file)
         return Text(f"{torch.text}.npu", (*torch.edits, *import_torch_npu(file)))
 
-    def named(self, function: str, node: ast.AST, file: PythonFile, goal: Goal) -> Text:
+    def function_name(self, function: str, node: ast.AST, file: PythonFile, goal: Goal) -> Text:
         module = self.module(node, file, goal)
         return Text(f"{module.text}.{RENAMED.get(function, function)}", module.edits)
 
     def function(self, part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Text | None:
-        """Of torch.cuda.FUNCTION, written out, only `cuda` changes."""
+        """In a written-out torch.cuda.FUNCTION only `cuda` changes."""
         if isinstance(part, ast.Name):  # from torch.cuda import NAME
             if function == "OutOfMemoryError" or any(goes_over(binding.node, goal) for binding in file.bindings(part)):
                 return None
-            return with_replacement(Text(self.named(function, part, file, goal).text), part, file)
+            return with_replacement(Text(self.function_name(function, part, file, goal).text), part, file)
         if function == "OutOfMemoryError":
             return with_replacement(Text(f"{torch_name(file).text}.OutOfMemoryError"), part, file)
         assert isinstance(part, ast.Attribute)
@@ -90,8 +90,8 @@ class Npu:
     def keeps(self, node: ast.AST, file: PythonFile, goal: Goal) -> bool:
         return False
 
-    def either(self, added: Sequence[Edit], renamed: Sequence[Edit], file: PythonFile) -> Edits:
+    def choose(self, added: Sequence[Edit], renamed: Sequence[Edit], file: PythonFile) -> Edits:
         return tuple(renamed)
 
-    def finished(self, before: Document, after: Document, goal: Goal) -> Document:
+    def finish(self, before: Document, after: Document, goal: Goal) -> Document:
         return after

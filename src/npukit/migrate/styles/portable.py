@@ -1,12 +1,12 @@
-"""The portable style: the same file runs on CUDA, NPU and CPU.
+"""The portable style, in which the same file runs on CUDA, NPUs and the CPU.
 
-before:             device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-with torch >= 2.7:  device = torch.device(torch.accelerator.current_accelerator(check_available=True) or "cpu")
-with older torch:   device = torch.device("npu" if hasattr(torch, "npu") and torch.npu.is_available() else "cuda" …)
+    before:             device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with torch >= 2.7:  device = torch.device(torch.accelerator.current_accelerator(check_available=True) or "cpu")
+    with older torch:   device = torch.device("npu" if hasattr(torch, "npu") and torch.npu.is_available() else ...)
 
-Nothing changes on CUDA. `torch.accelerator` works with torch_npu since torch 2.7, except for its functions about
-memory, which are therefore taken from torch.npu or torch.cuda. A file that names further kinds of device, such as mps,
-goes on to choose by name: torch.accelerator would answer for those, too.
+Nothing changes on CUDA. torch.accelerator supports torch_npu since torch 2.7, but for its memory functions, which are
+taken from torch.npu or torch.cuda. Files that name further kinds of device, such as mps, keep choosing by name because
+torch.accelerator would answer for those as well.
 """
 
 from __future__ import annotations
@@ -73,17 +73,19 @@ _SEEDS = ("manual_seed", "manual_seed_all")
 
 
 def by_accelerator(file: PythonFile, goal: Goal) -> bool:
-    """Whether a file is written with torch.accelerator: not where it asks for further kinds of device itself."""
+    """Return whether a file may use torch.accelerator. Files that ask for further kinds of device by name do not."""
     return goal.names_devices and not names_others(file)
 
 
 def _asks_by_name(file: PythonFile, goal: Goal) -> bool:
-    """Whether torch.cuda is asked by name: there is no torch.accelerator, or the project's tests replace it."""
+    """Return whether torch.cuda is asked by name, for lack of torch.accelerator or because the project's tests replace
+    it.
+    """
     return not by_accelerator(file, goal) or ("is_available" in goal.patched and not is_in_tests(file.path))
 
 
 class Portable:
-    """torch.accelerator where the project's torch has it, else the NPU's names beside CUDA's."""
+    """Writes torch.accelerator if the project's torch has it, else the NPU's names beside CUDA's."""
 
     accelerator = "accelerator"
     imports_from_npu = False
@@ -135,7 +137,7 @@ class Portable:
         return self._plain(node, match, file, goal)
 
     def _plain(self, node: ast.expr, match: re.Match[str], file: PythonFile, goal: Goal) -> Edits:
-        """The device, or its kind, in the place of its name."""
+        """Write the device or its kind in place of its name."""
         prefix, mark, _, rest = match.groups()
         call = file.parent(node)
         if not rest and is_device(call, file):
@@ -156,7 +158,7 @@ class Portable:
         return (*kind.edits, *marks, Edit(start + match.start(3), start + match.end(3), f"{{{kind.text}}}"))
 
     def _made(self, node: ast.expr, call: ast.AST | None, file: PythonFile, goal: Goal) -> Edits:
-        """torch.device("cuda"), which may be the file's own device"""
+        """Rewrite torch.device("cuda"), which may be the file's own device."""
         assert call is not None
         name = self.device(call, file, goal)
         if name is None:
@@ -168,7 +170,7 @@ class Portable:
         kind = self.device_type(node, file, goal)
         return with_replacement(kind, node, file).edits if kind else ()
 
-    def moved(self, call: ast.Call, func: ast.Attribute, file: PythonFile, goal: Goal) -> Edits:
+    def move(self, call: ast.Call, func: ast.Attribute, file: PythonFile, goal: Goal) -> Edits:
         if any(isinstance(value, ast.Starred) for value in call.args) or any(k.arg is None for k in call.keywords):
             return ()
         device, end = self.device(call, file, goal), file.span(func)[1]
@@ -199,7 +201,7 @@ class Portable:
         torch = _torch(node, file)
         return Text(helpers.MODULE, torch.edits if torch else ())
 
-    def named(self, function: str, node: ast.AST, file: PythonFile, goal: Goal) -> Text:
+    def function_name(self, function: str, node: ast.AST, file: PythonFile, goal: Goal) -> Text:
         torch = _torch(node, file) or Text("torch")
         patched = function in goal.patched and not is_in_tests(file.path)  # in torch.cuda, by the project's tests
         streams = function == "current_stream" or function in _CLASSES
@@ -222,7 +224,7 @@ class Portable:
             choice = branch(file.parent(enclosing_call(part, file)) or part, file, goal)
             if choice is not None and choice.test is enclosing_call(part, file):
                 return Text("torch.npu as well", (*torch.edits, _branch_for_npus(choice, torch.text, file)))
-        return with_replacement(self.named(function, part, file, goal), part, file)
+        return with_replacement(self.function_name(function, part, file, goal), part, file)
 
     def backend(self, node: ast.AST, file: PythonFile, goal: Goal) -> Text | None:
         torch = _torch(node, file)
@@ -259,17 +261,17 @@ class Portable:
             for parent in parents
         )
 
-    def either(self, added: Sequence[Edit], renamed: Sequence[Edit], file: PythonFile) -> Edits:
+    def choose(self, added: Sequence[Edit], renamed: Sequence[Edit], file: PythonFile) -> Edits:
         return tuple(added)
 
-    def finished(self, before: Document, after: Document, goal: Goal) -> Document:
+    def finish(self, before: Document, after: Document, goal: Goal) -> Document:
         file = before.python
         accelerator = file is not None and by_accelerator(file, goal)
         return helpers.with_helpers(before, after, accelerator, goal.loads_torch_npu)
 
 
 def _torch(node: ast.AST, file: PythonFile) -> Text | None:
-    """What torch is called where a node runs; None where nothing there loads it."""
+    """Return the name of torch at a node, or None if nothing there imports it."""
     if torch_imports.written_at_top(node, file):
         return torch_name(file)
     name, _ = torch_imports.nearest(node, file)
@@ -277,12 +279,14 @@ def _torch(node: ast.AST, file: PythonFile) -> Text | None:
 
 
 def _runs_with_a_card(node: ast.AST, file: PythonFile) -> bool:
-    """Whether the number of a card may stand for the card: not where a file is imported on a machine without one."""
+    """Return whether a card's number may stand for the card. It may not in a file that is imported without a card."""
     return is_where_available(node, file) or file.function(node) is not file.tree
 
 
 def _branch_for_npus(choice: ast.If, torch: str, file: PythonFile) -> Edit:
-    """elif hasattr(torch, "npu") and torch.npu.is_available(): with the same for NPUs as for CUDA"""
+    """Return the edit that adds `elif hasattr(torch, "npu") and torch.npu.is_available():` with the same body as for
+    CUDA.
+    """
     mark = quote_near(choice.body[0], file)
     start, end = file.line_start(choice.body[0]), file.line_end(choice.body[-1])
     body = re.sub(rf"(?<=[\"'])cuda|(?<=\b{torch}\.)cuda\b", "npu", file.text[start:end]).rstrip("\r\n")
@@ -292,7 +296,9 @@ def _branch_for_npus(choice: ast.If, torch: str, file: PythonFile) -> Edit:
 
 
 def _is_seeded_anyway(node: ast.AST, file: PythonFile) -> bool:
-    """torch.cuda.manual_seed_all(seed) beside torch.manual_seed(seed), which seeds every device"""
+    """Return whether torch.cuda.manual_seed_all(seed) stands beside torch.manual_seed(seed), which seeds every
+    device.
+    """
     if last_name(node) not in _SEEDS:
         return False
     if (file.resolve(node) or "").rpartition(".")[0] != "torch.cuda":
@@ -304,7 +310,12 @@ def _is_seeded_anyway(node: ast.AST, file: PythonFile) -> bool:
 
 
 def _guards_what_stays(node: ast.AST, file: PythonFile) -> bool:
-    """if torch.cuda.is_available(): torch.cuda.manual_seed_all(seed); torch.backends.cuda.matmul.allow_tf32 = True"""
+    """Return whether a question only guards seeds and switches, which do no harm on NPUs.
+
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
+        torch.backends.cuda.matmul.allow_tf32 = True
+    """
     asked = enclosing_call(node, file) if isinstance(node, ast.expr) else node
     choice = file.parent(asked)
     if isinstance(choice, ast.BoolOp) and isinstance(choice.op, ast.And):
@@ -315,7 +326,7 @@ def _guards_what_stays(node: ast.AST, file: PythonFile) -> bool:
 
 
 def _is_switch(part: ast.stmt, file: PythonFile) -> bool:
-    """Whether a statement only seeds what is seeded anyway, or sets a switch of CUDA's libraries."""
+    """Return whether a statement seeds what is seeded anyway, or sets a switch of CUDA's libraries."""
     if isinstance(part, ast.Assign):
         return all((file.resolve(target) or "").startswith("torch.backends.cu") for target in part.targets)
     return isinstance(part, ast.Expr) and isinstance(part.value, ast.Call) and _is_seeded_anyway(part.value.func, file)
@@ -327,7 +338,7 @@ def _arguments(func: ast.AST, file: PythonFile) -> str:
 
 
 def _is_storage(value: ast.expr, file: PythonFile) -> bool:
-    """Whether it is what torch.load hands to `map_location=lambda storage, location: ...`, under whatever name."""
+    """Return whether a value is the storage in `map_location=lambda storage, location: ...`, by whatever name."""
     function = next((ancestor for ancestor in file.ancestors(value) if isinstance(ancestor, ast.Lambda)), None)
     if function is None or [file.source(value)] != [parameter.arg for parameter in function.args.args[:1]]:
         return False
@@ -337,7 +348,7 @@ def _is_storage(value: ast.expr, file: PythonFile) -> bool:
 
 
 def _may_be_none(given: ast.expr, file: PythonFile) -> bool:
-    """Whether it is a parameter that is None unless it is given, and nothing in the function asks whether it is."""
+    """Return whether a value is a parameter that defaults to None and is never compared with it."""
     bound = file.bindings(given) if isinstance(given, ast.Name) else []
     default = bound[0].value if len(bound) == 1 and bound[0].kind == "parameter" else None
     name = re.escape(file.source(given))
@@ -347,6 +358,7 @@ def _may_be_none(given: ast.expr, file: PythonFile) -> bool:
 
 
 def _is_annotation(node: ast.AST, file: PythonFile) -> bool:
+    """Return whether a node is part of a type annotation or of a type alias."""
     child = node
     for parent in file.ancestors(node):
         if child is getattr(parent, "annotation", None) or child is getattr(parent, "returns", None):

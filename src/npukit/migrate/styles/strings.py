@@ -1,4 +1,4 @@
-"""Strings that name a CUDA device, and what stands around them."""
+"""Strings that name a CUDA device, and the code around them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def is_constant(node: ast.expr, value: object) -> bool:
 
 
 def is_device(call: ast.AST | None, file: PythonFile) -> bool:
-    """torch.device(...) with one argument"""
+    """Return whether a node is torch.device(...) with one argument."""
     if not isinstance(call, ast.Call) or file.resolve(call.func) != "torch.device":
         return False
     return len(call.args) == 1 and not call.keywords
 
 
 def card_number(node: ast.expr, rest: str, file: PythonFile) -> str:
-    """The number of the card in "cuda:0", or in f"cuda:{rank}" where it is known to be one; else "" """
+    """Return the card's number in "cuda:0", or in f"cuda:{rank}" if `rank` is known to be a number, else ""."""
     if isinstance(node, ast.Constant):
         return rest[1:] if rest[1:].isdigit() else ""
     value = node.values[1] if isinstance(node, ast.JoinedStr) and len(node.values) == 2 else None
@@ -40,7 +40,7 @@ def card_number(node: ast.expr, rest: str, file: PythonFile) -> str:
 
 
 def names_cuda(node: ast.expr, file: PythonFile) -> bool:
-    """Whether it is "cuda", f"cuda:{rank}", "cuda:" + str(rank) or torch.device of these."""
+    """Return whether an expression is "cuda", f"cuda:{rank}", "cuda:" + str(rank), or torch.device of one of these."""
     value = node.args[0] if is_device(node, file) else node  # type: ignore[attr-defined]
     while isinstance(value, (ast.BinOp, ast.Call)):  # "cuda:" + str(rank), "cuda:{}".format(rank)
         value = value.left if isinstance(value, ast.BinOp) else getattr(value.func, "value", None)
@@ -49,7 +49,7 @@ def names_cuda(node: ast.expr, file: PythonFile) -> bool:
 
 
 def extend_choice(node: ast.expr, mark: str, torch: str, file: PythonFile) -> Edit | None:
-    """ "npu" if hasattr(torch, "npu") and torch.npu.is_available() else, in front of a choice of CUDA"""
+    """Put `"npu" if hasattr(torch, "npu") and torch.npu.is_available() else` in front of a choice of CUDA."""
     body: ast.AST = filled_in(node, file)
     body = file.parent(body) if is_device(file.parent(body), file) else body  # type: ignore[assignment]
     choice = file.parent(body)
@@ -64,7 +64,7 @@ def extend_choice(node: ast.expr, mark: str, torch: str, file: PythonFile) -> Ed
 
 
 def is_for_autocast(node: ast.AST, file: PythonFile) -> bool:
-    """torch.autocast("cuda"), GradScaler(device="cuda"), which turn themselves off without CUDA"""
+    """Return whether a device belongs to torch.autocast or GradScaler, which turn themselves off without CUDA."""
     parent = file.parent(node)
     call = file.parent(parent) if isinstance(parent, ast.keyword) else parent
     name = (file.resolve(call.func) or "") if isinstance(call, ast.Call) else ""
@@ -72,7 +72,7 @@ def is_for_autocast(node: ast.AST, file: PythonFile) -> bool:
 
 
 def is_beside_cpu(node: ast.AST, file: PythonFile) -> bool:
-    """["cpu", "cuda"], [("cpu", 1), pytest.param("cuda", 2)]: of two devices, one after the other"""
+    """Return whether a device is in a list with the CPU: ["cpu", "cuda"], [("cpu", 1), pytest.param("cuda", 2)]"""
     around: ast.AST = node
     while (parent := file.parent(around)) is not None and _is_row(parent):
         around = parent
@@ -81,13 +81,13 @@ def is_beside_cpu(node: ast.AST, file: PythonFile) -> bool:
 
 
 def _is_row(node: ast.AST) -> bool:
-    """A list, a tuple, pytest.param(...), torch.device(...)"""
+    """Return whether a node is a list, a tuple, pytest.param(...) or torch.device(...)."""
     called = getattr(node.func, "attr", "") if isinstance(node, ast.Call) else ""
     return isinstance(node, (ast.List, ast.Tuple)) or called in ("param", "device")
 
 
 def fill_in_device(node: ast.AST, kind: str, mark: str, rest: str, file: PythonFile) -> Edits:
-    """One more value for a string that is filled in: "cuda:{}".format(i), "cuda:%d" % i, "cuda:" + i."""
+    """Return the edits for a string with gaps: "cuda:{}".format(i), "cuda:%d" % i, "cuda:" + i"""
     parent = file.parent(node)
     if isinstance(parent, ast.Attribute):
         call = file.parent(parent)
@@ -106,7 +106,9 @@ def fill_in_device(node: ast.AST, kind: str, mark: str, rest: str, file: PythonF
 
 
 def _card(string: ast.BinOp, rest: str, file: PythonFile) -> str:
-    """What "cuda:%d" % card and "cuda:" + str(card) are filled in with; "" where it is more than a short expression"""
+    """Return what fills the gap in "cuda:%d" % card or "cuda:" + str(card), or "" if it is more than a short
+    expression.
+    """
     card = string.right
     is_plain = isinstance(string.op, ast.Mod) and rest in (":%d", ":%s", ":%i")
     if isinstance(string.op, ast.Add) and isinstance(card, ast.Call) and file.resolve(card.func) == "str":

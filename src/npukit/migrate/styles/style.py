@@ -1,4 +1,4 @@
-"""What every style answers: how code names the device, its kind, its functions and its backend."""
+"""The protocol of styles: how code names the device, its kind, its functions and its backend."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Edits = tuple[Edit, ...]
 
 @dataclass(frozen=True)
 class Text:
-    """Code to write, and the edits elsewhere in the file without which it would not run."""
+    """Code to write, with the edits elsewhere in the file that it depends on."""
 
     text: str
     edits: Edits = ()
@@ -29,27 +29,29 @@ TAKES_ANY = (ast.Assign, ast.AnnAssign, ast.Return, ast.Call, ast.keyword, ast.a
 
 
 class Style(Protocol):
-    """What is written in the place of CUDA's names. None or no edits: the place cannot say it, and is reported."""
+    """What to write in place of CUDA's names. None or no edits mean that the style has no words for it, and it is
+    reported.
+    """
 
     accelerator: str  # what sentences call the device
     imports_from_npu: bool  # whether torch.npu's functions are imported by name
 
     def device(self, node: ast.AST, file: PythonFile, goal: Goal) -> Text | None:
-        """The device, where torch takes a torch.device, a name or a number."""
+        """The device, where torch accepts a torch.device, a name or a number."""
 
     def device_type(self, node: ast.AST, file: PythonFile, goal: Goal, of_card: bool = False) -> Text | None:
-        """The kind of device as a string; with `of_card` never another than CUDA's or the NPU's."""
+        """The kind of device as a string. With `of_card` it is CUDA's or the NPU's, never the CPU's."""
 
     def device_string(self, node: ast.expr, match: re.Match[str], file: PythonFile, goal: Goal) -> Edits:
         """The edits for a string that names a CUDA device: "cuda", "cuda:0", f"cuda:{rank}"."""
 
-    def moved(self, call: ast.Call, func: ast.Attribute, file: PythonFile, goal: Goal) -> Edits:
+    def move(self, call: ast.Call, func: ast.Attribute, file: PythonFile, goal: Goal) -> Edits:
         """The edits for x.cuda()."""
 
     def module(self, node: ast.AST, file: PythonFile, goal: Goal) -> Text:
         """The module with the functions of torch.cuda."""
 
-    def named(self, function: str, node: ast.AST, file: PythonFile, goal: Goal) -> Text:
+    def function_name(self, function: str, node: ast.AST, file: PythonFile, goal: Goal) -> Text:
         """A function of torch.cuda by its name."""
 
     def function(self, part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Text | None:
@@ -59,31 +61,31 @@ class Style(Protocol):
         """The name of the communication backend."""
 
     def backends(self, node: ast.AST, pairs: str, file: PythonFile, goal: Goal) -> Text | None:
-        """The same for several devices: "cpu:gloo,cuda:nccl"."""
+        """The backends of several devices: "cpu:gloo,cuda:nccl"."""
 
     def keeps(self, node: ast.AST, file: PythonFile, goal: Goal) -> bool:
-        """Whether code may stay as it is, since it is harmless or is extended as a whole."""
+        """Whether code may stay because it is harmless, or because a larger part of it is extended."""
 
-    def either(self, added: Sequence[Edit], renamed: Sequence[Edit], file: PythonFile) -> Edits:
-        """Which of two changes is made: the NPU's name beside CUDA's, or in its place."""
+    def choose(self, added: Sequence[Edit], renamed: Sequence[Edit], file: PythonFile) -> Edits:
+        """Choose between adding the NPU's name beside CUDA's and replacing CUDA's name."""
 
-    def finished(self, before: Document, after: Document, goal: Goal) -> Document:
-        """The file once all rules are done with it."""
+    def finish(self, before: Document, after: Document, goal: Goal) -> Document:
+        """Finish a file after all rules are done with it."""
 
 
 def torch_name(file: PythonFile) -> Text:
-    """What torch is called at the top of this file; it is imported where it is not."""
+    """Return the name of torch at the top of a file, with the edit that imports it if necessary."""
     name = torch_imports.at_top(file)
     return Text(name) if name else Text("torch", (file.insert_line(*torch_imports.insertion(file)),))
 
 
 def with_replacement(new: Text, part: ast.AST, file: PythonFile) -> Text:
-    """A text together with the edit that puts it in the place of a node."""
+    """Return a text together with the edit that puts it in place of a node."""
     return Text(new.text, (*new.edits, file.replace(part, new.text)))
 
 
 def parenthesized_for(text: str, node: ast.AST, file: PythonFile) -> str:
-    """A text for the place of a node, in brackets if it is a choice or an `or` that would take in what is around.
+    """Return a text to put in place of a node, in parentheses if the code around it would change its meaning.
 
     >>> parenthesized_for('"hccl" if hasattr(torch, "npu") else "nccl"', node, file)  # backend or "nccl"
     '("hccl" if hasattr(torch, "npu") else "nccl")'
@@ -99,19 +101,19 @@ def parenthesized_for(text: str, node: ast.AST, file: PythonFile) -> str:
 
 
 def enclosing_call(node: ast.expr, file: PythonFile) -> ast.expr:
-    """The call of a function, or the function where it is passed on."""
+    """Return the call of a function, or the function itself if it is not called."""
     parent = file.parent(node)
     return parent if isinstance(parent, ast.Call) and parent.func is node else node
 
 
 def quote_near(node: ast.AST, file: PythonFile) -> str:
-    """The quotation mark of strings around, in the statement or else in the file."""
+    """Return the quotation mark of the strings in the statement, else in the file."""
     return _more_used(file.source(file.statement(node))) or usual_quote(file)
 
 
 @per_file
 def usual_quote(file: PythonFile) -> str:
-    """The quotation mark of a file's strings, or of those that its formatter writes."""
+    """Return the quotation mark of most strings in a file, else the one that its formatter prefers."""
     formatter = configured_formatter(file.path.parent.absolute(), file.names.root and file.names.root.absolute())
     return _more_used(file.text) or (formatter.quote if formatter else '"')
 
