@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.inference import mtp
 from tests.inference.engine.conftest import LLAMA, generated, prompts
 
 from npukit.errors import NpukitError
 from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
 from npukit.inference.engine.w8a8 import quantize
+from npukit.llm.models.checkpoint import open_checkpoint
+from npukit.llm.models.next_tokens import load_next_token_layer
 
 WAYS = {
     "fp32, torch's attention": (torch.float32, EngineOptions(max_num_seqs=4, max_model_len=300)),
@@ -55,6 +59,21 @@ def test_experts_give_the_tokens_that_they_give_on_a_cpu(dtype: torch.dtype) -> 
     engine = Engine(model.to("npu"), EngineOptions(max_num_seqs=4, max_model_len=300))
     answers = engine.generate([Request(prompt, SamplingParams(temperature=0, max_tokens=8)) for prompt in asked])
     assert engine.is_paged and [answer.ids for answer in answers] == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["plain", "fused operators"])
+def test_the_checkpoints_own_layer_guesses_tokens(dtype: torch.dtype, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    folder = mtp.save("glm4_moe", tmp_path)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+    asked = prompts(4, 100)
+    expected = [generated(model, prompt, 12) for prompt in asked]
+    layer = load_next_token_layer(model.to("npu"), open_checkpoint(folder))
+    engine = Engine(model, EngineOptions(max_num_seqs=4, num_speculative_tokens=3), draft=layer)
+    answers = engine.generate([Request(prompt, SamplingParams(temperature=0, max_tokens=12)) for prompt in asked])
+    assert [answer.ids for answer in answers] == expected
+    assert engine.stats().accepted_tokens > engine.stats().draft_tokens / 4
 
 
 def test_layers_in_8_bits_give_the_tokens_that_they_give_on_a_cpu() -> None:
