@@ -1,4 +1,5 @@
-"""What speculative decoding saves: passes over the weights and time, by prompt lookup and by a draft model.
+"""What speculative decoding saves: passes over the weights and time, by prompt lookup, a draft model and a layer for
+multi-token prediction (MTP).
 
     python -m benchmarks speculative [--guesses 8] [--layers 4] [--width 768] [--tokens 60]
 
@@ -7,21 +8,30 @@ summary that quotes, a function with a name changed, and an answer that has noth
 one layer, and is wrong at one token of `--wrong`. The model answers with their guesses and without, one request and
 four at a time, greedy and drawn; the answers must be the same. On a GPU in bf16 and seconds by the clock; else on one
 thread of the CPU, in fp32 and CPU seconds.
+
+The layer for MTP belongs to a small GLM-4.5 with random weights, made so that it is right more or less often.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
+import tempfile
 import textwrap
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import torch
+from tests.inference import mtp
+from tests.inference.engine.conftest import prompts
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
+from transformers.utils import logging
 
 from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
+from npukit.llm.models.checkpoint import open_checkpoint
+from npukit.llm.models.next_tokens import load_next_token_layer
 
 CUDA = torch.cuda.is_available()
 WORD = re.compile(r"\w+|\s+|[^\w\s]")
@@ -73,8 +83,8 @@ def answered(
     model: Any, requests: list[Request], draft: Any = None, **guessing: int
 ) -> tuple[list[list[int]], int, float, float]:
     """Answers, passes over the weights, the share of guesses that were right, seconds."""
-    sizes: dict[str, Any] = {"max_num_seqs": 8, "max_model_len": 1024, "num_blocks": 300}
-    small = Engine(draft, EngineOptions(**sizes)) if draft else None
+    sizes: dict[str, Any] = {"max_num_seqs": 8, "max_model_len": 1024, "num_blocks": 300, "paged": True}
+    small = Engine(draft, EngineOptions(**sizes)) if isinstance(draft, GPT2LMHeadModel) else draft
     engine = Engine(model, EngineOptions(**sizes, **guessing, enable_prefix_caching=False), draft=small)
     engine.warm_up()
     launch, passes = engine._runner.launch, 0
@@ -90,6 +100,26 @@ def answered(
     ids = [answer.ids for answer in engine.generate(requests)]
     seconds, stats = clock() - began, engine.stats()
     return ids, passes, stats.accepted_tokens / max(1, stats.draft_tokens), seconds
+
+
+def by_layer(loud: float, tokens: int) -> None:
+    """Print a line for each number of guesses by the layer of a GLM-4.5 whose embeddings are so loud."""
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = mtp.save("glm4_moe", Path(temporary), loud)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16 if CUDA else torch.float32)
+        model = model.to("cuda" if CUDA else "cpu").eval()
+        layer = load_next_token_layer(model, open_checkpoint(folder))
+    requests = [Request(prompt, SamplingParams(temperature=0, max_tokens=tokens)) for prompt in prompts(8)]
+    plain = [answered(model, [request]) for request in requests]
+    for guesses in (1, 2, 4):
+        made = [answered(model, [request], layer, num_speculative_tokens=guesses) for request in requests]
+        before, after = (sum(passes for _, passes, *_ in each) / len(each) for each in (plain, made))
+        right = sum(right for _, _, right, _ in made) / len(made)
+        equal = [ids for ids, *_ in made] == [ids for ids, *_ in plain]
+        result = f"{before:.1f} to {after:.1f} passes, {right:.0%} right, answers equal: {equal}"
+        print(f"MTP, embeddings times {loud:g}, {guesses} guessed: {result}", flush=True)
 
 
 def main(
@@ -127,3 +157,5 @@ def main(
                     f"{f'{seconds:.2f} to {less:.2f}':>16}{seconds / less:>8.2f}  {guessed == plain}",
                     flush=True,
                 )
+    for loud in (60, 300):
+        by_layer(loud, tokens)

@@ -34,21 +34,24 @@ SHAPES: dict[str, dict[str, Any]] = {
     "hy_v3": {"num_experts": 4},
     "mellum": {"num_experts": 4, "num_nextn_predict_layers": 1, "mtp_layer_types": ["full_attention"]},
 }
-LOUD = 300.0  # embeddings beside what the layers add: the next token depends mostly on the last one
+LOUD = 300.0
 
 
-def save(kind: str, folder: Path, **shape: Any) -> Path:
-    """Such a model of this family: its last layer becomes the one that predicts the token after the next one."""
+def save(kind: str, folder: Path, loud: float = LOUD, **shape: Any) -> Path:
+    """Such a model of this family: its last layer becomes the one that predicts the token after the next one. The
+    louder the embeddings are beside what the layers add, the more the next token depends on the last one alone, and the
+    more guesses are right.
+    """
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
     config = AutoConfig.for_model(kind, **{**SHAPE, **SHAPES[kind], **shape})
     model = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
-        model.get_input_embeddings().weight *= LOUD
+        model.get_input_embeddings().weight *= loud
     model.save_pretrained(folder)
     tensors = load_file(folder / "model.safetensors")
-    save_file(_moved(kind, tensors), folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(_moved(kind, tensors, loud), folder / "model.safetensors", metadata={"format": "pt"})
     written = json.loads((folder / "config.json").read_text())
     written["num_hidden_layers"] = LAYERS
     for name in ("layer_types", "mlp_layer_types"):
@@ -58,7 +61,7 @@ def save(kind: str, folder: Path, **shape: Any) -> Path:
     return folder
 
 
-def _moved(kind: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _moved(kind: str, tensors: dict[str, Tensor], loud: float) -> dict[str, Tensor]:
     family = families.next_tokens_of({"model_type": kind})
     assert family is not None
     names = family.in_model_of(LAYERS)
@@ -71,6 +74,6 @@ def _moved(kind: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     size = SHAPE["hidden_size"]
     assert isinstance(size, int)
     halves = [torch.eye(size), 0.01 * torch.randn(size, size)]  # of the embedding, and of the hidden state
-    parts = {names.projection: torch.cat(halves[::-1] if names.hidden_first else halves, 1) * LOUD}
+    parts = {names.projection: torch.cat(halves[::-1] if names.hidden_first else halves, 1) * loud}
     parts |= dict.fromkeys((names.hidden_norm, names.embedding_norm, names.norm or names.hidden_norm), torch.ones(size))
     return moved | {f"{name}.weight": value.clone() for name, value in parts.items()}
