@@ -24,7 +24,7 @@ from npukit.inference.service import Service
 class Remote(Parrot):
     """The parrot with what a server asks an engine for."""
 
-    max_model_len, vocab_size, device = 10_000, 10_000, "cpu"
+    max_model_len, num_cache_tokens, vocab_size, device = 10_000, 80_000, 10_000, "cpu"
 
     def stats(self) -> Stats:
         return Stats(*range(10))

@@ -22,6 +22,7 @@ Words = Annotated[
 ]
 Walk = Annotated[bool, typer.Option("--walk", help="Also walk through two steps on a simulated card.")]
 Fit = Annotated[bool, typer.Option("--fit", help="Find the change that costs least and makes it fit.")]
+Serve = Annotated[bool, typer.Option("--serve", help="Plan serving the model with npukit's engine instead.")]
 Table = Annotated[bool, typer.Option("--table", help="Compare LoRA and full training on one, four and eight cards.")]
 
 
@@ -33,6 +34,7 @@ def plan(
     walk: Walk = False,
     fit: Fit = False,
     table: Table = False,
+    serve: Serve = False,
     auto: AutoOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -40,8 +42,9 @@ def plan(
 
     CONFIG.yaml is a file for `npukit train`, LLaMA-Factory or ms-swift; KEY=VALUE after it overrides an option. No
     card, weights or data are needed: a folder with config.json, or a well-known name, is enough. After -- comes any
-    training script, which is always walked through: nothing is computed, but memory is counted. To compare, --card may
-    also name a GPU: H100, H200, A100, L40S, 4090.
+    training script, which is always walked through: nothing is computed, but memory is counted. With --serve, a model
+    or a file for `npukit serve` is planned on one card: what its cache holds. To compare, --card may also name a GPU:
+    H100, H200, A100, L40S, 4090.
 
     Examples:
         npukit plan train.yaml --card 910B3 --devices 8
@@ -54,6 +57,11 @@ def plan(
     ranks = (devices or 1) * nodes
     if not words:
         raise NpukitError("Name a YAML file, or a script after --; see `npukit plan --help`.")
+    if serve:
+        if walk or fit or table or ranks > 1:
+            raise NpukitError("--serve plans one card by a formula: leave out --walk, --fit, --table and --devices.")
+        _plan_serving(words, chosen.name, json)
+        return
     script = script_of(words) if names_script(words) else []
     if chosen.is_gpu and (walk or script):
         raise NpukitError(f"--walk simulates Ascend cards only, and a {chosen.name} is not one: leave it out.")
@@ -87,6 +95,15 @@ def plan(
         _tell_walk(chosen.name)
         planned = walked(planned, config)
     show(planned.as_json(), lambda: translated(text.as_text(planned)), json)
+
+
+def _plan_serving(words: list[str], card: str, json: bool) -> None:
+    from npukit.llm.reading.read_use import read_use
+    from npukit.performance.plan.serving import plan_serving
+    from npukit.performance.plan.text import serving_text
+
+    planned = plan_serving(read_use("serve", words).use, card)
+    show(planned.as_json(), lambda: translated(serving_text(planned)), json)
 
 
 def _walk_script(script: list[str], devices: int, card: str, nodes: int, auto: bool, json: bool) -> None:

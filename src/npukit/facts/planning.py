@@ -76,6 +76,7 @@ class Device:
     """The device that a training run is planned for."""
 
     name: str
+    memory_mib: int
     usable_mib: int  # available to programs
     bf16: bool
     is_gpu: bool
@@ -88,9 +89,9 @@ def device_of(name: str) -> Device:
     81559
     """
     if row := _gpu(name):
-        return Device(row["name"], row["memory_mib"], row.get("bf16", True), is_gpu=True)
+        return Device(row["name"], row["memory_mib"], row["memory_mib"], row.get("bf16", True), is_gpu=True)
     known = card(name)
-    return Device(known.name, known.memory_mib - planning().idle_mib, known.bf16, is_gpu=False)
+    return Device(known.name, known.memory_mib, known.memory_mib - planning().idle_mib, known.bf16, is_gpu=False)
 
 
 def _gpu(name: str) -> dict[str, Any] | None:

@@ -50,6 +50,7 @@ class Ready:
     """The engine is ready, with these limits and device."""
 
     max_model_len: int
+    num_cache_tokens: int
     vocab_size: int
     device: str
 
@@ -100,7 +101,7 @@ def run(connection: Connection, make: Callable[[], tuple[Any, Any]]) -> None:
         signal.signal(number, signal.SIG_IGN)
     try:
         engine, grammars = make()
-        connection.send(Ready(engine.max_model_len, engine.vocab_size, str(engine.device)))
+        connection.send(Ready(engine.max_model_len, engine.num_cache_tokens, engine.vocab_size, str(engine.device)))
         _EngineLoop(connection, engine, grammars).run()
     except (BrokenPipeError, ConnectionResetError):
         return  # the server has died

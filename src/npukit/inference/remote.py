@@ -36,7 +36,7 @@ class RemoteEngine:
         self._process.start()
         other.close()
         self.device = ""
-        self.max_model_len = self.vocab_size = 0
+        self.max_model_len = self.num_cache_tokens = self.vocab_size = 0
         self._adapters: set[str] = set()
         self._next_request_id = 0
         self._running: set[int] = set()
@@ -59,7 +59,8 @@ class RemoteEngine:
     def wait_until_ready(self) -> None:
         """Wait for the engine; raises the error that kept it from being made."""
         ready: Ready = self._receive()
-        self.max_model_len, self.vocab_size, self.device = ready.max_model_len, ready.vocab_size, ready.device
+        self.max_model_len, self.num_cache_tokens = ready.max_model_len, ready.num_cache_tokens
+        self.vocab_size, self.device = ready.vocab_size, ready.device
 
     @property
     def is_idle(self) -> bool:

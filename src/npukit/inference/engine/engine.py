@@ -46,10 +46,10 @@ from npukit.llm import families
 from npukit.llm.config.use import EngineOptions
 from npukit.llm.models.experts import use_grouped_experts
 from npukit.llm.models.next_tokens import NextTokenLayer
+from npukit.llm.models.outline import UNLIMITED
 from npukit.llm.models.vision import language_model
 
 log = logging.getLogger(__name__)
-UNLIMITED = 8192  # max_model_len of models that have no limit of their own
 
 
 class Engine:
@@ -338,6 +338,12 @@ class Engine:
             accepted_tokens=self._accepted_tokens,
             preemptions=scheduler.preemptions,
         )
+
+    @property
+    def num_cache_tokens(self) -> int:
+        """How many tokens the cache holds."""
+        pool = self._scheduler.pool
+        return (pool.num_blocks - 1) * pool.block_size
 
     def _can_schedule_ahead(self) -> bool:
         """Not while a sequence waits for its last token on the host: it would miss every other step."""

@@ -44,7 +44,9 @@ def _answers(use: Use, listener: socket.socket) -> tuple[Any, Any, int, Callable
     from npukit.inference.server.model import load_serving
 
     serving = load_serving(use, listener)
-    return make_app(serving), serving.service.engine.device, serving.max_model_len, lambda: serving.service.failure
+    engine = serving.service.engine
+    say(f"the cache holds {engine.num_cache_tokens:,} tokens")
+    return make_app(serving), engine.device, serving.max_model_len, lambda: serving.service.failure
 
 
 def _embeddings(use: Use) -> tuple[Any, Any, int, Callable[[], BaseException | None]]:

@@ -16,6 +16,8 @@ from npukit.llm.families.family import Dimensions, Shapes
 from npukit.llm.families.vision import TowerSizes, Vision
 from npukit.llm.models.weights import read_headers
 
+UNLIMITED = 8192  # the longest sequence served of models that have no limit of their own
+
 
 @dataclass(frozen=True)
 class Outline:
@@ -26,6 +28,8 @@ class Outline:
     vision: Vision | None = None
     tower: TowerSizes | None = None
     image_share: float = 1.0  # tokens of a row that are images, for vision-language models; 1 if the data is unknown
+    max_length: int | None = None  # of a sequence, if config.json says so
+    is_paged: bool = True  # whether the engine has a paged cache for its attention
 
     @property
     def parameters(self) -> int:
@@ -92,7 +96,16 @@ def look_at(options: ModelOptions) -> Outline | None:
             shapes = family.shapes(config)
         vision = families.vision_of(written)
         tower = vision.tower_sizes(written) if vision else None
-        return Outline(shapes, family.dimensions(config), vision, tower) if shapes else None
+        if not shapes:
+            return None
+        return Outline(
+            shapes,
+            family.dimensions(config),
+            vision,
+            tower,
+            max_length=config.get("max_position_embeddings"),
+            is_paged=family.attention == "plain",
+        )
     except (OSError, ValueError, KeyError, TypeError, struct.error):
         return None
 

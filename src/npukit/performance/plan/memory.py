@@ -65,8 +65,14 @@ def row_length(config: Config) -> int:
 
 
 def token_cache(config: Config, model: Outline) -> float:
-    """Bytes of a token in the key/value cache."""
-    return 2.0 * model.sizes.keys * model.sizes.layers * low_bytes(config)
+    """Bytes of a token in the key/value cache of sampling."""
+    return float(cached_token(model, low_bytes(config)))
+
+
+def cached_token(model: Outline, size: int) -> int:
+    """Bytes of a token in a key/value cache whose numbers have `size` bytes; in 8 bits each head has a scale."""
+    sizes = model.sizes
+    return 2 * sizes.layers * sizes.key_value_heads * (sizes.head * size + (4 if size == 1 else 0))
 
 
 def batch_tokens(config: Config) -> int:

@@ -11,6 +11,7 @@ from npukit.llm.tasks import task as tasks
 from npukit.performance.plan.fit import Fit
 from npukit.performance.plan.job import Plan, Walk
 from npukit.performance.plan.memory import GIB
+from npukit.performance.plan.serving import ServingPlan
 from npukit.performance.plan.table import PlanRow
 from npukit.performance.plan.work import StepTime
 from npukit.report.language import translated
@@ -80,6 +81,21 @@ def as_text(plan: Plan) -> str:
     elif plan.memory and plan.card:
         lines.append(f"time unknown: npukit has no figures for the speed of a {plan.card} or of its links")
     return "\n".join(lines)
+
+
+def serving_text(plan: ServingPlan) -> str:
+    """The plan of serving, for a terminal."""
+    lines = [
+        f"{plan.parameters:,} parameters",
+        f"about {size(plan.total).strip()} on the device:",
+        f"  {size(plan.weights)}  {PARTS['weights']}",
+        f"  {size(plan.cache)}  key/value cache of {plan.cached_tokens:,} tokens, {plan.cached_token:,} bytes each",
+    ]
+    if not plan.fits:
+        return "\n".join([*lines, f"does not fit: no sequence of {plan.max_model_len:,} tokens has room in the cache"])
+    room = f"{counted(plan.full_length, 'sequence')} of {plan.max_model_len:,} tokens"
+    lines.append(f"the cache has room for {room} at the same time, or for up to {plan.max_num_seqs:,} shorter ones")
+    return "\n".join([*lines, verdict(plan.total, plan.usable, plan.card)])
 
 
 KINDS = {

@@ -1,0 +1,54 @@
+"""What a card holds when it serves a model, said before it is there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import Npukit
+
+TWICE = "Qwen/Qwen2-7B-Instruct"
+
+
+def planned(npukit: Npukit, *words: str) -> Any:
+    result = npukit("plan", "--serve", *words, "--json")
+    return json.loads(result.stdout)["result"]
+
+
+def test_a_cache_in_8_bits_holds_twice_as_much(npukit: Npukit) -> None:
+    full, small = (
+        planned(npukit, TWICE, f"kv_cache_dtype={dtype}", "max_model_len=131072") for dtype in ("auto", "fp8")
+    )
+    assert full["total"] == pytest.approx(small["total"], rel=0.01) and full["fits"]
+    assert 1.9 < small["cached_tokens"] / full["cached_tokens"] < 2
+    assert (full["full_length"], small["full_length"]) == (5, 11)
+    text = npukit("plan", "--serve", TWICE, "max_model_len=131072").stdout
+    assert "room for 5 sequences of 131,072 tokens" in text and "fits: a 910B3" in text
+
+
+def test_weights_that_leave_no_room(npukit: Npukit) -> None:
+    assert "does not fit: no sequence of" in npukit("plan", "--serve", "Qwen/Qwen2.5-72B-Instruct").stdout
+    assert "leave out --walk" in npukit("plan", "--serve", TWICE, "--walk").stderr
+
+
+@pytest.mark.parametrize("dtype", ["auto", "int8"])
+def test_the_engine_takes_what_was_planned(dtype: str, folder: Path, npukit: Npukit) -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from npukit.inference.engine import Engine, EngineOptions
+    from npukit.inference.engine.cache import attention_modules
+
+    file = folder / "models" / "tiny" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "max_position_embeddings": 2**17}))
+    plan = planned(npukit, "models/tiny", "max_num_seqs=2", f"kv_cache_dtype={dtype}", "model.dtype=float32")
+    assert plan["max_model_len"] == 2**17
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained("models/tiny"))
+    Engine(model, EngineOptions(max_num_seqs=2, kv_cache_dtype=dtype))
+    names = ("key_cache", "value_cache", "key_scales", "value_scales")
+    held = sum(
+        layer.__dict__[name].nbytes for layer in attention_modules(model) for name in names if name in layer.__dict__
+    )
+    assert plan["cache"] == pytest.approx(held, rel=0.01)
+    assert plan["weights"] == pytest.approx(sum(weight.nbytes for weight in model.parameters()), rel=0.01)
