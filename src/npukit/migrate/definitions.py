@@ -241,6 +241,9 @@ def _evidence_by_use(part: Definition, names: dict[str, str], file: PythonFile) 
         return next(filter(None, made), None)
     if taken := next((names[argument.arg] for argument in part.args.args if argument.arg in names), ""):
         return Evidence("library", taken, file.place(part))
+    text = file.source(part)  # searching it is faster than walking over the function
+    if "_cuda" not in text and not any(name.removeprefix("self.").partition(".")[0] in text for name in names):
+        return None
     for node, name in _unconditional_calls(file, part):
         if needed_there := _named_in(name, names):
             return Evidence("kernel", needed_there, file.place(node))
@@ -342,8 +345,10 @@ def _is_zero(node: ast.expr) -> bool:
 
 @per_file
 def _unconditional_calls(file: PythonFile, function: _Function) -> list[tuple[ast.Call, str]]:
-    """What a function calls whatever holds: te.fp8_autocast; kernel, of kernel[grid](x); in tests, also the functions
-    that it passes on: spawn(run, 4)"""
+    """Return the unconditional calls in a function, each with the dotted name that it calls: `kernel` of kernel[grid](x)
+
+    In tests, functions that are passed on count as called: spawn(run, 4)
+    """
     passed = is_test_file(file)
     calls: list[tuple[ast.Call, str]] = []
     stack: list[ast.AST] = list(_unconditional_statements(function))
@@ -365,7 +370,7 @@ def _unconditional_calls(file: PythonFile, function: _Function) -> list[tuple[as
 
 
 def _dotted(node: ast.AST) -> str:
-    """te.fp8_autocast, self.scan, kernel, of kernel[grid]; "" of what is not made of names"""
+    """Return the dotted name of an expression, without subscripts, or "" if it is not made of names."""
     parts: list[str] = []
     while isinstance(node, (ast.Attribute, ast.Subscript)):
         parts += [node.attr] if isinstance(node, ast.Attribute) else []

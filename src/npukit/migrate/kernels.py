@@ -80,19 +80,20 @@ def is_extension(module: str, path: Path, root: Path | None) -> bool:
     True
     """
     name = module.rpartition(".")[2]
-    is_built = any(name in _built_names(folder) for folder in _folders(path, root))
+    is_built = name in _built_names(path.parent, root)
     if not (is_built or _EXTENSION.fullmatch(name)) or file_of(module, path, root) is not None:
         return False
     if is_built:
         return True
     if name.endswith("_cuda") or name == "_ext":
         return name not in text_of(path.with_name("__init__.py")) if module == f".{name}" else True
-    return any(re.search(rf"[\"'.]{name}[\"']", _builders(folder)) for folder in _folders(path, root))
+    return any(re.search(rf"[\"'.]{name}[\"']", _builders(folder)) for folder in _folders(path.parent, root))
 
 
-def _folders(path: Path, root: Path | None) -> list[Path]:
-    """Return the folders of the project that contain a file, directly or indirectly."""
-    return [folder for folder in path.parents if root and folder.is_relative_to(root)]
+@per_project(maxsize=1024)
+def _folders(folder: Path, root: Path | None) -> tuple[Path, ...]:
+    """Return a folder of the project and those around it."""
+    return tuple(outer for outer in (folder, *folder.parents) if root and outer.is_relative_to(root))
 
 
 @per_project(maxsize=1024)
@@ -103,11 +104,10 @@ def _builders(folder: Path) -> str:
 
 
 @per_project(maxsize=1024)
-def _built_names(folder: Path) -> frozenset[str]:
-    """Return the modules that the build files of a folder make, such as `window` for
-    CUDAExtension("ops.window", ...).
-    """
-    return frozenset(name.rpartition(".")[2] for name in _BUILT_NAMED.findall(_builders(folder)))
+def _built_names(folder: Path, root: Path | None) -> frozenset[str]:
+    """Return the modules that the build files around a folder make: `window` for CUDAExtension("ops.window", ...)"""
+    named = (name for outer in _folders(folder, root) for name in _BUILT_NAMED.findall(_builders(outer)))
+    return frozenset(name.rpartition(".")[2] for name in named)
 
 
 @per_project(maxsize=4096)
@@ -142,9 +142,9 @@ def may_need_cuda(path: Path, root: Path | None, hops: int) -> bool:
 
 @per_project(maxsize=8192)
 def _names_kernels(path: Path, root: Path | None) -> bool:
-    folders, text = _folders(path, root), text_of(path)
-    builds, built = any(map(_builders, folders)), frozenset[str]().union(*map(_built_names, folders))
-    return "CDLL" in text or "cpp_extension" in text or any(way.search(text) for way in _kernels_named(builds, built))
+    text, builds = text_of(path), any(map(_builders, _folders(path.parent, root)))
+    patterns = _kernels_named(builds, _built_names(path.parent, root))
+    return "CDLL" in text or "cpp_extension" in text or any(pattern.search(text) for pattern in patterns)
 
 
 @cache
