@@ -345,7 +345,7 @@ def _is_zero(node: ast.expr) -> bool:
 
 @per_file
 def _unconditional_calls(file: PythonFile, function: _Function) -> list[tuple[ast.Call, str]]:
-    """Return the unconditional calls in a function, each with the dotted name that it calls: `kernel` of kernel[grid](x)
+    """Return the unconditional calls in a function, each with its dotted name, such as `kernel` for kernel[grid](x).
 
     In tests, functions that are passed on count as called: spawn(run, 4)
     """
