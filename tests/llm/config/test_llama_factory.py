@@ -203,6 +203,10 @@ def test_keys_of_earlier_releases_are_taken_for_what_they_became() -> None:
     assert any("dpo_beta is pref_beta since 0.8.0" in note for note in reading.notes)
     with pytest.raises(NpukitError, match="dpo_beta and pref_beta"):
         read(None, [*words, "pref_beta=0.1"], {}, files=False)
+    old = ["model_name_or_path=m", "dataset=d", "checkpoint_dir=a", "resume_lora_training={}", "bf16=true"]
+    assert read(None, " ".join(old).format("true").split(), {}, files=False).config.model.adapter == Path("a")
+    with pytest.raises(NpukitError, match="one adapter is trained at a time"):
+        read(None, " ".join(old).format("false").split(), {}, files=False)
     orpo = read(
         None, ["model_name_or_path=m", "dataset=d", "stage=orpo", "orpo_beta=0.2", "bf16=true"], {}, files=False
     )

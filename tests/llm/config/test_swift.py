@@ -479,6 +479,8 @@ def test_whole_modules_may_be_named_beside_all_linear() -> None:
         ("--model_type yi-6b-chat --model_id_or_path a/b --template_type yi", {}, {"model.path": "a/b"}),
         ("--model_type qwen2_5 --model a/b", {}, {"model.path": "a/b"}),
         ("--model a/b --template_type default-generation", {}, {"data.template": "dummy"}),
+        ("--model a/b --sft_type lora --target_modules ALL", {}, {"tuning.targets": "all-linear"}),
+        ("--model a/b --ignore_args_error True", {}, {"model.path": "a/b"}),
         ("--model a/b --deepspeed default-zero3-offload", {}, {"training.parallel": "zero3", "training.offload": True}),
     ],
 )
@@ -487,6 +489,13 @@ def test_flags_of_ms_swift_2(flags: str, environ: dict[str, str], expected: dict
     for key, value in expected.items():
         group, name = key.split(".")
         assert getattr(getattr(config, group), name) == value
+
+
+def test_the_best_model_needs_rows_to_evaluate() -> None:
+    words = "--model m --dataset d --eval_strategy steps --eval_steps 10 --load_best_model_at_end true"
+    with pytest.raises(NpukitError, match="load_best_model_at_end needs rows to evaluate"):
+        read(None, words.split(), {}, "sft", files=False)
+    assert read(None, [*words.split(), "--val_dataset", "v"], {}, "sft", files=False).config.training.eval_every == 10
 
 
 def test_data_sets_of_ms_swift_2() -> None:

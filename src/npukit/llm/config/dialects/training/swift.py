@@ -274,6 +274,9 @@ def evaluation(values: Values) -> Translated:
     steps = {"no": None, "steps": values.get("eval_steps") or values.get("save_steps"), "epoch": "epoch"}
     every = values.choice("eval_strategy", steps, otherwise=values.get("save_strategy"))
     if every is not None and not validation(values)["data.validation"]:
+        if values.flag("load_best_model_at_end"):
+            needed = "load_best_model_at_end needs rows to evaluate: add val_dataset, or split_dataset_ratio=0.01."
+            raise RefusedValue("load_best_model_at_end", needed)
         if {"eval_steps", "eval_strategy"} & set(values.explicit):
             values.notes.append("eval_steps: not used, because there is neither val_dataset nor split_dataset_ratio")
         return {"training.eval_every": None}

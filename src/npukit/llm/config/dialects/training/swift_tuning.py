@@ -65,10 +65,13 @@ def quantization(values: Values) -> Translated:
     return quantized(values, "quant_bits", "quant_method", values.get("bnb_4bit_quant_type", "nf4"))
 
 
+NAMES_BEFORE_3 = {"ALL": "all-linear", "AUTO": "all-linear"}  # 2.4 to 2.6 had target_modules, but no all-linear
+
+
 def targets(values: Values) -> Translated:
     if regex := values.get("target_regex"):
         return {"tuning.targets": regex}
-    names = values.words("target_modules") or ["all-linear"]
+    names = [NAMES_BEFORE_3.get(name, name) for name in values.words("target_modules")] or ["all-linear"]
     if other := next((name for name in names if name.startswith("all-") and name != "all-linear"), None):
         raise RefusedValue(
             "target_modules", f"target_modules {other} is not supported: use all-linear, or names of modules."
