@@ -11,7 +11,7 @@ import ast
 from pathlib import Path
 
 from npukit.facts.libraries import needs_cuda
-from npukit.migrate.definitions import SAYS_WITHOUT, cuda_only_names, is_test_file
+from npukit.migrate.definitions import SAYS_WITHOUT, cuda_only_names, is_test_or_benchmark
 from npukit.migrate.evidence import Evidence
 from npukit.migrate.kernels import (
     Definition,
@@ -36,7 +36,7 @@ def evidence_for_file(file: PythonFile) -> Evidence | None:
     if library and library.verdict != "adapter" and not SAYS_WITHOUT.search(name):
         return Evidence("name", library.name, file.place(file.tree))
     for node in file.tree.body:
-        library_name = library_required_by(node, file, asks_any=is_test_file(file)) or _imported(node, file)
+        library_name = library_required_by(node, file, asks_any=is_test_or_benchmark(file)) or _imported(node, file)
         if library_name:
             return Evidence("library", library_name, file.place(node))
     if launched := _launched(file) or _compiled_at_import(file):
@@ -61,7 +61,7 @@ def _imported(node: ast.stmt, file: PythonFile) -> str:
     library = library_needed_by(node) or next(
         filter(None, map(needs_cuda, parts)), None
     )  # ours.triton, which is made elsewhere
-    if library is None and where is not None and is_test_file(file):
+    if library is None and where is not None and is_test_or_benchmark(file):
         library_name = needed_by_imports(where, file.names.root)
         return library_name if library_name != "Triton" else ""  # its kernels are checked one by one
     return library.name if library else ""

@@ -21,7 +21,7 @@ from npukit.facts.libraries import imported
 from npukit.facts.target import Target
 from npukit.facts.versions import key
 from npukit.migrate.cuda_files import evidence_for_file
-from npukit.migrate.definitions import cuda_only_definitions, cuda_only_exports, is_test_file
+from npukit.migrate.definitions import cuda_only_definitions, cuda_only_exports, is_test_or_benchmark
 from npukit.migrate.evidence import Evidence, evidence_in_call
 from npukit.migrate.goal import Goal
 from npukit.migrate.kernels import Definition, imported_modules, library_needed_by, unconditional_nodes
@@ -214,7 +214,7 @@ def _helpers_of_kept_code(known: set[ast.AST], file: PythonFile) -> Iterator[ast
     """Yield the private functions, classes and constants that only kept code uses. In a file of tests, names need no
     underscore.
     """
-    prefix = "" if is_test_file(file) else "_"
+    prefix = "" if is_test_or_benchmark(file) else "_"
     for part in file.tree.body if known else ():
         targets = part.targets if isinstance(part, ast.Assign) else ()
         name = part.name if isinstance(part, Definition) else getattr(targets[0], "id", "") if targets else ""

@@ -58,7 +58,7 @@ def cuda_only_names(file: PythonFile) -> dict[str, str]:
 
     They are imported from such a library or from a file of the project that needs one, or are the file's own kernels.
     """
-    return _cuda_only_names(file, _HOPS_OF_TESTS if is_test_file(file) else _HOPS)
+    return _cuda_only_names(file, _HOPS_OF_TESTS if is_test_or_benchmark(file) else _HOPS)
 
 
 @per_file
@@ -198,12 +198,12 @@ def _mentions_libraries(file: PythonFile) -> bool:
     return (
         any(map(cuda_library_named, (*file.names.read, *defined)))
         or any(map(library_needed_by, file.names.imports))
-        or (is_test_file(file) or "nvidia" in file.text or "nvml" in file.text or "cuda" in file.text.lower())
+        or (is_test_or_benchmark(file) or "nvidia" in file.text or "nvml" in file.text or "cuda" in file.text.lower())
     )
 
 
 @per_file
-def is_test_file(file: PythonFile) -> bool:
+def is_test_or_benchmark(file: PythonFile) -> bool:
     return bool(_TEST.match(file.path.stem))
 
 
@@ -262,7 +262,7 @@ def _named_in(dotted: str, names: dict[str, str]) -> str:
 
 
 def _refusal_evidence(part: _Function, file: PythonFile) -> Evidence | None:
-    asks_any = is_test_file(file)
+    asks_any = is_test_or_benchmark(file)
     for statement in _unconditional_statements(part):
         if refused := library_required_by(statement, file, asks_any):
             return Evidence("library", refused, file.place(statement))
@@ -349,7 +349,7 @@ def _unconditional_calls(file: PythonFile, function: _Function) -> list[tuple[as
 
     In tests, functions that are passed on count as called: spawn(run, 4)
     """
-    passed = is_test_file(file)
+    passed = is_test_or_benchmark(file)
     calls: list[tuple[ast.Call, str]] = []
     stack: list[ast.AST] = list(_unconditional_statements(function))
     while stack:

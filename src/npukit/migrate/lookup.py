@@ -135,7 +135,7 @@ def _turns_off(node: ast.AST, file: PythonFile) -> bool:
 
 @per_file
 def used_apis(file: PythonFile) -> tuple[tuple[ast.Attribute | ast.Name, CudaApi], ...]:
-    """Yield every dotted name in the file that the facts know, with its fact."""
+    """Return every dotted name in the file that the facts know, with its fact."""
     apis = []
     names = last_names() | aliases(file, last_names()) | names_from_cuda(file)  # from torch.cuda.nvtx import mark
     for node in chains(file, last_names(), names):

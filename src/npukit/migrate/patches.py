@@ -10,7 +10,7 @@ from pathlib import Path
 _PATCH = re.compile(rb"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*\btorch\.cuda(?:\.|,\s*[\"'])(\w+)")
 
 
-def is_in_tests(path: Path) -> bool:
+def is_test_file(path: Path) -> bool:
     """Return whether a file belongs to tests, judging by its name."""
     return path.name.startswith(("test_", "conftest")) or path.stem.endswith("_test")
 
@@ -21,7 +21,7 @@ def functions_patched_by_tests(files: Iterable[Path]) -> frozenset[str]:
     >>> functions_patched_by_tests([Path("tests/test_memory.py")])  # with patch("torch.cuda.empty_cache") as emptied:
     frozenset({'empty_cache'})
     """
-    return frozenset(name.decode() for path in files if is_in_tests(path) for name in _PATCH.findall(_read(path)))
+    return frozenset(name.decode() for path in files if is_test_file(path) for name in _PATCH.findall(_read(path)))
 
 
 def _read(path: Path) -> bytes:

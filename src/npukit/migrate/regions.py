@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from npukit.migrate.kernels import Definition
 from npukit.migrate.mentions import first_evidence, imports_kernels
-from npukit.migrate.patches import is_in_tests
+from npukit.migrate.patches import is_test_file
 from npukit.migrate.presence import SKIPS, is_exit
 from npukit.migrate.questions import is_negated
 from npukit.source import PythonFile, per_file
@@ -258,7 +258,7 @@ def code_behind_exit(choice: ast.If, file: PythonFile) -> tuple[list[ast.AST], l
 
 def _names_of_test(file: PythonFile) -> list[str]:
     """Return the names of a test file and its folder, which tell what it tests: test_fp8.py, triton/test_norm.py"""
-    return [file.path.stem, file.path.parent.name] if is_in_tests(file.path) else []
+    return [file.path.stem, file.path.parent.name] if is_test_file(file.path) else []
 
 
 def _required_by_exit(exit_test: ast.AST) -> Iterator[ast.AST]:

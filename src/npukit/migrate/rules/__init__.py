@@ -12,7 +12,7 @@ from npukit.migrate.rule import Rule
 
 @functools.cache
 def all_rules() -> tuple[Rule, ...]:
-    """Every rule, by code: one a module, whose docstring is the rule's."""
+    """Return every rule, sorted by code. Each is defined by one module, whose docstring becomes the rule's."""
     modules = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
     for module in modules:
         module.rule.doc = inspect.cleandoc(module.__doc__ or "")
@@ -20,7 +20,7 @@ def all_rules() -> tuple[Rule, ...]:
 
 
 def rule_of(code: str) -> Rule | None:
-    """The rule with this code, in whatever case it is written.
+    """Return the rule with this code, whatever its case.
 
     >>> rule_of("npk110").name
     'move-to-device'

@@ -23,7 +23,7 @@ from npukit.migrate.decision import cuda_only_parts, is_kept, why_kept
 from npukit.migrate.evidence import ABOUT_THE_CARD
 from npukit.migrate.graphs import graph_around, graph_parts
 from npukit.migrate.messages import is_printed, reworded_reason
-from npukit.migrate.patches import is_in_tests
+from npukit.migrate.patches import is_test_file
 from npukit.migrate.questions import asked_for_cards
 from npukit.migrate.rule import Effort, Finding, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.styles import style_of
@@ -55,14 +55,14 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Findings:
     names = lookup.cuda_names(file)
     if evidence := evidence_for_file(file):
         if names or _IN_CODE.search(file.text):
-            blocks = evidence.kind != "name" and not is_in_tests(file.path)
+            blocks = evidence.kind != "name" and not is_test_file(file.path)
             severity = Severity.warning if blocks else Severity.note
             place = (file, names[0][0] if names else file.tree.body[0])
             yield _left(place, f"{file.path.name} is for CUDA only", evidence.sentence, severity)
         return
     parts = list(cuda_only_parts(file).items())
-    for part, shown in parts[: 1 if is_in_tests(file.path) else None]:
-        more = f" and {len(parts) - 1} more tests" if is_in_tests(file.path) and len(parts) > 1 else ""
+    for part, shown in parts[: 1 if is_test_file(file.path) else None]:
+        more = f" and {len(parts) - 1} more tests" if is_test_file(file.path) and len(parts) > 1 else ""
         verb = "are" if more else "is"
         yield _left((file, part), f"{getattr(part, 'name', 'it')}{more} {verb} for CUDA only", shown.sentence)
     graphs: set[ast.AST] = set()
@@ -107,7 +107,7 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Find
     if any(ancestor in cuda_only_parts(file) for ancestor in file.ancestors(node)):
         return
     if condition is not None and (reason := why_kept(condition, file)):
-        if is_in_tests(file.path) and cuda_only_parts(file):  # which the note about these tests tells
+        if is_test_file(file.path) and cuda_only_parts(file):  # which the note about these tests tells
             return
         yield rule.finding(
             (file, node),
@@ -145,14 +145,14 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Find
 
 
 def _is_type_argument(node: ast.AST, function: str, file: PythonFile) -> bool:
-    """torch.set_default_tensor_type(torch.cuda.FloatTensor), x.type(torch.cuda.FloatTensor): for NPK160."""
+    """Return whether a tensor type is left to NPK160: x.type(torch.cuda.FloatTensor)"""
     call = file.parent(node)
     is_type = function.endswith("Tensor") and isinstance(call, ast.Call) and call.args == [node]
     return is_type and getattr(call.func, "attr", "") in ("type", "set_default_tensor_type")  # type: ignore[union-attr]
 
 
 def _function(node: ast.Attribute | ast.Name, file: PythonFile) -> tuple[ast.expr, str]:
-    """The part of the chain that is torch.cuda.NAME, and NAME."""
+    """Return the part of a dotted name that is torch.cuda.NAME, and NAME."""
     part: ast.expr = node
     while isinstance(part, ast.Attribute) and (file.resolve(part) or "").count(".") > 2:
         part = part.value
@@ -180,7 +180,9 @@ def _why_not(function: str, goal: Goal) -> str:
 
 
 def _empty_property(node: ast.expr, function: str, file: PythonFile) -> str:
-    """torch.cuda.get_device_properties(0).multi_processor_count"""
+    """Return why a property of a card says nothing on NPUs:
+    torch.cuda.get_device_properties(0).multi_processor_count
+    """
     read = file.parent(enclosing_call(node, file)) if function == "get_device_properties" else None
     if not isinstance(read, ast.Attribute) or read.attr not in ABOUT_THE_CARD:
         return ""
@@ -188,7 +190,7 @@ def _empty_property(node: ast.expr, function: str, file: PythonFile) -> str:
 
 
 def _unknown_argument(node: ast.expr, function: str, file: PythonFile) -> str:
-    """torch.cuda.Event(external=True)"""
+    """Return why an argument cannot be passed to torch.npu: torch.cuda.Event(external=True)"""
     call = enclosing_call(node, file)
     given = [keyword.arg for keyword in call.keywords] if isinstance(call, ast.Call) else []
     lacks = _LACKS.get(function)
@@ -196,6 +198,6 @@ def _unknown_argument(node: ast.expr, function: str, file: PythonFile) -> str:
 
 
 def _part_of_a_graph(function: str, file: PythonFile, goal: Goal) -> str:
-    """torch.cuda.graph(g), where g is a CUDAGraph that stays."""
+    """Return why a function belongs to a CUDAGraph that is kept: torch.cuda.graph(g)"""
     stays = goal.portable and function in ("graph", "graphs", "graph_pool_handle") and "CUDAGraph" in file.text
     return _why_not("CUDAGraph", goal) if stays else ""

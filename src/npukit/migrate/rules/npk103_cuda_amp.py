@@ -67,7 +67,7 @@ def use(module: ast.Module, file: PythonFile, goal: Goal) -> Findings:
 
 @rule.on_call(_LAST_NAMES)
 def default(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
-    """What means CUDA because no device is named."""
+    """Report calls that mean CUDA because they name no device."""
     new, arguments = _MEAN_CUDA.get(file.resolve(call.func) or "", ("", 0))
     names_device = any(keyword.arg in ("device", None) for keyword in call.keywords)
     if _is_for_older_torch(call, file):
@@ -92,7 +92,7 @@ def default(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
 
 
 def _in_older_torch(call: ast.Call, file: PythonFile) -> Findings:
-    """A torch whose functions take no device has those of autocast in torch.npu as well."""
+    """Report functions of an older torch that take no device. torch.npu has those of autocast as well."""
     name = file.source(call.func)
     if "autocast" in name:
         yield rule.finding(
@@ -104,12 +104,14 @@ def _in_older_torch(call: ast.Call, file: PythonFile) -> Findings:
 
 
 def _is_for_older_torch(node: ast.AST, file: PythonFile) -> bool:
-    """except ImportError: from torch.cuda.amp import GradScaler"""
+    """Return whether an import is a fallback for an older torch: except ImportError: from torch.cuda.amp import
+    GradScaler
+    """
     return any(isinstance(ancestor, ast.ExceptHandler) for ancestor in file.ancestors(node))
 
 
 def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goal) -> tuple[Edit, ...] | None:
-    """What makes one use right; None where the function is passed on rather than called."""
+    """Return the edits that migrate one use, or None if the function is passed on rather than called."""
     kind = style_of(goal).device_type(node, file, goal, of_card=True)
     head = _head(node, name, file, goal)
     if head is None or kind is None:
@@ -132,7 +134,7 @@ def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Go
 
 
 def _head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goal) -> tuple[Edit, ...] | None:
-    """torch.amp.NAME in the place of the dotted name; for a bare name its import is changed."""
+    """Return the edits that write torch.amp.NAME in place of a dotted name. For a bare name, its import is changed."""
     if not _is_in_torch_amp(name, goal):
         return _old_head(node, name, file, goal)
     if isinstance(node, ast.Name):
@@ -145,7 +147,7 @@ def _head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goa
 
 
 def _is_in_torch_amp(name: str, goal: Goal) -> bool:
-    """Whether torch.amp has it, for a device that is named."""
+    """Return whether torch.amp has the name for a device that is passed to it."""
     return goal.names_devices or (goal.autocast_names_devices and ("custom_" in name or "autocast_" in name))
 
 
@@ -155,7 +157,7 @@ def _takes_type(name: str, goal: Goal) -> bool:
 
 
 def _old_head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goal) -> tuple[Edit, ...] | None:
-    """In older torch there is torch.autocast, and the modules of the devices have what torch.amp has now."""
+    """Return the edits for an older torch, which has torch.autocast and the amp modules of torch.cuda and torch.npu."""
     torch = torch_name(file)
     if _takes_type(name, goal):
         return (*torch.edits, file.replace(node, f"{torch.text}.{name}"))
@@ -166,7 +168,9 @@ def _old_head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal:
 
 
 def _import_edits(node: ast.AST, file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
-    """from torch.cuda.amp import ... -> from torch.amp import ..., where every name and every use can follow."""
+    """Return the edits that turn `from torch.cuda.amp import ...` into `from torch.amp import ...`, if every use can
+    follow.
+    """
     if not isinstance(node, ast.ImportFrom) or node.module != "torch.cuda.amp" or _is_used_for_cuda(node, file, goal):
         return ()
     for alias in node.names:
@@ -178,7 +182,7 @@ def _import_edits(node: ast.AST, file: PythonFile, goal: Goal) -> tuple[Edit, ..
 
 
 def _is_used_for_cuda(statement: ast.AST, file: PythonFile, goal: Goal) -> bool:
-    """Whether something that is imported is used where the code stays as it is."""
+    """Return whether an imported name is used in code that is kept."""
     names = [alias.asname or alias.name for alias in getattr(statement, "names", ())]
     uses = (use for name in names for use in file.by_name.get(name, ()) if isinstance(use, ast.Name))
     return any(is_kept(use, file, goal) for use in uses)
@@ -192,7 +196,7 @@ def _passed_on(alias: ast.alias, file: PythonFile) -> bool:
 
 @rule.on(ast.ImportFrom)
 def unused_import(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Findings:
-    """The import itself, also where what it imports is not used here."""
+    """Migrate an import even if its names are not used in this file."""
     edits = () if _is_for_older_torch(node, file) else _import_edits(node, file, goal)
     if edits and not is_kept(node, file, goal):
         yield rule.finding(
@@ -215,7 +219,9 @@ def _first_argument(call: ast.Call, text: str, file: PythonFile) -> tuple[Edit, 
 
 
 def _as_keywords(call: ast.Call, file: PythonFile) -> tuple[Edit, ...]:
-    """The arguments of torch.cuda.amp.autocast(True, dtype) as keywords, since torch.amp has them in another order."""
+    """Return the edits that name the arguments of torch.cuda.amp.autocast(True, dtype), since torch.amp orders them
+    differently.
+    """
     if any(isinstance(argument, ast.Starred) for argument in call.args):
         return ()
     return tuple(

@@ -62,7 +62,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
 
 @rule.on(ast.Attribute, says=("cuda",))
 def check_unbound(method: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
-    """map(torch.Tensor.cuda, batch)"""
+    """Report methods that are passed on: map(torch.Tensor.cuda, batch)"""
     parent = file.parent(method)
     is_called = isinstance(parent, ast.Call) and parent.func is method
     if is_called or not isinstance(method.ctx, ast.Load) or file.resolve(method) not in _UNBOUND:
@@ -73,7 +73,7 @@ def check_unbound(method: ast.Attribute, file: PythonFile, goal: Goal) -> Findin
 
 @rule.on_call(("getattr", "methodcaller"))
 def check_name(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
-    """getattr(x, "cuda")(), map(operator.methodcaller("cuda"), batch), getattr(torch, "cuda")"""
+    """Report methods given by name: getattr(x, "cuda")(), map(operator.methodcaller("cuda"), batch)"""
     if not call.args or len(call.args) > 2 or getattr(call.args[-1], "value", None) != "cuda":
         return
     receiver = call.args[:-1]

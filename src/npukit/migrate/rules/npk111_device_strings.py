@@ -70,8 +70,11 @@ def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> F
 
 
 def _may_be_device(node: ast.Constant, file: PythonFile) -> bool:
-    """x = "cuda:0"; one of several devices in a list; or an argument of what cannot be found: tensor.init_data("cuda"),
-    scope("cuda") of a variable; or of a function that looks up torch's module: module_of("cuda")"""
+    """Return whether a string that cannot be followed may be a device.
+
+    It has a card's number, is in a list of devices, or is passed to something that is not in sight, such as
+    tensor.init_data("cuda") or module_of("cuda").
+    """
     if _NUMBERED.fullmatch(str(node.value)):
         return not _is_key(node, file)
     call = file.parent(node)
@@ -83,7 +86,7 @@ def _may_be_device(node: ast.Constant, file: PythonFile) -> bool:
 
 
 def _is_in_list(node: ast.Constant, file: PythonFile) -> bool:
-    """parameterized.expand([("cpu",), ("cuda",)])"""
+    """Return whether a string is in a list of devices: parameterized.expand([("cpu",), ("cuda",)])"""
     table: ast.AST = node
     while isinstance(parent := file.parent(table), (ast.List, ast.Tuple)):
         table = parent
@@ -91,7 +94,7 @@ def _is_in_list(node: ast.Constant, file: PythonFile) -> bool:
 
 
 def _is_first_of_table(node: ast.Constant, file: PythonFile) -> bool:
-    """Whether no device stands before it in the same literal: a table of where each layer is counts once."""
+    """Return whether a string is the first device in a literal, since a table of devices is reported only once."""
     table: ast.AST = node
     while isinstance(parent := file.parent(table), (ast.Dict, ast.List, ast.Tuple, ast.Set)):
         table = parent
@@ -99,14 +102,17 @@ def _is_first_of_table(node: ast.Constant, file: PythonFile) -> bool:
 
 
 def _is_key(node: ast.Constant, file: PythonFile) -> bool:
-    """table["cuda:0"], x == "cuda:0"; not {"cuda:0": "cuda:1"}, which maps the devices of a checkpoint"""
+    """Return whether a string is looked up or compared: table["cuda:0"], x == "cuda:0"
+
+    In {"cuda:0": "cuda:1"}, which maps the devices of a checkpoint, it is not.
+    """
     parent = file.parent(node)
     is_in_table = isinstance(parent, ast.Dict) and node in parent.keys and not flows_into(parent, DEVICE, file)
     return isinstance(parent, (ast.Subscript, ast.Compare)) or is_in_table
 
 
 def _is_compared(node: ast.AST, file: PythonFile) -> bool:
-    """device.type == torch.device("cuda").type, which is a condition."""
+    """Return whether a device is part of a condition: device.type == torch.device("cuda").type"""
     call = file.parent(node)
     if not is_device(call, file) or getattr(node, "value", "") != "cuda":
         return False

@@ -84,7 +84,7 @@ def startswith(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
 
 @rule.on(ast.Dict)
 def table(node: ast.Dict, file: PythonFile, goal: Goal) -> Findings:
-    """{"cuda": "nccl", "cpu": "gloo"}[device.type]"""
+    """Report a table that a device looks up: {"cuda": "nccl", "cpu": "gloo"}[device.type]"""
     lookup = file.parent(node)
     if isinstance(lookup, ast.Subscript) and lookup.value is node and _names(lookup.slice, "cuda", file):
         keys = (key for key in node.keys if isinstance(key, ast.Constant) and key.value == "cuda")
@@ -93,7 +93,7 @@ def table(node: ast.Dict, file: PythonFile, goal: Goal) -> Findings:
 
 @rule.on(ast.MatchValue)
 def case(node: ast.MatchValue, file: PythonFile, goal: Goal) -> Findings:
-    """match device.type: case "cuda" """
+    """Report a case of a device: match device.type: case "cuda" """
     word = _word(node.value, file)
     branch = file.parent(node)
     match = (
@@ -125,7 +125,7 @@ def out_of_memory(node: ast.Constant, file: PythonFile, goal: Goal) -> Findings:
 
 
 def _word(node: ast.AST, file: PythonFile) -> str | None:
-    """The device or backend that an operand names: "cuda", torch.device("cuda"), torch.device("cuda").type."""
+    """Return the device or backend that an operand names: "cuda", torch.device("cuda"), torch.device("cuda").type"""
     call = node.value if isinstance(node, ast.Attribute) and node.attr == "type" else node
     if isinstance(call, ast.Call) and len(call.args) == 1 and file.resolve(call.func) == "torch.device":
         return _word(call.args[0], file)
@@ -138,7 +138,7 @@ def _word(node: ast.AST, file: PythonFile) -> str | None:
 
 
 def _names(node: ast.AST, word: str, file: PythonFile) -> bool:
-    """Whether an expression is a device or a backend: by its name, or by what made it."""
+    """Return whether an expression is a device or backend, judging by its name or by how it was made."""
     sink = _WORDS[word][1]
     if isinstance(node, ast.Attribute):
         return sink.named(node.attr) or (node.attr == "type" and _names(node.value, word, file))
@@ -161,7 +161,7 @@ def _names(node: ast.AST, word: str, file: PythonFile) -> bool:
 
 
 def _looped_over(name: ast.Name, file: PythonFile) -> Iterator[ast.expr]:
-    """any("cuda" in d for d in devices)"""
+    """Yield what a variable runs over in a comprehension: any("cuda" in d for d in devices)"""
     for around in file.ancestors(name):
         if isinstance(around, (ast.GeneratorExp, ast.ListComp, ast.SetComp)):
             first = around.generators[0]
@@ -197,7 +197,7 @@ def _equality(
 def _compared_devices(
     node: ast.Compare, constant: ast.AST, other: ast.AST, operator: ast.cmpop, file: PythonFile
 ) -> tuple[Edit, ...]:
-    """device == torch.device("cuda") -> device.type in ("cuda", "npu")"""
+    """Turn device == torch.device("cuda") into device.type in ("cuda", "npu")."""
     kind = file.source(other) if isinstance(constant, ast.Attribute) else f"{file.source(other)}.type"
     negation = "not " if isinstance(operator, ast.NotEq) else ""
     return (file.replace(node, f'{kind} {negation}in ("cuda", "npu")'),)
@@ -208,7 +208,7 @@ def _quote(source: str) -> str:
 
 
 def _contained(node: ast.Compare, other: ast.AST, operator: ast.cmpop, word: str, file: PythonFile) -> tuple[Edit, ...]:
-    """'cuda' in device -> ('cuda' in device or 'npu' in device)"""
+    """Turn 'cuda' in device into ('cuda' in device or 'npu' in device)."""
     device = file.source(other)
     start, end = file.span(node)
     quote = file.source(node.left)[-1]

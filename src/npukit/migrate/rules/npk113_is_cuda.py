@@ -51,14 +51,14 @@ def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
 
 
 def _is_imported(node: ast.expr, file: PythonFile) -> bool:
-    """current_platform.is_cuda"""
+    """Return whether `is_cuda` belongs to something other than a tensor: current_platform.is_cuda"""
     while isinstance(node, ast.Attribute):
         node = node.value
     return isinstance(node, ast.Name) and any(binding.kind == "import" for binding in file.bindings(node))
 
 
 def _chooses_cuda(node: ast.Attribute, file: PythonFile) -> bool:
-    """memory = "cuda" if x.is_cuda else "cpu", where nothing shows that it is a device of torch"""
+    """Return whether "cuda" is chosen without being a device of torch: memory = "cuda" if x.is_cuda else "cpu" """
     choice = file.parent(node)
     if not isinstance(choice, ast.IfExp) or choice.test is not node or not isinstance(choice.body, ast.Constant):
         return False

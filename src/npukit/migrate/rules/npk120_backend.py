@@ -80,6 +80,6 @@ def _edits(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal) ->
 
 
 def _of_device(choice: ast.IfExp, quote: str, file: PythonFile) -> str:
-    """The backend of a device that the code asks about, in place of "nccl" if device == "cuda" else "gloo"."""
+    """Return code that asks for a device's backend, to replace "nccl" if device == "cuda" else "gloo"."""
     device = file.source(choice.test.left)  # type: ignore[attr-defined]
     return f'{{"cuda": "nccl", "npu": "hccl"}}.get({device}, "gloo")'.replace('"', quote)

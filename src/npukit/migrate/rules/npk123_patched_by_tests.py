@@ -43,7 +43,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
 
 
 def _name(given: ast.expr, file: PythonFile) -> str:
-    """torch.cuda of "torch.cuda.synchronize", torch.cuda and module.torch.cuda"""
+    """Return the dotted name of what a test replaces, such as "torch.cuda.synchronize" or torch.cuda."""
     if isinstance(given, ast.Constant):
         return str(given.value)
     return file.resolve(given) or ("torch.cuda" if file.source(given).endswith(".torch.cuda") else "")

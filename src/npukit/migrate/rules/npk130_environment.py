@@ -57,14 +57,14 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Findings:
 
 
 def _is_printed(node: ast.Constant, file: PythonFile) -> bool:
-    """f"CUDA_VISIBLE_DEVICES: {os.getenv('CUDA_VISIBLE_DEVICES')}": what is only printed stays."""
+    """Return whether a variable is only printed: f"CUDA_VISIBLE_DEVICES: {os.getenv('CUDA_VISIBLE_DEVICES')}" """
     texts = (ancestor for ancestor in file.ancestors(node) if isinstance(ancestor, ast.JoinedStr))
     return any(str(node.value) in str(getattr(part, "value", "")) for text in texts for part in text.values)
 
 
 @rule.on(ast.keyword)
 def keyword(node: ast.keyword, file: PythonFile, goal: Goal) -> Findings:
-    """dict(os.environ, CUDA_VISIBLE_DEVICES="0"), os.environ.update(CUDA_VISIBLE_DEVICES="0")"""
+    """Set the NPU's variable as well: dict(os.environ, CUDA_VISIBLE_DEVICES="0")"""
     call = file.parent(node)
     given = [call.func, *call.args] if isinstance(call, ast.Call) else []
     is_set = any((file.resolve(part) or "").startswith("os.environ") for part in given)
@@ -89,7 +89,7 @@ _Access = ast.Call | ast.Subscript | ast.Compare | ast.Dict
 
 
 def _access(node: ast.Constant, file: PythonFile) -> _Access | None:
-    """The call, subscript, comparison or dictionary by which the name is looked up or set in the environment."""
+    """Return the call, subscript, comparison or dictionary that reads or sets the variable in the environment."""
     parent = file.parent(node)
     if isinstance(parent, ast.Subscript) and _is_environment(parent.value, file):
         return parent
@@ -103,7 +103,7 @@ def _access(node: ast.Constant, file: PythonFile) -> _Access | None:
 
 
 def _is_environment(node: ast.AST | None, file: PythonFile) -> bool:
-    """os.environ, a copy of it, or a variable that holds one."""
+    """Return whether an expression is os.environ, a copy of it, or a variable that holds one."""
     if isinstance(node, ast.Call):
         name = file.resolve(node.func)
         return name in ("os.environ.copy", "os.environ.keys") or (
@@ -153,7 +153,7 @@ def _portable(node: ast.Constant, access: _Access, new: str, file: PythonFile) -
 
 
 def _set_too(statement: ast.AST | None, twin: str, end: int, file: PythonFile) -> tuple[Edit, ...]:
-    """The same for the other variable: in a statement of its own where the value is but a name."""
+    """Return the edits that set the other variable too, in a statement of its own if the value is a name."""
     if not isinstance(statement, ast.Assign):
         return ()
     if isinstance(statement.value, (ast.Name, ast.Attribute)) and file.alone_on_lines(statement):

@@ -57,8 +57,7 @@ _NEW = {"cuda": "npu", "nccl": "hccl"}
 
 @rule.on_text("shell", "docker", "yaml")
 def variables(document: Document, goal: Goal) -> Findings:
-    """Where NPUs have their place only, the variable's name changes wherever it stands; else each setting of it in a
-    script gets a twin."""
+    """Rename a variable that only NPUs need; otherwise set the NPU's variable beside CUDA's."""
     text = document.text
     words = [m for m in _WORD.finditer(text) if not is_refused(_COMMAND.match(text, m.start())[0])]  # type: ignore[index]
     if not goal.portable:
@@ -74,7 +73,7 @@ def variables(document: Document, goal: Goal) -> Findings:
 
 
 def _read(document: Document) -> Findings:
-    """Where a variable is read that the script does not make of its own."""
+    """Yield where a script reads a variable that it does not define itself."""
     text = document.text
     settings = list(_SHELL.finditer(text))
     for (start, end), old, edit in shell_reads.variable_reads(text, _VARIABLES):
@@ -97,7 +96,7 @@ def _read(document: Document) -> Findings:
 
 @rule.on_text("notebook")
 def commands(document: Document, goal: Goal) -> Findings:
-    """!CUDA_VISIBLE_DEVICES=0 python train.py, and cells that are not Python."""
+    """Migrate shell commands in notebooks: !CUDA_VISIBLE_DEVICES=0 python train.py"""
     for cell, line, text in document.book.commands if document.book else ():
         if _WORD.search(text) or _DEVICE.search(text) or ".cuda" in text:
             yield rule.finding(
@@ -110,7 +109,7 @@ def commands(document: Document, goal: Goal) -> Findings:
 
 @rule.on_call(_RUNNERS)
 def in_python(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
-    """os.system("CUDA_VISIBLE_DEVICES=0 python train.py")"""
+    """Migrate commands in Python: os.system("CUDA_VISIBLE_DEVICES=0 python train.py")"""
     if not call.args or is_kept(call, file, goal):
         return
     source, at = file.source(call.args[0]), file.span(call.args[0])[0]
@@ -124,12 +123,12 @@ def in_python(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
 
 
 def _exported(match: re.Match[str]) -> Edit | None:
-    """export NAME NEW, where NAME is set elsewhere; None for unset NAME"""
+    """Return the edit for `export NAME` if NAME is set elsewhere, or None for `unset NAME`."""
     return Edit(match.end(1), match.end(1), f" {_VARIABLES[match[1]]}") if match[0].startswith("export") else None
 
 
 def _is_shown(match: re.Match[str], text: str) -> bool:
-    """Whether it is printed: echo "NAME=$NAME"."""
+    """Return whether a setting is only printed: echo "NAME=$NAME" """
     return bool(_MESSAGE.search(text, text.rfind("\n", 0, match.start()) + 1, match.end()))
 
 
@@ -138,14 +137,16 @@ def _is_from_nvidia_smi(name: str, text: str) -> bool:
 
 
 def _from_nvidia_smi(value: str, text: str) -> bool:
-    """Whether a value is what nvidia-smi says: nothing on an NPU machine, which would hide every NPU."""
+    """Return whether a value comes from nvidia-smi. It is empty on NPU machines and would hide every NPU."""
     sources = (re.search(rf"(?<!\w){name}=[^\n]*nvidia-smi", text) for name in _READ.findall(value))
     return "nvidia-smi" in value or any(sources)
 
 
 def _beside(match: re.Match[str], text: str) -> Edit | None:
-    """NAME=value NEW=value; export on a line of its own; None for `docker run -e NAME=value` and the like, and for a
-    value that reads the variable which other commands read."""
+    """Return the edit that adds NEW=value to NAME=value, or exports it on the next line.
+
+    It is None for `docker run -e NAME=value`, and for a value that reads a variable which other commands read.
+    """
     start, end = match.span()
     before = text[text.rfind("\n", 0, start) + 1 : start]
     old, new, value = match[1], _VARIABLES[match[1]], match[2]
@@ -193,13 +194,13 @@ def _found(document: Document, edits: Iterable[tuple[tuple[int, int], str, Edit 
 
 
 def _is_skipped(document: Document, start: int, old: str) -> bool:
-    """Whether it is in a comment, or the NPU's variable is in the file."""
+    """Return whether a setting is in a comment, or the file has the NPU's variable already."""
     before = document.text[document.text.rfind("\n", 0, start) + 1 : start]
     return bool(re.search(r"(?:^|\s)#", before)) or _VARIABLES[old] in document.text
 
 
 def _devices(text: str) -> Iterator[re.Match[str]]:
-    """Looked for only on lines that have one of the words: to look for what may stand before them takes long."""
+    """Yield the devices in a script. Only lines that contain one of the words are searched, which is faster."""
     starts = dict.fromkeys(text.rfind("\n", 0, word.start()) + 1 for word in re.finditer("cuda|nccl", text))
     for start in starts:
         end = text.find("\n", start)

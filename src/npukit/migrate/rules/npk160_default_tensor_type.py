@@ -31,7 +31,7 @@ _TYPE = re.compile(r"torch\.cuda\.\w+Tensor")
 
 @rule.on_call(("set_default_tensor_type", "type"))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
-    """torch.set_default_tensor_type(TYPE) and x.type(TYPE), where TYPE is a string or a class."""
+    """Rewrite torch.set_default_tensor_type(TYPE) and x.type(TYPE), where TYPE is a string or a class."""
     given = call.args[0] if len(call.args) == 1 else None
     name = given.value if isinstance(given, ast.Constant) else file.resolve(given)
     if isinstance(name, str) and _TYPE.fullmatch(name) and not is_kept(call, file, goal):

@@ -52,7 +52,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
 
 
 def _doubles(call: ast.Call, file: PythonFile) -> Iterator[tuple[list[ast.expr], bool]]:
-    """The types of what a call reduces in float64, and whether it could as well be in float32."""
+    """Yield the float64 types of tensors that a call reduces, and whether float32 would do."""
     name = call.args[0] if call.args else None
     if last_name(call.func) not in _NAMES or not isinstance(name, ast.Name):
         return
@@ -66,7 +66,7 @@ def _doubles(call: ast.Call, file: PythonFile) -> Iterator[tuple[list[ast.expr],
 
 
 def _is_exact(name: str, doubles: list[ast.expr], call: ast.Call, file: PythonFile) -> bool:
-    """Whether a tensor has its precision for a reason: it collects values (sigma += x.T @ x), or holds times."""
+    """Return whether a tensor needs its precision, because it accumulates values (sigma += x.T @ x) or holds times."""
     made = [file.parent(file.parent(dtype) or dtype) or dtype for dtype in doubles]
     return any(_TIMES.search(file.source(node)) for node in made) or any(
         isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name
@@ -75,7 +75,7 @@ def _is_exact(name: str, doubles: list[ast.expr], call: ast.Call, file: PythonFi
 
 
 def _in_float32(dtype: ast.expr, file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
-    """The type for NPUs; CUDA keeps its own."""
+    """Return the edits that choose float32 on NPUs. CUDA keeps its type."""
     old = file.source(dtype)
     new = old.replace("float64", "float32").replace("double", "float32")
     npu = '"npu"'.replace('"', quote_near(dtype, file))

@@ -33,7 +33,7 @@ rule = ApiRule(
 
 @rule.on(ast.Module)
 def private(module: ast.Module, file: PythonFile, goal: Goal) -> Findings:
-    """torch._C._cuda_attach_out_of_memory_observer(...)"""
+    """Report private functions: torch._C._cuda_attach_out_of_memory_observer(...)"""
     for last in [name for name in file.by_name if name.startswith("_cuda_")]:
         for node in file.by_name[last]:
             if file.resolve(node) == f"torch._C.{last}":

@@ -32,7 +32,7 @@ rule = ApiRule(
 
 @rule.on_call(("_record_memory_history",))
 def old_arguments(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
-    """torch.cuda.memory._record_memory_history(True, trace_alloc_max_entries=100000)"""
+    """Report old arguments: torch.cuda.memory._record_memory_history(True, trace_alloc_max_entries=100000)"""
     if any((keyword.arg or "").startswith("trace_alloc_") for keyword in call.keywords):
         yield rule.finding(
             (file, call.func),

@@ -52,7 +52,7 @@ _SHORT = {
 
 
 def _limited_names(target: Target) -> Mapping[str, frozenset[str]]:
-    """The last names of functions that do not take every type."""
+    """Return the last names of functions that do not take every type."""
     return {api.rpartition(".")[2]: frozenset() for api in limited(target, "dtype")}
 
 

@@ -39,7 +39,7 @@ _ASKS_FOR_RELEASE = re.compile(r"version|torch_?(?:major|minor)|hasattr", re.IGN
 
 @rule.on(ast.ImportFrom, ast.Import)
 def check_import(node: ast.ImportFrom | ast.Import, file: PythonFile, goal: Goal) -> Findings:
-    """from torch._six import inf"""
+    """Report removed modules and names that are imported: from torch._six import inf"""
     prefix = f"{node.module}." if isinstance(node, ast.ImportFrom) and not node.level else ""
     if not prefix and isinstance(node, ast.ImportFrom):
         return  # a module of the project
@@ -49,7 +49,7 @@ def check_import(node: ast.ImportFrom | ast.Import, file: PythonFile, goal: Goal
 
 @rule.on(ast.Attribute, says=_LAST_NAMES)
 def check_attribute(node: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
-    """torch.symeig(a)"""
+    """Report removed functions that are called: torch.symeig(a)"""
     if isinstance(node.ctx, ast.Load) and (name := file.resolve(node)) in removed_names():
         yield from _findings(name, node, file, goal)
 
@@ -68,6 +68,6 @@ def _findings(name: str, node: ast.AST, file: PythonFile, goal: Goal) -> Finding
 
 
 def _is_for_another_release(node: ast.AST, file: PythonFile) -> bool:
-    """if TORCH_MAJOR < 2: from torch._six import inf"""
+    """Return whether code is only for another release: if TORCH_MAJOR < 2: from torch._six import inf"""
     tests = (ancestor.test for ancestor in file.ancestors(node) if isinstance(ancestor, (ast.If, ast.IfExp)))
     return any(_ASKS_FOR_RELEASE.search(file.source(test)) for test in tests)

@@ -46,7 +46,7 @@ def check(document: Document, goal: Goal) -> Findings:
 
 
 def _of_cuda(package: str) -> Library | None:
-    """The packages in which NVIDIA ships parts of CUDA."""
+    """Return a package that is part of CUDA as a library, else None."""
     if not package.lower().startswith(("nvidia-", "nvidia_", "cuda-", "cuda_", "cupy-", "cudatoolkit", "pytorch-cuda")):
         return None
     return Library(package, (), "replace", _PART, instead="CANN, which is installed outside of Python")

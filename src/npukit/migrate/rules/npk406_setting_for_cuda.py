@@ -62,14 +62,14 @@ def check_data(document: Document, goal: Goal) -> Findings:
 
 @rule.on_text("shell")
 def check_options(document: Document, goal: Goal) -> Findings:
-    """--tf32 True, --optim=adamw_bnb_8bit"""
+    """Report options of commands: --tf32 True, --optim=adamw_bnb_8bit"""
     for match in _OPTION.finditer(document.text):
         yield from _findings(_CODE[match[1]], match[2], (document, match.span()))
 
 
 @rule.on(ast.keyword, says=_CODE)
 def check_argument(keyword: ast.keyword, file: PythonFile, goal: Goal) -> Findings:
-    """Trainer(accelerator="gpu"), ray.remote(num_gpus=1), profile(use_cuda=True)"""
+    """Report arguments: Trainer(accelerator="gpu"), ray.remote(num_gpus=1), profile(use_cuda=True)"""
     setting, call = _CODE.get(keyword.arg or ""), file.parent(keyword)
     if setting is None or not isinstance(call, ast.Call):
         return
@@ -79,7 +79,7 @@ def check_argument(keyword: ast.keyword, file: PythonFile, goal: Goal) -> Findin
 
 @rule.on(ast.Constant, says=_CODE)
 def check_item(key: ast.Constant, file: PythonFile, goal: Goal) -> Findings:
-    """kwargs["load_in_8bit"] = True"""
+    """Report items: kwargs["load_in_8bit"] = True"""
     target = file.parent(key)
     node = file.parent(target) if isinstance(target, ast.Subscript) else None
     if isinstance(node, ast.Assign) and node.targets[0] is target and (setting := _setting(key)):
@@ -88,7 +88,7 @@ def check_item(key: ast.Constant, file: PythonFile, goal: Goal) -> Findings:
 
 @rule.on(ast.Attribute, says=("attn_implementation", "_attn_implementation"))
 def check_attribute(target: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
-    """config._attn_implementation = "flash_attention_2" """
+    """Report attributes: config._attn_implementation = "flash_attention_2" """
     node = file.parent(target)
     if isinstance(node, ast.Assign) and node.targets[0] is target:
         yield from _set(_CODE["attn_implementation"], node.value, node, file)
@@ -96,7 +96,7 @@ def check_attribute(target: ast.Attribute, file: PythonFile, goal: Goal) -> Find
 
 @rule.on(ast.Dict)
 def check_table(table: ast.Dict, file: PythonFile, goal: Goal) -> Findings:
-    """AutoModel.from_pretrained(path, **{"attn_implementation": "flash_attention_2"}), placement_group([{"GPU": 1}])"""
+    """Report dictionaries: AutoModel.from_pretrained(path, **{"attn_implementation": "flash_attention_2"})"""
     for key, value in zip(table.keys, table.values, strict=True):
         if key and (setting := _setting(key)):
             yield from _set(setting, value, key, file)
@@ -107,7 +107,9 @@ def _setting(key: ast.expr) -> CudaSetting | None:
 
 
 def _set(setting: CudaSetting, value: ast.expr, node: ast.AST, file: PythonFile, text: str = "") -> Findings:
-    """The finding of a setting in code, unless it is another library's or the file serves NPUs already."""
+    """Yield the finding of a setting in code, unless it belongs to another library or the file supports NPUs
+    already.
+    """
     if setting.imports and ("NPU" in file.text or not setting.is_for(file.imported)):
         return
     value = value.body if isinstance(value, ast.IfExp) else value  # "gpu" if torch.cuda.is_available() else "cpu"
@@ -119,7 +121,7 @@ def _set(setting: CudaSetting, value: ast.expr, node: ast.AST, file: PythonFile,
 
 @rule.on(ast.Module)
 def check_library(module: ast.Module, file: PythonFile, goal: Goal) -> Findings:
-    """RWKV(path, strategy="cuda fp16"), ort.InferenceSession(path, providers=["CUDAExecutionProvider"])"""
+    """Report devices of other libraries: RWKV(path, strategy="cuda fp16")"""
     for call in file.of_type(ast.Call) if imports_own_devices(file) else ():
         library, text = library_without_npus(call, file), file.source(call)
         if library and _CUDA.search(text) and not cuda_only_evidence(call, file):

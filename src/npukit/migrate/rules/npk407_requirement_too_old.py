@@ -62,5 +62,5 @@ def check_import(node: ast.Import | ast.ImportFrom, file: PythonFile, goal: Goal
 
 
 def _number(version: str) -> list[int]:
-    """The numbers of a version, up to the first part that is none."""
+    """Return the leading numbers of a version."""
     return [int(part) for part in re.match(r"\d*(?:\.\d+)*", version)[0].split(".") if part]  # type: ignore[index]

@@ -49,7 +49,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
 
 
 def _in_step(node: ast.AST, file: PythonFile) -> bool:
-    """Whether it runs in every step: in a `forward`, or in a loop that trains."""
+    """Return whether a call runs in every step, in a `forward` or in a training loop."""
     function = file.function(node)
     if getattr(function, "name", "") in ("forward", "training_step", "loss", "get_loss"):
         return True

@@ -34,7 +34,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
 
 @rule.on(ast.keyword, says=("padding",))
 def check_tokenizer(keyword: ast.keyword, file: PythonFile, goal: Goal) -> Findings:
-    """tokenizer(texts, padding=True)"""
+    """Report a tokenizer that pads to the longest text of the batch: tokenizer(texts, padding=True)"""
     value, call = keyword.value, file.parent(keyword)
     if not isinstance(value, ast.Constant) or value.value not in (True, "longest"):
         return

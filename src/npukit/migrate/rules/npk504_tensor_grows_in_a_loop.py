@@ -42,7 +42,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
 
 
 def _set_anew(name: str, grows: ast.Assign, loop: ast.AST, file: PythonFile) -> bool:
-    """Whether the loop gives the name another value elsewhere: then it does not grow from turn to turn."""
+    """Return whether the loop also assigns another value to a name, so that it does not grow in each turn."""
     targets = [loop.target] if isinstance(loop, ast.For) else []
     for node in inside(loop):
         if isinstance(node, ast.Assign) and node is not grows:

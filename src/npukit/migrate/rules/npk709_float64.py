@@ -68,7 +68,7 @@ def _finding(node: ast.AST, on_host: bool, file: PythonFile) -> Finding:
 
 
 def _is_only_named(name: ast.Attribute, file: PythonFile) -> bool:
-    """`x.dtype == torch.float64`, tables of types, pytest.param(torch.float64)"""
+    """Return whether a type is only named: x.dtype == torch.float64, pytest.param(torch.float64)"""
     parent = file.parent(name)
     if isinstance(parent, ast.Call) and file.resolve(parent.func) == "pytest.param":
         return True
@@ -76,14 +76,14 @@ def _is_only_named(name: ast.Attribute, file: PythonFile) -> bool:
 
 
 def _is_elsewhere(name: ast.Attribute, file: PythonFile) -> bool:
-    """torch.float32 if DEVICE.type == "npu" else torch.float64"""
+    """Return whether a type is used on other devices only: torch.float32 if DEVICE.type == "npu" else torch.float64"""
     choice = file.parent(name)
     asked = file.source(choice.test).replace("'", '"') if isinstance(choice, ast.IfExp) else ""
     return isinstance(choice, ast.IfExp) and choice.orelse is name and '"npu"' in asked
 
 
 def _is_made_on_host(node: ast.expr, file: PythonFile, depth: int = 4) -> bool:
-    """Whether a tensor is made on the CPU, and what follows leaves it there: torch.ones(3).double()"""
+    """Return whether a tensor is made on the CPU and stays there: torch.ones(3).double()"""
     if isinstance(node, ast.Name) and depth:
         values = [binding.value for binding in file.bindings(node)]
         return bool(values) and all(isinstance(v, ast.expr) and _is_made_on_host(v, file, depth - 1) for v in values)
@@ -104,7 +104,7 @@ def _names_cpu(node: ast.AST, file: PythonFile) -> bool:
 
 
 def _on_cpu(node: ast.AST, file: PythonFile) -> bool:
-    """Whether the statement speaks of the CPU."""
+    """Return whether a statement mentions the CPU."""
     statement = file.statement(node)
     if isinstance(statement, (ast.If, ast.For, ast.With)):
         return False

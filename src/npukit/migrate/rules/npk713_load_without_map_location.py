@@ -47,7 +47,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
 
 
 def _is_saved_beside(path: str, call: ast.Call, file: PythonFile) -> bool:
-    """Whether the same function saves what it loads: the tensors are of a device that the machine has."""
+    """Return whether the same function saves what it loads, so that the machine has the device."""
     scope = next((outer for outer in file.ancestors(call) if isinstance(outer, (ast.FunctionDef, ast.Module))), None)
     return any(
         isinstance(node, ast.Call)

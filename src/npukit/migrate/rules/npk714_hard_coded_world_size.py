@@ -53,7 +53,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
 
 
 def _uses_cards(call: ast.Call, file: PythonFile) -> bool:
-    """Whether each process may need a card: not those of gloo, nor those of a function that speaks of no device."""
+    """Return whether each process may need a card, which gloo and functions without devices do not."""
     first = file.argument(call, 0, "backend") or file.argument(call, 0, "fn")
     if isinstance(first, ast.Constant):
         return first.value not in ("gloo", "mpi")

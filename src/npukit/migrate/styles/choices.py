@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from npukit.facts.torch_npu.names import names_of
 from npukit.migrate.goal import Goal
@@ -91,16 +91,11 @@ def is_asked(test: ast.expr, file: PythonFile) -> bool:
 
 
 def _conditions(node: ast.AST, file: PythonFile) -> Iterator[ast.If | ast.IfExp]:
-    """Return the conditions that hold where a node runs."""
-    child = node
-    for parent in file.ancestors(node):
-        if isinstance(parent, (ast.If, ast.IfExp)) and child in _body(parent):
-            yield parent
-        child = parent
-
-
-def _body(choice: ast.If | ast.IfExp) -> Sequence[ast.AST]:
-    return choice.body if isinstance(choice, ast.If) else [choice.body]
+    """Yield the `if` statements and conditional expressions whose test holds where a node runs."""
+    for asked, holds in conditions_at(node, file):
+        choice = file.parent(asked)
+        if holds and isinstance(choice, (ast.If, ast.IfExp)) and choice.test is asked:
+            yield choice
 
 
 def is_where_available(node: ast.AST, file: PythonFile) -> bool:

@@ -20,7 +20,7 @@ from npukit.migrate import torch_imports
 from npukit.migrate.callees import is_device_argument
 from npukit.migrate.goal import Goal
 from npukit.migrate.graphs import graph_around
-from npukit.migrate.patches import is_in_tests
+from npukit.migrate.patches import is_test_file
 from npukit.migrate.questions import is_negated
 from npukit.migrate.sinks import chosen_by_device
 from npukit.migrate.styles import helpers
@@ -81,7 +81,7 @@ def _asks_by_name(file: PythonFile, goal: Goal) -> bool:
     """Return whether torch.cuda is asked by name, for lack of torch.accelerator or because the project's tests replace
     it.
     """
-    return not by_accelerator(file, goal) or ("is_available" in goal.patched and not is_in_tests(file.path))
+    return not by_accelerator(file, goal) or ("is_available" in goal.patched and not is_test_file(file.path))
 
 
 class Portable:
@@ -203,7 +203,7 @@ class Portable:
 
     def function_name(self, function: str, node: ast.AST, file: PythonFile, goal: Goal) -> Text:
         torch = _torch(node, file) or Text("torch")
-        patched = function in goal.patched and not is_in_tests(file.path)  # in torch.cuda, by the project's tests
+        patched = function in goal.patched and not is_test_file(file.path)  # in torch.cuda, by the project's tests
         streams = function == "current_stream" or function in _CLASSES
         if by_accelerator(file, goal) and not patched and not (streams and "cuda_stream" in file.text):
             if function in _ACCELERATOR:
