@@ -8,7 +8,10 @@ LOCK := constraints.txt
 # Every install is pinned to these versions and to this torch, so that nothing replaces it.
 PIP := PIP_CONSTRAINT=$(CURDIR)/$(VENV)/constraints.txt $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: demo test check setup wheels release docs clean
+# Each of some hundred processes that the tests start would compile npukit anew.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test pytest check setup wheels release docs clean
 
 demo: setup
 	@rm -rf demo-output && mkdir demo-output
@@ -34,7 +37,11 @@ demo: setup
 	@echo "Report of the migration: demo-output/report.html. Loss curve: demo-output/finetune/run/loss.png"
 	@echo "All of it in a browser: $(BIN)/npukit studio"
 
-test: setup check
+# Side by side: mypy has one core, and for minutes.
+test: setup
+	@$(MAKE) --no-print-directory -j 2 check pytest
+
+pytest: setup
 	@echo "==> pytest"
 	@$(BIN)/python -m pytest -n 3 --dist worksteal
 

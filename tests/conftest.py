@@ -20,7 +20,7 @@ from hypothesis import settings
 from npukit.launch.imports import quicken_imports
 from npukit.simulate import environment
 
-from .forks import Forks
+from .forks import Copy, Forks
 
 quicken_imports()
 gc.set_threshold(50_000)  # a worker has millions of objects, which live as long as it does
@@ -135,6 +135,15 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     made = Forks(tmp_path_factory.mktemp("forks"))
     yield made
     made.end()
+
+
+@pytest.fixture
+def copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """npukit's processes on the CPU begin as copies of this one, where starting them is not what is tested."""
+    from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
+
+    monkeypatch.setattr(subprocess, "Popen", Copy)
+    monkeypatch.setattr(subprocess_handler, "Popen", Copy)  # torchrun's
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ import gc
 import io
 import json
 import os
+import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -102,18 +104,52 @@ def main() -> None:
             _become(**order)
 
 
-def watch(argv: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
-    """What npukit.launch.run.watch does, with a copy of this process, for what runs on the CPU."""
-    from npukit.launch import script
+class Copy(subprocess.Popen[Any]):
+    """In the place of Popen: a Python process of npukit's on the CPU begins as a copy of this one.
 
-    assert environment["NPUKIT_DEVICE"] == "cpu" and argv[1:3] == ["-m", "npukit.launch.script"], argv
-    sys.stdout.flush()
-    if not (pid := os.fork()):
-        _set(environment)
-        sys.argv = ["script", *argv[3:]]
-        _end(script.main)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    sys.exit(code if code >= 0 else 128 - code)
+    >>> mock.patch("subprocess.Popen", Copy)
+    """
+
+    def _execute_child(self, args: Any, *rest: Any) -> None:
+        variables = dict(rest[5] or os.environ)
+        words = [] if isinstance(args, (str, Path)) else list(map(str, args))
+        module = words.index("-m") + 1 if "-m" in words[:4] else 0
+        is_ours = words[:1] == [sys.executable] and module and words[module].startswith("npukit")
+        if not is_ours or "NPUKIT_SIM_DEVICES" in variables:
+            return super()._execute_child(args, *rest)
+        cwd, fds, is_leader = rest[4], (rest[9], rest[12], rest[14]), rest[20]
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if not self.pid:
+            _become_python(words[module:], cwd, variables, fds, is_leader)
+        self._child_created = True
+        self._close_pipe_fds(*rest[9:15])  # type: ignore[attr-defined]
+
+
+def _become_python(
+    words: list[str], cwd: Any, variables: Mapping[str, str], fds: Sequence[int], is_leader: bool
+) -> NoReturn:
+    """What `python -m WORDS` is, as far as its code can tell."""
+    if is_leader:
+        os.setsid()
+    for number, fd in enumerate(fds):
+        if fd != -1:
+            os.dup2(fd, number)
+    os.closerange(3, 4096)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    _open_standard_streams()
+    if cwd:
+        os.chdir(cwd)
+    _set(variables)
+    os.execve = _exec  # type: ignore[assignment]
+    sys.argv = words
+    _end(lambda: runpy.run_module(words[0], run_name="__main__", alter_sys=True))
+
+
+def _exec(_path: str, argv: list[str], variables: Mapping[str, str]) -> NoReturn:
+    """A process that becomes another one stays a copy."""
+    sys.exit(Copy(argv, env=variables).wait())
 
 
 def _become(words: Sequence[str], cwd: str, environment: Mapping[str, str], files: Sequence[str]) -> NoReturn:
@@ -124,11 +160,18 @@ def _become(words: Sequence[str], cwd: str, environment: Mapping[str, str], file
     die_with(os.getppid())
     for number, (file, flags) in enumerate(zip(files, (os.O_RDONLY, *[os.O_WRONLY | os.O_CREAT] * 2), strict=True)):
         os.dup2(os.open(file, flags), number)
-    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", buffering=1), open(2, "w", buffering=1)  # noqa: SIM115
+    _open_standard_streams()
     os.chdir(cwd)
     _set(environment)
     sys.argv = list(words)
     _end(npukit if words[0] == "npukit" else script)
+
+
+def _open_standard_streams() -> None:
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, mode, buffering=1, closefd=False)  # noqa: SIM115
+        for number, mode in enumerate("rww")
+    )
 
 
 def _set(environment: Mapping[str, str]) -> None:
@@ -138,6 +181,7 @@ def _set(environment: Mapping[str, str]) -> None:
 
 def _run(command: Sequence[str], environment: Mapping[str, str], ranks: int = 1, auto: bool = False) -> None:
     """What npukit.launch.run.run does, in copies of this process: one a rank, with the variables of torchrun."""
+    from npukit.children import die_with
     from npukit.launch import script
 
     _set(environment)
@@ -150,7 +194,9 @@ def _run(command: Sequence[str], environment: Mapping[str, str], ranks: int = 1,
     os.environ.update(WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
     children = []
     for rank in range(ranks):
+        parent = os.getpid()
         if not (pid := os.fork()):
+            die_with(parent)
             os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
             _end(script.main)
         children.append(pid)
@@ -162,7 +208,8 @@ def _end(main: Any) -> NoReturn:
     """Run it to its end, and end as Python does, but for the rest of what this process is a copy of."""
     code: Any = 1
     try:
-        code = main()
+        main()
+        code = 0
     except SystemExit as end:
         code = end.code
     except BaseException:

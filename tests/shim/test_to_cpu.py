@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from npukit.shim.table import TABLE, owner_of
+
+pytestmark = pytest.mark.usefixtures("copies")
 
 CUDA_CODE = """
 import gc, sys, weakref

@@ -32,6 +32,7 @@ AFTER = (
     .replace('"cuda"', '"npu"')
 )
 COMMAND = ["python", "train.py"]
+pytestmark = pytest.mark.usefixtures("copies")
 
 
 @pytest.fixture(autouse=True)

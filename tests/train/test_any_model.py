@@ -240,6 +240,7 @@ if os.environ["RANK"] == "0":  # which has the even batches
 """
 
 
+@pytest.mark.usefixtures("copies")
 def test_two_ranks_tell_of_unused_parameters_of_each_others_metrics_and_of_the_other_ranks_nan(tmp_path: Path) -> None:
     script = tmp_path / "two.py"
     script.write_text(TWO_RANKS)

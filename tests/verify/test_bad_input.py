@@ -10,6 +10,8 @@ from npukit.errors import NpukitError
 from npukit.launch.devices import Wanted
 from npukit.verify import verify
 
+pytestmark = pytest.mark.usefixtures("copies")
+
 
 @pytest.fixture
 def projects(tmp_path: Path) -> tuple[Path, Path]:

@@ -138,9 +138,9 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def server(start: Start, tiny_qwen2: Path, template: Path) -> Server:
+def server(fork: Start, tiny_qwen2: Path, template: Path) -> Server:
     """A tiny model with random weights and a template that knows tools."""
-    return start(
+    return fork(
         tiny_qwen2, "--served-model-name", "tiny", "--served-model-name", "other", "--chat-template", str(template)
     )
 

@@ -96,6 +96,7 @@ def test_a_tuning_that_is_stopped_keeps_what_it_knows(
     assert [run["changes"] for run in kept] == runs
 
 
+@pytest.mark.usefixtures("copies")
 def test_a_real_run_is_measured_and_leaves_no_model(
     tiny_qwen2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

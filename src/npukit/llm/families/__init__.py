@@ -41,9 +41,14 @@ def vision_of(config: Any) -> Vision | None:
     >>> vision_of({"model_type": "qwen2_vl"}).token
     '<|image_pad|>'
     """
-    values = thinker(config)
-    has_tower = values.get("vision_config") or values.get("audio_config")
-    return visions().get(values.get("model_type", "")) if has_tower else None
+    part = _value(config, "thinker_config") or config
+    has_tower = _value(part, "vision_config") or _value(part, "audio_config")
+    return visions().get(_value(part, "model_type")) if has_tower else None
+
+
+def _value(config: Any, name: str) -> Any:
+    """Of a configuration object without making it a mapping, which takes milliseconds."""
+    return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
 
 
 def next_tokens_of(config: Any) -> NextTokens | None:
