@@ -228,9 +228,12 @@ def test_files_that_cannot_be_read_are_findings(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_bytes(b"import torch\nx.cuda(\xff\xfe)\n")
     (tmp_path / "two.py").write_text("import torch\nprint x.cuda()\n")
     (tmp_path / "cut.ipynb").write_text('{"cells": [{"x.cuda()')
+    cells = [{"cell_type": "code", "source": [line]} for line in ("x.cuda()", "def f(:")]
+    (tmp_path / "typo.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}))
     result = analyze([tmp_path])
     assert codes(result.findings) == {"NPK001"}
-    assert len(result.findings) == 3
+    places = {finding.place.file.name: (finding.place.cell, finding.place.line) for finding in result.findings}
+    assert places == {"bad.py": (None, 2), "two.py": (None, 2), "cut.ipynb": (None, 1), "typo.ipynb": (1, 1)}
     assert result.verdict is Verdict.not_known
 
 

@@ -27,6 +27,27 @@ main()
     assert "HEAVY: []" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [(["-h"], ["--help"]), (["help"], ["--help"]), (["migrate", "-h"], ["migrate", "--help"]),
+     (["help", "migrate"], ["migrate", "--help"]), (["sim", "help", "env"], ["sim", "env", "--help"])],
+)  # fmt: skip
+def test_help_comes_by_the_words_that_people_try(arguments: list[str], wanted: list[str], npukit: Any) -> None:
+    assert npukit(*arguments).stdout == npukit(*wanted).stdout != ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [(["version"], "did you mean --version?"), (["migrate"], "Missing argument 'PATH'."),
+     (["verify", "a"], "Missing argument 'AFTER'."), (["docs", "finetune"], "did you mean fine-tune?"),
+     (["docs", "NPK110"], "`npukit explain NPK110` explains it."),
+     (["docs", "overflow"], "`npukit docs --search overflow` finds it in others."),
+     (["docs", "xyzzy"], "`npukit docs` lists them all.")],
+)  # fmt: skip
+def test_a_wrong_word_is_answered_with_the_way_on(arguments: list[str], says: str, npukit: Any) -> None:
+    assert says in npukit(*arguments).stderr
+
+
 def test_version(npukit: Any) -> None:
     first, *others = npukit("--version").stdout.splitlines()
     assert first == f"npukit {__version__}"

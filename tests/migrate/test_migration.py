@@ -63,6 +63,23 @@ def test_the_projects_options_hold_for_files_and_rules(tmp_path: Path) -> None:
         assert "torch.cuda.synchronize()" in result.changes[0].after
 
 
+def test_undo_of_a_file_restores_that_file_and_no_other(tmp_path: Path) -> None:
+    files = [tmp_path / "src" / name for name in ("a.py", "b.py", "c.py")]
+    files[0].parent.mkdir()
+    for file in files:
+        file.write_text("x.cuda()\n")
+    journal.write_in_place(migrate(files[2], Goal(Style.npu)))
+    files[2].write_text("x.cuda()\n")  # migrated by itself, in a journal of its folder
+    journal.undo(files[2])
+    journal.write_in_place(migrate(tmp_path, Goal(Style.npu)))
+    assert journal.undo(files[0]) == [files[0]]
+    assert ["npu" in file.read_text() for file in files] == [False, True, True]
+    with pytest.raises(NpukitError, match=r"a\.py has no migration to undo"):
+        journal.undo(files[0])
+    assert journal.undo(tmp_path) == files[1:]
+    assert not (tmp_path / ".npukit").exists()
+
+
 def test_undo_refuses_files_edited_since(tmp_path: Path) -> None:
     file = tmp_path / "a.py"
     file.write_text(CUDA)

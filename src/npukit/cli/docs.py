@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import npukit
+from npukit.cli.help import nearest
 from npukit.cli.options import JsonOption
 from npukit.cli.results import show
 from npukit.cli.verbs import VERBS
@@ -50,12 +53,23 @@ def docs(
     of_verbs = {verb.name: verb.page for verbs in VERBS.values() for verb in verbs if verb.page}
     name = page if page in pages else of_verbs.get(page, page)
     if name not in pages:
-        raise NpukitError(f"There is no page {page}: `npukit docs` lists them all.")
+        raise _no_page(page, pages)
     text = _translated(pages[name]).read_text(encoding="utf-8")
     if json:
         show({"page": name, "title": _title(pages[name]), "text": text}, "", json)
     else:
         _show(text)
+
+
+def _no_page(page: str, pages: dict[str, Path]) -> NpukitError:
+    """The error that there is no such page, with what to try instead."""
+    if re.fullmatch(r"NPK\d{3}", page):
+        return NpukitError(f"There is no page {page}: `npukit explain {page}` explains it.")
+    if near := nearest(page, list(pages)):
+        return NpukitError(f"There is no page {page}: did you mean {near}?")
+    if _search(page, pages):
+        return NpukitError(f"There is no page {page}: `npukit docs --search {shlex.quote(page)}` finds it in others.")
+    return NpukitError(f"There is no page {page}: `npukit docs` lists them all.")
 
 
 def _pages() -> dict[str, Path]:
@@ -79,9 +93,19 @@ def _search(search: str, pages: dict[str, Path]) -> list[dict[str, str]]:
         counts = [text.lower().count(word) for word in words]
         if all(counts):
             line = max(text.splitlines(), key=lambda line: sum(word in line.lower() for word in words))
-            shown = line.strip(" #|-*")[:LINE]
+            shown = _plain(line)[:LINE]
             hits.append((sum(counts), {"page": name, "title": _title(file), "line": shown}))
     return [hit for _, hit in sorted(hits, key=lambda pair: -pair[0])[:MAX_PAGES]]
+
+
+def _plain(line: str) -> str:
+    """A line of Markdown as text: without marks, tags and the addresses of links.
+
+    >>> _plain("| `EI0002`<br>timeout | see [HCCL](hccl.md) |")
+    '`EI0002`, timeout, see HCCL'
+    """
+    line = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", line.strip(" #|-*"))
+    return re.sub(r"\s*(?:<br>|(?<=\s)\|(?=\s))\s*", ", ", line)
 
 
 def _translated(file: Path) -> Path:

@@ -159,13 +159,17 @@ def argument_name(param: Any) -> str:
     return name if param.required else f"[{name}]"
 
 
+def bare_name(param: Any) -> str:
+    """The name of an argument without the brackets of an optional one."""
+    return argument_name(param).translate(str.maketrans("", "", "[]"))
+
+
 def sections(command: Any, ctx: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """The arguments and options of a command by group, as rows of name and meaning."""
     params = command.get_params(ctx)
     arguments = [param for param in params if param.param_type_name == "argument" and param.help]
     if arguments:
-        bare = str.maketrans("", "", "[]")
-        yield "Arguments", [(argument_name(param).translate(bare), meaning(param)) for param in arguments]
+        yield "Arguments", [(bare_name(param), meaning(param)) for param in arguments]
     options = [param for param in params if param.param_type_name == "option" and not param.hidden]
     titles = dict.fromkeys(["Options", *map(panel, options)])
     titles[COMMON] = titles.pop(COMMON, None)  # the last one
@@ -253,10 +257,16 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
     >>> did_you_mean("analyse", ["analyze", "advise"])
     ': did you mean analyze?'
     """
+    near = nearest(word, known)
+    return f": did you mean {near}?" if near else "."
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """The known word that was probably meant; empty if none is similar."""
     import difflib
 
-    near = difflib.get_close_matches(word, known, n=1) or [name for name in known if name.startswith(word)]
-    return f": did you mean {near[0]}?" if near else "."
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.7) or [name for name in known if name.startswith(word)]
+    return near[0] if near else ""
 
 
 def usage_sentence(error: Any) -> tuple[str, str]:
@@ -264,6 +274,9 @@ def usage_sentence(error: Any) -> tuple[str, str]:
     where = error.ctx.command_path if error.ctx is not None else "npukit"
     sentence = error.format_message().rstrip(".") + "."
     sentence = re.sub(r"('-[^']+')( / '-[^']+')+", r"\1", sentence)  # npukit's own name of an option is the first
+    argument = getattr(error, "param", None)
+    if sentence.startswith("Missing argument") and argument is not None:  # click names the function's parameter
+        sentence = f"Missing argument '{bare_name(argument)}'."
     if hasattr(error, "possibilities") and error.ctx is not None:  # click's NoSuchOption
         known = long_names(error.ctx.command)
         sentence = f"There is no option {error.option_name}{did_you_mean(error.option_name, known)}"

@@ -12,6 +12,7 @@ from npukit.cli.options import IgnoreOption, JsonOption, SelectOption, TargetOpt
 from npukit.cli.results import show as show_result
 from npukit.errors import NpukitError
 from npukit.migrate.goal import Style
+from npukit.report.language import translated
 from npukit.report.progress import progress
 from npukit.report.terminal import printable, say
 from npukit.report.writing import write_text
@@ -67,13 +68,14 @@ def migrate(
     from npukit.migrate import journal, show
     from npukit.migrate.goal import Goal
     from npukit.migrate.migration import migrate as work_out
-    from npukit.report.report import counted
+    from npukit.report.report import counted, few
 
     if in_place + (output is not None) + diff + undo > 1:
         raise NpukitError("Choose one of --in-place, --output, --diff and --undo.")
     if undo:
         restored = journal.undo(path)
-        show_result({"restored": restored}, f"Restored {counted(len(restored), 'file')}.", json)
+        text = translated(f"Restored {counted(len(restored), 'file')}: {few(restored)}.")
+        show_result({"restored": restored}, text, json)
         return
     goal = Goal(style, target or installed_target(), distributed=distributed)
     with progress("reading", "files") as on_progress:

@@ -94,7 +94,7 @@ CardOption = Annotated[
     typer.Option(
         "--card",
         rich_help_panel=DEVICES,
-        help="Ascend card to target or simulate, such as 910B3 or 910C; `npukit sim info` lists them.",
+        help="Ascend card to target or simulate, such as 910B3 or 910C; `npukit docs cards` lists them.",
     ),
 ]
 TorchNpuOption = Annotated[

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from npukit.cli.help import Command, did_you_mean, sections, write_rows, write_text
+from npukit.cli.help import Command, did_you_mean, long_names, sections, write_rows, write_text
 from npukit.report.language import translated
 
 SCRIPT_FOLLOWS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
@@ -101,11 +101,14 @@ class Group(TyperGroup):
     """Commands below one name; without one of them it shows its help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args[:1] == ["help"]:  # as git, docker and pip have it
+            args = [*args[1:], "--help"]
         return super().parse_args(ctx, args or ["--help"])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         if not args[0].startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
-            ctx.fail(f"There is no command {args[0]}{did_you_mean(args[0], self.list_commands(ctx))}")
+            known = [*self.list_commands(ctx), *long_names(self)]
+            ctx.fail(f"There is no command {args[0]}{did_you_mean(args[0], known)}")
         resolved: tuple[str | None, Any, list[str]] = super().resolve_command(ctx, args)
         return resolved
 
@@ -186,6 +189,6 @@ def new_app(cls: type[Group] = Group, **settings: Any) -> typer.Typer:
         add_completion=cls is Verbs,  # --install-completion is the command's, not each verb's
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
-        context_settings={"max_content_width": 100},
+        context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
         **settings,
     )

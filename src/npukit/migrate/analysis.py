@@ -58,7 +58,7 @@ class Analysis:
 
     @property
     def by_hand(self) -> list[Finding]:
-        """Errors and warnings that migrate does not fix, and lists as left to change by hand."""
+        """Errors and warnings that migrate does not fix."""
         return by_hand(self.findings)
 
     @property
@@ -102,10 +102,13 @@ class Analysis:
         known = f" ({counted(self.known, 'known finding')} in the baseline)" if self.known else ""
         parts = [f"Verdict{known}: {self.verdict.value}" + self._reason()]
         if fixable and self.verdict is not Verdict.after_migrate:
-            parts.append(f"`npukit migrate` changes {counted(fixable, 'place')} and leaves {len(self.by_hand)}")
+            parts.append(f"`npukit migrate` changes {counted(fixable, 'place')}")
         if warnings:
             parts.append(counted(warnings, "warning"))
-        parts.append(f"manual effort: {_duration(self.hours)}" if self.hours else "nothing left to do by hand")
+        if self.hours:
+            parts.append(f"manual effort: {_duration(self.hours)}")
+        elif not self.by_hand:
+            parts.append("nothing left to do by hand")
         return parts
 
     def _reason(self) -> str:

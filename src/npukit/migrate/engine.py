@@ -116,7 +116,7 @@ def _check_path(path: Path, codes: tuple[str, ...], goal: Goal, root: Path | Non
     try:
         return FileResult(path, check_file(document, rules, goal), lines, parsed=True)
     except Unreadable as error:
-        return FileResult(path, (unreadable_finding(path, str(error)),), lines)
+        return FileResult(path, (unreadable_finding(path, str(error), error.line, error.cell),), lines)
 
 
 def open_file(
@@ -132,7 +132,7 @@ def open_file(
         data = b"" if is_large else path.read_bytes()
     except OSError as error:
         return FileResult(path, (unreadable_finding(path, str(error.strerror)),))
-    lines = data.count(b"\n") + 1
+    lines = data.count(b"\n") + (data[-1:] not in (b"", b"\n"))
     if b"\0" in data:
         return FileResult(path, (unreadable_finding(path, "binary data, or UTF-16"),), lines)
     active = active_rules(path, data, codes, target, root)
@@ -141,7 +141,7 @@ def open_file(
     try:
         return read(path, data, root), active, lines
     except Unreadable as error:
-        return FileResult(path, (unreadable_finding(path, str(error)),), lines)
+        return FileResult(path, (unreadable_finding(path, str(error), error.line, error.cell),), lines)
 
 
 def check_file(document: Document, rules: Sequence[Rule], goal: Goal) -> tuple[Finding, ...]:
@@ -256,6 +256,6 @@ def _order(finding: Finding) -> tuple[int, str, int]:
     return (place.line, finding.code, place.column) if place else (0, finding.code, 0)
 
 
-def unreadable_finding(path: Path, reason: str) -> Finding:
+def unreadable_finding(path: Path, reason: str, line: int = 1, cell: int | None = None) -> Finding:
     """The finding that a file could not be read, and so was not checked."""
-    return npk001_unreadable.rule.finding(Place(path), "this file could not be read", evidence=reason)
+    return npk001_unreadable.rule.finding(Place(path, line, cell=cell), "this file could not be read", evidence=reason)

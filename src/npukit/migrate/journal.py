@@ -91,24 +91,43 @@ def _can_be_copied(path: Path) -> bool:
 
 
 def undo(path: Path) -> list[Path]:
-    """Put back the originals of a project's or a file's last migration; files that were edited since are refused."""
-    root = path.parent if path.is_file() else path
-    folders = _folders(root)
-    if not folders:
-        raise NpukitError(f"{path} has no migration to undo: {root / _FOLDER} is empty.")
-    folder = folders[-1]
-    entries = _entries(folder, root)
-    edited = [entry["file"] for entry in entries if _is_edited(root / entry["file"], entry, folder)]
+    """Put back the originals of a folder's or a file's last migration; files that were edited since are refused."""
+    root = _root_of(path)
+    folder, entries = _last_migration(root, path)
+    wanted = [entry for entry in entries if _concerns(entry, root, path)]
+    edited = [entry["file"] for entry in wanted if _is_edited(root / entry["file"], entry, folder)]
     if edited:
         raise NpukitError(
             f"These files were edited since the migration: {', '.join(edited)}. Their originals are in {folder}."
         )
-    for entry in entries:
+    for entry in wanted:
         file, original = root / entry["file"], (folder / entry["original"]).read_bytes()
         if not file.is_file() or file.read_bytes() != original:
             write_bytes(file, original)
-    shutil.rmtree(folder if len(folders) > 1 else folder.parent.parent)
-    return [root / entry["file"] for entry in entries]
+    if left := [entry for entry in entries if entry not in wanted]:
+        write_json(folder / "changes.json", left)
+    else:
+        shutil.rmtree(folder if len(_folders(root)) > 1 else folder.parent.parent)
+    return [root / entry["file"] for entry in wanted]
+
+
+def _root_of(path: Path) -> Path:
+    """The folder whose journal has a path: the nearest one with a journal, which may be above the path."""
+    above = [*([path] if path.is_dir() else []), *path.parents, *path.absolute().parents]
+    return next((folder for folder in above if _folders(folder)), path if path.is_dir() else path.parent)
+
+
+def _last_migration(root: Path, path: Path) -> tuple[Path, list[dict[str, str]]]:
+    """The journal's last folder in which a path was changed, with what it noted."""
+    for folder in reversed(_folders(root)):
+        entries = _entries(folder, root)
+        if any(_concerns(entry, root, path) for entry in entries):
+            return folder, entries
+    raise NpukitError(f"{path} has no migration to undo: nothing about it is in {root / _FOLDER}.")
+
+
+def _concerns(entry: dict[str, str], root: Path, path: Path) -> bool:
+    return (root / entry["file"]).resolve().is_relative_to(path.resolve())
 
 
 def _entries(folder: Path, root: Path) -> list[dict[str, str]]:

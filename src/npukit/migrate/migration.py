@@ -105,7 +105,7 @@ def _migrate_path(path: Path, codes: tuple[str, ...], goal: Goal, root: Path) ->
         if last and document.kind == "python":
             change, left = _migrate_again(change, left, document, last, goal)
     except Unreadable as error:
-        return None, FileResult(path, (unreadable_finding(path, str(error)),), lines)
+        return None, FileResult(path, (unreadable_finding(path, str(error), error.line, error.cell),), lines)
     return change, FileResult(path, left, lines)
 
 

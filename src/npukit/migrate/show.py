@@ -13,7 +13,7 @@ from npukit.report.finding import page_hint
 from npukit.report.json import finding_data
 from npukit.report.language import translated
 from npukit.report.markdown import cell, escaped, fence
-from npukit.report.report import counted, printable_finding
+from npukit.report.report import counted, printable_finding, what_is_left
 from npukit.report.terminal import printable, printable_line
 from npukit.report.text import grouped, terminal_columns
 
@@ -24,7 +24,7 @@ def as_text(migration: Migration) -> str:
     lines += [f"  {code}  {count:5}  {what}" for code, count, what in _by_rule(migration)]
     todo = [printable_finding(finding) for finding in migration.by_hand]
     if todo:
-        lines += ["", translated(f"To change by hand ({len(todo)}), with places in the migrated files:")]
+        lines += ["", translated(f"Left to do ({len(todo)}), with places in the migrated files:")]
         lines += [*grouped(todo, terminal_columns(), base=migration.root.absolute()), "", *page_hint(todo)]
     return "\n".join(lines)
 
@@ -69,7 +69,7 @@ def as_data(migration: Migration) -> dict[str, Any]:
 def _summary(migration: Migration) -> str:
     return (
         f"{counted(len(migration.fixed), 'change')} in {len(migration.changes)} of {counted(migration.files, 'file')} "
-        f"(style: {migration.goal.style.value}); {counted(len(migration.by_hand), 'place')} left to change by hand."
+        f"(style: {migration.goal.style.value}); {what_is_left(migration.left)}."
     )
 
 

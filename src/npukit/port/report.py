@@ -12,7 +12,7 @@ from npukit.report import Finding, by_hand
 from npukit.report.json import to_json
 from npukit.report.markdown import escaped, fence
 from npukit.report.rendering import Format, render
-from npukit.report.report import Report, counted
+from npukit.report.report import Report, what_is_left
 from npukit.report.writing import write_text
 
 
@@ -21,7 +21,7 @@ def report_of(port: Port) -> Report:
     left = [_in_project(finding, port.migrated) for finding in by_hand(port.analysis.findings)]
     failed = [step.name for step in port.steps if step.outcome == "failed"]
     end = f"Not finished: {', '.join(failed)} failed" if failed else "Everything that was run passed"
-    verdict = f"{end}. {counted(len(left), 'place')} left to change by hand. Branch {port.branch}."
+    verdict = f"{end}; {what_is_left(left)}. Branch {port.branch}."
     not_in_it = "; uncommitted changes were not ported" if port.uncommitted else ""
     facts = {"commit": f"{port.base[:10]}{not_in_it}"}
     facts |= {step.name: f"{'FAILED: ' * (step.outcome == 'failed')}{step.says}" for step in port.steps}

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from npukit.report.finding import Finding, by_hand
+from npukit.report.finding import Finding
 from npukit.report.json import finding_data
 from npukit.report.page import fill_page
-from npukit.report.report import counted, printable_finding
+from npukit.report.report import counted, printable_finding, what_is_left
 from npukit.report.terminal import printable, printable_line
 from npukit.report.writing import write_text
 
@@ -57,13 +57,11 @@ def render(result: Migration, verification: Mapping[str, Any] | None = None) -> 
     """The report as a page. Its contents are embedded as data, and the page renders what is visible."""
     changed = [_changed(change, result.root) for change in result.changes]
     left = [_finding(finding, result.root) for finding in result.left]
-    serious = len(by_hand(result.left))
     fixed = sum(len(file["findings"]) for file in changed)
     data = {"changed": changed, "left": left, "verification": dict(verification) if verification else None}
     title = html.escape(printable_line(f"Migration of {result.root.resolve().name}"))
     summary = (
-        f"{counted(fixed, 'change')} in {len(changed)} of {counted(result.files, 'file')}; "
-        f"{counted(serious, 'place')} left to change by hand."
+        f"{counted(fixed, 'change')} in {len(changed)} of {counted(result.files, 'file')}; {what_is_left(result.left)}."
     )
     return fill_page("migration.html", data, title=title, summary=summary)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
-from npukit.report.finding import Finding, Severity
+from npukit.report.finding import Finding, Severity, by_hand
 from npukit.report.language import translated
 from npukit.report.terminal import printable, printable_line
 
@@ -47,6 +48,17 @@ def counted(number: int, noun: str) -> str:
     ('1 place', '3,000 places')
     """
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def what_is_left(findings: Iterable[Finding]) -> str:
+    """What migrate leaves, in words.
+
+    >>> what_is_left([Finding("NPK713", Severity.warning, "checkpoints saved on CUDA need map_location")])
+    '1 warning left'
+    """
+    severities = Counter(finding.severity.value for finding in by_hand(findings))
+    counts = [counted(severities[name], name) for name in ("error", "warning") if severities[name]]
+    return f"{' and '.join(counts)} left" if counts else "nothing left to do by hand"
 
 
 def few(items: Sequence[object], most: int = 3) -> str:

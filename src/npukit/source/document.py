@@ -23,6 +23,10 @@ _KEPT = 128  # files to keep parsed, because files that import them look up thei
 class Unreadable(Exception):
     """A file that cannot be read as the type its name suggests. The message says why."""
 
+    def __init__(self, reason: str, line: int = 1, cell: int | None = None) -> None:
+        super().__init__(reason)
+        self.line, self.cell = line, cell
+
 
 @dataclass
 class Document:
@@ -47,7 +51,7 @@ class Document:
         try:
             names = named(self.code, self.path, self.root)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise Unreadable(_reason(error)) from error
+            raise _unreadable(error, self.book) from error
         return PythonFile(self.path, self.code, names, self.root, self.book.cell_of if self.book else None)
 
     def edited(self, edits: Iterable[Edit]) -> Document:
@@ -82,7 +86,7 @@ def _read(path: Path, data: bytes, root: Path | None) -> Document:
             encoding = encoding_of(data)
         return _document(path, kind, data.decode(encoding), encoding, root)
     except (SyntaxError, UnicodeError, LookupError, ValueError, RecursionError) as error:
-        raise Unreadable(_reason(error)) from error
+        raise _unreadable(error) from error
 
 
 def apply_edits(text: str, edits: Iterable[Edit]) -> str:
@@ -107,7 +111,7 @@ def parsed(code: str) -> ast.Module:
             warnings.simplefilter("ignore")
             return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise Unreadable(_reason(error)) from error
+        raise _unreadable(error) from error
 
 
 def _document(path: Path, kind: str, text: str, encoding: str, root: Path | None) -> Document:
@@ -115,9 +119,14 @@ def _document(path: Path, kind: str, text: str, encoding: str, root: Path | None
     return Document(path, kind, text, encoding, root, book)
 
 
-def _reason(error: BaseException) -> str:
+def _unreadable(error: BaseException, book: notebook.Notebook | None = None) -> Unreadable:
     if isinstance(error, SyntaxError):
-        return f"line {error.lineno}: {error.msg}" if error.lineno else str(error.msg)
+        line = error.lineno or 1
+        cell, first = book.cell_of(line) if book else (None, 1)
+        return Unreadable(str(error.msg), line - first + 1, cell)
+    if isinstance(error, UnicodeDecodeError):
+        byte = f"byte 0x{error.object[error.start]:02x} is not {error.encoding}"
+        return Unreadable(byte, error.object.count(b"\n", 0, error.start) + 1)
     if isinstance(error, (RecursionError, MemoryError)):
-        return "nested too deeply"
-    return str(error)
+        return Unreadable("nested too deeply")
+    return Unreadable(str(error))

@@ -41,7 +41,7 @@ def _lines(result: Verification) -> Iterator[str]:
     elif not result.same:
         yield "\nNot verified: both runs computed the same, but the migrated project ran nothing on the NPU. Compared:"
     else:
-        yield f"\nSame, within a tolerance of {result.tolerance:g} for losses. Compared:"
+        yield f"\nSame, within a tolerance of {result.tolerance:.2g} for losses. Compared:"
     yield from (f"  {line}" for line in compared_lines(result.compared))
     if after.logs:
         yield f"\nAll that was printed is in {after.logs}"
@@ -85,7 +85,7 @@ def _apart(difference: float) -> str:
 def _divergence(divergence: FirstDifference, tolerance: float) -> Iterator[str]:
     where = f"step {divergence.step}" if divergence.step is not None else f"number {divergence.number}"
     what = divergence.name if divergence.kind == "loss" else " ".join(filter(None, (divergence.kind, divergence.name)))
-    yield f"\nDifferent: {what} from {where} onwards (tolerance for losses {tolerance:g}):"
+    yield f"\nDifferent: {what} from {where} onwards (tolerance for losses {tolerance:.2g}):"
     yield f"  before  {divergence.before_text or 'nothing more'}"
     yield f"  after   {divergence.after_text or 'nothing more'}"
     cause = divergence.cause

@@ -48,6 +48,10 @@ def verify(
     """
     for folder in (before, after):
         if not folder.is_dir():
+            if folder.is_file():
+                raise NpukitError(
+                    f"{folder} is a file: give the folder of the project, before and after its migration."
+                )
             raise NpukitError(f"There is no folder {folder}: give the project before and after its migration.")
         check_command(command, folder)
     devices = devices or devices_asked(command, before)
