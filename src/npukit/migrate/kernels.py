@@ -106,8 +106,8 @@ def _builders(folder: Path) -> str:
 @per_project(maxsize=1024)
 def _built_names(folder: Path, root: Path | None) -> frozenset[str]:
     """Return the modules that the build files around a folder make: `window` for CUDAExtension("ops.window", ...)"""
-    named = (name for outer in _folders(folder, root) for name in _BUILT_NAMED.findall(_builders(outer)))
-    return frozenset(name.rpartition(".")[2] for name in named)
+    modules = (module for outer in _folders(folder, root) for module in _BUILT_NAMED.findall(_builders(outer)))
+    return frozenset(module.rpartition(".")[2] for module in modules)
 
 
 @per_project(maxsize=4096)
