@@ -29,7 +29,7 @@ from npukit.llm.models.adapter import apply_adapter
 from npukit.llm.models.checkpoint import WeightFiles, open_checkpoint
 from npukit.llm.models.folder import find_parts, read_json
 from npukit.llm.models.loading import auto_class, from_pretrained, load_images, thinker_of
-from npukit.llm.models.next_tokens import NextTokenLayer, load_next_token_layer
+from npukit.llm.models.next_tokens import NextTokenLayer, find_next_token_layer, load_next_token_layer
 from npukit.llm.models.weights import broken_tokenizer
 from npukit.report.terminal import say
 
@@ -86,6 +86,8 @@ def load(use: Use, device: torch.device | None = None) -> Loaded:
     dtype = choose_dtype(use.model.dtype, weights, device)
     stays_quantized = bool(weights.quantized) and abilities(device).torch_npu and not adapters
     _check_memory(weights, dtype, device, folder, stays_quantized)
+    if use.engine.with_speculative_config().speculative_method:
+        find_next_token_layer(config, weights)  # or it is refused now, not after all weights are read
     model = _load_weights(weights, config, dtype, use, auto_class(config))
     for adapter in adapters:
         apply_adapter(model, adapter)

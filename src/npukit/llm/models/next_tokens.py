@@ -44,7 +44,7 @@ def load_next_token_layer(model: Any, weights: WeightFiles) -> NextTokenLayer:
     >>> load_next_token_layer(model, open_checkpoint(Path("glm-4.5-air"))).projection.weight.shape
     torch.Size([4096, 8192])
     """
-    names = _names(model, weights)
+    names = find_next_token_layer(model.config, weights)
     like = model.base_model.norm
     layer = NextTokenLayer(_body(model, names, weights), copy.deepcopy(like), copy.deepcopy(like), names.hidden_first)
     for module, name in (
@@ -58,15 +58,15 @@ def load_next_token_layer(model: Any, weights: WeightFiles) -> NextTokenLayer:
     return layer
 
 
-def _names(model: Any, weights: WeightFiles) -> NextTokens:
+def find_next_token_layer(config: Any, weights: WeightFiles) -> NextTokens:
     """The names of the layer's weights, which must all be there."""
-    kind, family = model.config.model_type, families.next_tokens_of(model.config)
+    kind, family = config.model_type, families.next_tokens_of(config)
     if family is None:
         raise NpukitError(
             f"npukit cannot compute multi-token prediction for {kind} models: leave out --speculative-method, or use "
             "--speculative-model or --prompt-lookup."
         )
-    names = family.in_model_of(model.config.num_hidden_layers)
+    names = family.in_model_of(config.num_hidden_layers)
     parts = [part for part in (names.hidden_norm, names.embedding_norm, names.projection, names.norm) if part]
     if missing := [f"{part}.weight" for part in parts if f"{part}.weight" not in weights.entries]:
         raise NpukitError(
