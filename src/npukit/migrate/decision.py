@@ -230,42 +230,46 @@ def _evidence_in_condition(file: PythonFile, condition: Condition) -> Evidence |
     """Return the evidence in a condition that holds, such as an installed CUDA library, or a torch older than the
     project's.
     """
-    asked, holds = condition
-    if isinstance(asked, (ast.Import, ast.ImportFrom)):
-        library = library_needed_by(asked)
-        if library is None and isinstance(file.parent(asked), ast.Try):  # class Norm(apex.FusedLayerNorm): ...
-            known = (imported(module) for module in imported_modules(asked))
+    expression, holds = condition
+    if isinstance(expression, (ast.Import, ast.ImportFrom)):
+        library = library_needed_by(expression)
+        if library is None and isinstance(file.parent(expression), ast.Try):  # class Norm(apex.FusedLayerNorm): ...
+            known = (imported(module) for module in imported_modules(expression))
             library = next((entry for entry in known if entry and entry.names and entry.is_missing), None)
-        return Evidence("library", library.name, file.place(asked)) if library and library.name != "Triton" else None
-    if isinstance(asked, ast.Constant) and asked.value == "cuda":
-        return Evidence("name", "an entry called cuda", file.place(asked))
-    if isinstance(asked, ast.UnaryOp) and isinstance(asked.op, ast.Not):
-        return _evidence_in_condition(file, (asked.operand, not holds))
-    if isinstance(asked, ast.BoolOp) and isinstance(asked.op, ast.And) == holds:
-        return next(filter(None, (_evidence_in_condition(file, (operand, holds)) for operand in asked.values)), None)
-    if not isinstance(asked, ast.expr):
+        return (
+            Evidence("library", library.name, file.place(expression)) if library and library.name != "Triton" else None
+        )
+    if isinstance(expression, ast.Constant) and expression.value == "cuda":
+        return Evidence("name", "an entry called cuda", file.place(expression))
+    if isinstance(expression, ast.UnaryOp) and isinstance(expression.op, ast.Not):
+        return _evidence_in_condition(file, (expression.operand, not holds))
+    if isinstance(expression, ast.BoolOp) and isinstance(expression.op, ast.And) == holds:
+        return next(
+            filter(None, (_evidence_in_condition(file, (operand, holds)) for operand in expression.values)), None
+        )
+    if not isinstance(expression, ast.expr):
         return None
-    if holds and isinstance(asked, ast.Attribute) and file.resolve(asked) == "torch.version.cuda":
-        return Evidence("card", "torch.version.cuda", file.place(asked))
-    if _is_for_older_torch(asked, holds, file):
-        return Evidence("name", "an older torch", file.place(asked))
+    if holds and isinstance(expression, ast.Attribute) and file.resolve(expression) == "torch.version.cuda":
+        return Evidence("card", "torch.version.cuda", file.place(expression))
+    if _is_for_older_torch(expression, holds, file):
+        return Evidence("name", "an older torch", file.place(expression))
     library_name = (
-        (library_present_where if holds else library_missing_where)(asked, file.names)
-        if is_presence_check(asked, file)
+        (library_present_where if holds else library_missing_where)(expression, file.names)
+        if is_presence_check(expression, file)
         else ""
     )
-    return Evidence("library", library_name, file.place(asked)) if library_name else None
+    return Evidence("library", library_name, file.place(expression)) if library_name else None
 
 
-def _is_for_older_torch(asked: ast.expr, holds: bool, file: PythonFile) -> bool:
+def _is_for_older_torch(expression: ast.expr, holds: bool, file: PythonFile) -> bool:
     """Return whether a condition holds only with a torch older than the project's: version.parse(torch.__version__) <
     "2.4".
     """
-    if isinstance(asked, ast.Compare) and "torch.__version__" in file.source(asked.left):
-        is_older = isinstance(asked.ops[0], (ast.Lt, ast.LtE)) == holds
-        version = _VERSION.search(file.source(asked.comparators[0]))
-    elif isinstance(asked, ast.Call) and _ASKS_TORCH.search(file.source(asked.func)):
-        is_older, version = not holds, _VERSION.search(file.source(asked))
+    if isinstance(expression, ast.Compare) and "torch.__version__" in file.source(expression.left):
+        is_older = isinstance(expression.ops[0], (ast.Lt, ast.LtE)) == holds
+        version = _VERSION.search(file.source(expression.comparators[0]))
+    elif isinstance(expression, ast.Call) and _ASKS_TORCH.search(file.source(expression.func)):
+        is_older, version = not holds, _VERSION.search(file.source(expression))
     else:
         return False
     return is_older and version is not None and key(version[1]) <= key(_torch_of(file.names.root))
@@ -312,10 +316,12 @@ def cuda_only_parts(file: PythonFile) -> dict[ast.AST, Evidence]:
     cuda_names = re.compile("|".join(["(?i:cuda)", *(rf"\b{re.escape(name)}\b" for name in names)]))
     chosen = (statement for choice in file.tree.body if isinstance(choice, ast.If) for statement in choice.body)
     optional = {
-        part: shown for part in chosen if isinstance(part, Definition) and (shown := cuda_only_evidence(part, file))
+        part: evidence
+        for part in chosen
+        if isinstance(part, Definition) and (evidence := cuda_only_evidence(part, file))
     }
-    outermost = {part: shown for part, shown in defined.items() if file.parent(part) not in defined} | optional
-    return {part: shown for part, shown in outermost.items() if cuda_names.search(file.source(part))}
+    outermost = {part: evidence for part, evidence in defined.items() if file.parent(part) not in defined} | optional
+    return {part: evidence for part, evidence in outermost.items() if cuda_names.search(file.source(part))}
 
 
 def is_cuda_only_line(line: int, file: PythonFile) -> bool:

@@ -128,8 +128,8 @@ def cuda_only_exports(path: Path, root: Path | None, hops: int) -> dict[str, str
         return {}
     names = _cuda_only_names(file, hops)
     defined_here = _cuda_only_definitions(file, tuple(names.items()))
-    tops = ((definition, shown.library) for definition, shown in defined_here.items() if _is_passed_on(shown))
-    defined = {definition.name: library for definition, library in tops if file.parent(definition) is file.tree}  # type: ignore[attr-defined]
+    passed_on = {part: evidence.library for part, evidence in defined_here.items() if _is_passed_on(evidence)}
+    defined = {part.name: passed_on[part] for part in file.tree.body if part in passed_on}  # type: ignore[attr-defined]
     beside = (node for node in file.names.imports if isinstance(node, ast.ImportFrom) and node.level == 1)
     imported_beside = {alias.asname or alias.name for node in beside for alias in node.names}
     kernels = _kernels_of(file) | {name for name in imported_beside if names.get(name) == "Triton"}
@@ -144,31 +144,33 @@ def cuda_only_definitions(file: PythonFile) -> dict[ast.AST, Evidence]:
 
 
 @per_file
-def _cuda_only_definitions(file: PythonFile, strong: tuple[tuple[str, str], ...]) -> dict[ast.AST, Evidence]:
-    names = dict(strong)
+def _cuda_only_definitions(file: PythonFile, initial_names: tuple[tuple[str, str], ...]) -> dict[ast.AST, Evidence]:
+    names = dict(initial_names)
     if not names and not _mentions_libraries(file):
         return {}
     tops = [statement for statement in file.tree.body if isinstance(statement, Definition)]
     parts = [(part, inner) for part in tops for inner in (part, *_methods(part))]
-    needing: dict[ast.AST, Evidence] = {}
+    evidence_of: dict[ast.AST, Evidence] = {}
     by_use = False  # what needs CUDA by itself comes first
     while True:
-        before = len(needing)
+        before = len(evidence_of)
         names |= _aliases(names, file)
         for part, definition in parts:
-            if definition in needing or part in needing:
+            if definition in evidence_of or part in evidence_of:
                 continue
             if evidence := _evidence_by_use(definition, names, file) if by_use else _own_evidence(file, definition):
-                needing[definition] = evidence
+                evidence_of[definition] = evidence
                 if evidence.kind != "name":
                     own = definition is part or _is_fixture(definition, file)
                     names.setdefault(definition.name if own else f"self.{definition.name}", evidence.library)
         for part in tops:
             tests = [method for method in _methods(part) if _is_test(method)]
-            if tests and part not in needing and all(method in needing for method in tests):
-                needing[part] = needing[tests[0]]
-        if len(needing) == before and by_use:
-            return {inner: needing[inner] for part in tops for inner in (part, *_methods(part)) if inner in needing}
+            if tests and part not in evidence_of and all(method in evidence_of for method in tests):
+                evidence_of[part] = evidence_of[tests[0]]
+        if len(evidence_of) == before and by_use:
+            return {
+                inner: evidence_of[inner] for part in tops for inner in (part, *_methods(part)) if inner in evidence_of
+            }
         by_use = True
 
 
@@ -176,13 +178,13 @@ def _methods(part: Definition) -> list[Definition]:
     return [node for node in part.body if isinstance(node, Definition)] if isinstance(part, ast.ClassDef) else []
 
 
-def _is_passed_on(shown: Evidence) -> bool:
+def _is_passed_on(evidence: Evidence) -> bool:
     """Return whether the callers of a definition need its library as well.
 
     They do not if it is only named after one, or if the library, such as nvtx, has a counterpart for NPUs.
     """
-    library = called(shown.library)
-    return shown.kind != "name" and (library is None or library.needs_cuda)
+    library = called(evidence.library)
+    return evidence.kind != "name" and (library is None or library.needs_cuda)
 
 
 def _aliases(names: dict[str, str], file: PythonFile) -> dict[str, str]:

@@ -164,15 +164,15 @@ def _by_formatter(before: PythonFile, after: Document, formatter: Formatter) -> 
                 parts = [were[at]] if one_by_one else were
                 if max(map(len, (lines, *parts))) > 1 or len(new.lines[lines.start]) > formatter.width:
                     changed[lines] = parts  # what fits on a line as it did is laid out
-    pieces = dict.fromkeys(old.alone(lines) for were in changed.values() for lines in were)
-    pieces.update(dict.fromkeys(new.alone(lines) for lines in changed))
+    pieces = dict.fromkeys(old.as_program(lines) for were in changed.values() for lines in were)
+    pieces.update(dict.fromkeys(new.as_program(lines) for lines in changed))
     formatted = _formatted(list(pieces), formatter)
     if formatted is None:
         return None
     done, width = list(new.lines), max(formatter.width, _own_width(old.lines))
     for lines, were in sorted(changed.items(), key=lambda item: -item[0].start):
-        piece = new.alone(lines)
-        was_formatted = all(formatted[old.alone(old_lines)] == old.alone(old_lines) for old_lines in were)
+        piece = new.as_program(lines)
+        was_formatted = all(formatted[old.as_program(old_lines)] == old.as_program(old_lines) for old_lines in were)
         if was_formatted and formatted[piece] != piece and is_same_code(piece, formatted[piece]):
             done[lines.start : lines.stop] = _inner(formatted[piece]).split("\n")
         elif not was_formatted and len(lines) == 1 and len(new.lines[lines.start]) > width:
@@ -183,9 +183,9 @@ def _by_formatter(before: PythonFile, after: Document, formatter: Formatter) -> 
 def _formatted(pieces: list[str], formatter: Formatter) -> dict[str, str] | None:
     """Format each piece of code, running the formatter only once."""
     text = "".join(f"{_MARK}\n{piece}\n" for piece in pieces)
-    laid = formatter.run(text) if pieces else ""
-    texts = [piece.strip("\n") for piece in (laid or "").split(_MARK)[1:]]
-    return dict(zip(pieces, texts, strict=True)) if laid is not None and len(texts) == len(pieces) else None
+    formatted_text = formatter.run(text) if pieces else ""
+    texts = [piece.strip("\n") for piece in (formatted_text or "").split(_MARK)[1:]]
+    return dict(zip(pieces, texts, strict=True)) if formatted_text is not None and len(texts) == len(pieces) else None
 
 
 def _inner(piece: str) -> str:
@@ -227,7 +227,7 @@ class _Statements:
             self._with_body.add(lines)
         return lines
 
-    def alone(self, lines: range) -> str:
+    def as_program(self, lines: range) -> str:
         """Return a statement as a program of its own, indented as in the file."""
         text = "\n".join(self.lines[lines.start : lines.stop])
         depth = (len(text) - len(text.lstrip())) // 4

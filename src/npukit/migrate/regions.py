@@ -126,46 +126,54 @@ def regions_decided_by(question: ast.expr, file: PythonFile, depth: int = 2) -> 
     """Return the code that runs only if a question is answered with "yes", as one region for each place that
     asks it.
     """
-    node, negated, beside = _widest_question(question, file)
-    if any(_asks_for_cpu(condition) for condition in beside):
+    node, negated, also_required = _widest_question(question, file)
+    if any(_asks_for_cpu(condition) for condition in also_required):
         return [Region(on_cpu=True)]
     parent = file.parent(node)
     if isinstance(parent, ast.If) and parent.test is node and _is_answer(parent, file):
-        return _by_callers(file.function(parent), [*beside, *code_behind_exit(parent, file)[0]], file, depth)
+        return _by_callers(file.function(parent), [*also_required, *code_behind_exit(parent, file)[0]], file, depth)
     kernels = _is_about_kernels(question, parent, file)
     if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node:
-        return [_region_of_branch(parent, negated, beside, kernels, file)]
+        return [_region_of_branch(parent, negated, also_required, kernels, file)]
     if isinstance(parent, ast.Call) and (tests := _regions_skipped_by(parent, file)):
-        need_cuda = [region for region in tests if first_evidence((*beside, *region.nodes), region.texts, file)]
+        need_cuda = [region for region in tests if first_evidence((*also_required, *region.nodes), region.texts, file)]
         nodes = [part for region in tests for part in region.nodes]
         texts = [text for region in tests for text in region.texts]  # one mark for all: as most of them need it
-        return [Region((*beside, *nodes), tuple(texts)) if 2 * len(need_cuda) > len(tests) else Region()]
+        return [Region((*also_required, *nodes), tuple(texts)) if 2 * len(need_cuda) > len(tests) else Region()]
     if isinstance(parent, ast.Assert):
-        return [Region((*beside, *statements_after(parent, file)), has_kernels=kernels)]
+        return [Region((*also_required, *statements_after(parent, file)), has_kernels=kernels)]
     if isinstance(parent, ast.Return):
-        return _by_callers(file.function(parent), beside, file, depth)
+        return _by_callers(file.function(parent), also_required, file, depth)
     if isinstance(parent, (ast.Assign, ast.AnnAssign)) and depth:
-        return _by_variable(parent, beside, file, depth)
+        return _by_variable(parent, also_required, file, depth)
     if isinstance(parent, ast.keyword) and (call := file.parent(parent)):  # faiss.Kmeans(d, k, gpu=use_cuda)
-        taker = _receiver_names(call, file)
-        return [Region((*beside, call), taker)] if taker else [Region(tuple(beside))] if beside else []
-    return [Region(tuple(beside))] if beside else []
+        receiver = _receiver_names(call, file)
+        return (
+            [Region((*also_required, call), receiver)]
+            if receiver
+            else [Region(tuple(also_required))]
+            if also_required
+            else []
+        )
+    return [Region(tuple(also_required))] if also_required else []
 
 
 def _widest_question(question: ast.expr, file: PythonFile) -> tuple[ast.AST, bool, list[ast.AST]]:
     """Return the widest expression that asks the same question, whether it is negated, and what else must hold."""
     negated = is_negated(question)
     node: ast.AST = question
-    beside: list[ast.AST] = []
+    also_required: list[ast.AST] = []
     while (parent := file.parent(node)) is not None:
         if isinstance(parent, ast.UnaryOp):
             negated = negated != isinstance(parent.op, ast.Not)
         elif isinstance(parent, ast.BoolOp):
-            beside += [part for part in parent.values if part is not node and isinstance(parent.op, ast.And) != negated]
+            also_required += [
+                part for part in parent.values if part is not node and isinstance(parent.op, ast.And) != negated
+            ]
         elif not _asks_the_same(node, parent):
             break
         node = parent
-    return node, negated, beside
+    return node, negated, also_required
 
 
 def _asks_the_same(node: ast.AST, parent: ast.AST) -> bool:
@@ -210,19 +218,21 @@ def _is_answer(choice: ast.If, file: PythonFile) -> bool:
 
 
 def _region_of_branch(
-    choice: ast.If | ast.IfExp | ast.While, negated: bool, beside: list[ast.AST], kernels: bool, file: PythonFile
+    choice: ast.If | ast.IfExp | ast.While, negated: bool, also_required: list[ast.AST], kernels: bool, file: PythonFile
 ) -> Region:
-    taker = _receiver_names(file.parent(choice), file) if isinstance(choice, ast.IfExp) else ()
+    receiver = _receiver_names(file.parent(choice), file) if isinstance(choice, ast.IfExp) else ()
     body = choice.body if isinstance(choice.body, list) else [choice.body]
     orelse = choice.orelse if isinstance(choice.orelse, list) else [choice.orelse]
     kernels = kernels or _refuses_for_kernels(body)
     if not negated:
-        return Region((*beside, *body), taker, kernels)
+        return Region((*also_required, *body), receiver, kernels)
     refusal = body if kernels and isinstance(choice, ast.If) else []
     if isinstance(choice, ast.If) and not choice.orelse and is_exit(choice.body[-1]):
-        behind, about = code_behind_exit(choice, file)
-        return Region((*beside, *refusal, *behind), (*taker, *about), kernels)
-    return Region((*beside, *refusal, *orelse), taker, kernels, on_cpu=not orelse)  # if not use_cuda: warn("slow")
+        behind, topics = code_behind_exit(choice, file)
+        return Region((*also_required, *refusal, *behind), (*receiver, *topics), kernels)
+    return Region(
+        (*also_required, *refusal, *orelse), receiver, kernels, on_cpu=not orelse
+    )  # if not use_cuda: warn("slow")
 
 
 def _receiver_names(call: ast.AST | None, file: PythonFile) -> tuple[str, ...]:
@@ -252,8 +262,8 @@ def code_behind_exit(choice: ast.If, file: PythonFile) -> tuple[list[ast.AST], l
     """Return the code that runs only if an early exit is not taken, with what must hold to get there, and its names."""
     exits = (condition for condition, holds in conditions(file).get(choice, ()) if not holds)
     required = [part for condition in exits for part in _required_by_exit(condition)]
-    about = [getattr(file.function(choice), "name", ""), *_names_of_test(file)]
-    return [*required, *statements_after(choice, file)], about
+    topics = [getattr(file.function(choice), "name", ""), *_names_of_test(file)]
+    return [*required, *statements_after(choice, file)], topics
 
 
 def _names_of_test(file: PythonFile) -> list[str]:
@@ -285,9 +295,9 @@ def _regions_skipped_by(call: ast.Call, file: PythonFile) -> list[Region]:
     if getattr(call.func, "attr", "") not in SKIPS:
         return []
     given = (*call.args[1:], *(keyword.value for keyword in call.keywords))
-    about = [str(node.value) for node in given if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    about += _names_of_test(file)
-    return [region for test in _tests(call, file) for region in _methods(test, about, file)]
+    topics = [str(node.value) for node in given if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    topics += _names_of_test(file)
+    return [region for test in _tests(call, file) for region in _methods(test, topics, file)]
 
 
 def _tests(call: ast.Call, file: PythonFile) -> Iterator[Definition]:
@@ -310,7 +320,7 @@ def _tests(call: ast.Call, file: PythonFile) -> Iterator[Definition]:
             yield test
 
 
-def _methods(test: Definition, about: list[str], file: PythonFile) -> Iterator[Region]:
+def _methods(test: Definition, topics: list[str], file: PythonFile) -> Iterator[Region]:
     owner = test if isinstance(test, ast.ClassDef) else file.parent(test)
     methods = [node for node in owner.body if isinstance(node, _Function)] if isinstance(owner, ast.ClassDef) else []
     setups = [part for node in methods if node.name in _SETUPS for part in node.body]
@@ -319,30 +329,30 @@ def _methods(test: Definition, about: list[str], file: PythonFile) -> Iterator[R
         called = {getattr(node.func, "attr", "") for node in ast.walk(case) if isinstance(node, ast.Call)}
         helpers = [part for method in methods if method.name in called for part in method.body]
         marks = [mark for mark, _ in _conditions_of_marks(test)]
-        yield Region((*marks, *setups, *case.body, *helpers), (*about, test.name, case.name))
+        yield Region((*marks, *setups, *case.body, *helpers), (*topics, test.name, case.name))
 
 
-def _by_callers(function: ast.AST, beside: list[ast.AST], file: PythonFile, depth: int) -> list[Region]:
+def _by_callers(function: ast.AST, also_required: list[ast.AST], file: PythonFile, depth: int) -> list[Region]:
     """Return the regions decided by a function that returns the answer: by its name, or by its callers in this file."""
     name = getattr(function, "name", "")
-    about = Region(tuple(beside), (name,), has_kernels=imports_kernels(file))
-    if about.has_kernels or first_evidence(about.nodes, about.texts, file):
-        return [about]
+    topics = Region(tuple(also_required), (name,), has_kernels=imports_kernels(file))
+    if topics.has_kernels or first_evidence(topics.nodes, topics.texts, file):
+        return [topics]
     is_method = isinstance(file.parent(function), ast.ClassDef)
     calls = [file.parent(use) for use in file.by_name.get(name, ()) if isinstance(use, ast.Name)]
     asked = [call for call in calls if isinstance(call, ast.Call)] if depth and not is_method else []
     by_call = [regions_decided_by(call, file, depth - 1) for call in asked]
-    return [region for regions in by_call for region in regions] if by_call and all(by_call) else [about]
+    return [region for regions in by_call for region in regions] if by_call and all(by_call) else [topics]
 
 
 def _by_variable(
-    statement: ast.Assign | ast.AnnAssign, beside: list[ast.AST], file: PythonFile, depth: int
+    statement: ast.Assign | ast.AnnAssign, also_required: list[ast.AST], file: PythonFile, depth: int
 ) -> list[Region]:
     """Return the regions decided by a variable or attribute that holds the answer."""
     target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
     name = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
-    if first_evidence(beside, (name,), file):
-        return [Region(tuple(beside), (name,))]
+    if first_evidence(also_required, (name,), file):
+        return [Region(tuple(also_required), (name,))]
     uses = file.uses(target) if isinstance(target, ast.Name) else _uses_of_attribute(target, file)
     by_use = [regions_decided_by(use, file, depth - 1) for use in uses]
     return [region for regions in by_use for region in regions] if by_use and all(by_use) else [Region()]

@@ -122,13 +122,13 @@ def _parametrized(node: ast.AST, row: ast.Tuple | ast.List | ast.Call, sink: Sin
     """
     values: list[ast.AST] = [*(row.args if isinstance(row, ast.Call) else row.elts)]
     table = file.parent(row)
-    outside: ast.AST | None = None
+    enclosing: ast.AST | None = None
     if isinstance(table, ast.Call) and isinstance(table.func, ast.Attribute) and table.func.attr == "append":
-        outside = table.func.value
+        enclosing = table.func.value
     elif isinstance(table, (ast.List, ast.Tuple, ast.ListComp)):
-        outside = file.parent(table)
-    name = outside.targets[0] if isinstance(outside, ast.Assign) else outside
-    calls = [file.parent(use) for use in file.uses(name)] if isinstance(name, ast.Name) else [outside]
+        enclosing = file.parent(table)
+    name = enclosing.targets[0] if isinstance(enclosing, ast.Assign) else enclosing
+    calls = [file.parent(use) for use in file.uses(name)] if isinstance(name, ast.Name) else [enclosing]
     rows = [_names_of_parameters(call) for call in calls if isinstance(call, ast.Call)]
     return node in values and any(
         len(names) == len(values) and sink.named(names[values.index(node)].strip()) for names in rows
@@ -148,17 +148,17 @@ def is_allowed_value(node: ast.AST, file: PythonFile) -> bool:
     around = file.parent(node)
     if not isinstance(around, (ast.List, ast.Tuple, ast.Set)):
         return False
-    outside = file.parent(around)
-    if _OTHER_DEVICES.search(file.source(around)) or (isinstance(outside, ast.Subscript) and _is_literal(outside)):
+    enclosing = file.parent(around)
+    if _OTHER_DEVICES.search(file.source(around)) or (isinstance(enclosing, ast.Subscript) and _is_literal(enclosing)):
         return True
-    if isinstance(outside, ast.Assign) and isinstance(outside.targets[0], ast.Name):  # assert device in SUPPORTED
-        uses = [file.parent(use) for use in file.uses(outside.targets[0])]
+    if isinstance(enclosing, ast.Assign) and isinstance(enclosing.targets[0], ast.Name):  # assert device in SUPPORTED
+        uses = [file.parent(use) for use in file.uses(enclosing.targets[0])]
         if any(isinstance(use, (ast.For, ast.comprehension, ast.Attribute)) for use in uses):
             return False  # for device in devices: each of them is used
         return any(isinstance(use, ast.Compare) and isinstance(use.ops[0], (ast.In, ast.NotIn)) for use in uses)
-    if isinstance(outside, ast.Call):
-        return _is_choice_of_click(outside)
-    return isinstance(outside, ast.keyword) and outside.arg == "choices"
+    if isinstance(enclosing, ast.Call):
+        return _is_choice_of_click(enclosing)
+    return isinstance(enclosing, ast.keyword) and enclosing.arg == "choices"
 
 
 def _is_choice_of_click(call: ast.Call) -> bool:

@@ -58,13 +58,15 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Findings:
             blocks = evidence.kind != "name" and not is_test_file(file.path)
             severity = Severity.warning if blocks else Severity.note
             place = (file, names[0][0] if names else file.tree.body[0])
-            yield _left(place, f"{file.path.name} is for CUDA only", evidence.sentence, severity)
+            yield _kept_finding(place, f"{file.path.name} is for CUDA only", evidence.sentence, severity)
         return
     parts = list(cuda_only_parts(file).items())
-    for part, shown in parts[: 1 if is_test_file(file.path) else None]:
+    for part, part_evidence in parts[: 1 if is_test_file(file.path) else None]:
         more = f" and {len(parts) - 1} more tests" if is_test_file(file.path) and len(parts) > 1 else ""
         verb = "are" if more else "is"
-        yield _left((file, part), f"{getattr(part, 'name', 'it')}{more} {verb} for CUDA only", shown.sentence)
+        yield _kept_finding(
+            (file, part), f"{getattr(part, 'name', 'it')}{more} {verb} for CUDA only", part_evidence.sentence
+        )
     graphs: set[ast.AST] = set()
     for node, _ in names:
         graph = graph_around(node, file) if goal.portable else None
@@ -72,26 +74,28 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Findings:
             yield from _check(node, file, goal)
         elif graph not in graphs:
             graphs.add(graph)
-            yield _left_for_graphs(graph, node, file, goal)
+            yield _kept_for_graphs(graph, node, file, goal)
     outer_first = sorted(graph_parts(file), key=lambda part: part.lineno)
     for part in outer_first if goal.portable else ():
         if graph_around(part, file) not in graphs and _IN_CODE.search(file.source(part)):
             graphs.add(part)
-            yield _left_for_graphs(part, part, file, goal)
+            yield _kept_for_graphs(part, part, file, goal)
 
 
-def _left(place: tuple[PythonFile, ast.AST], what: str, why: str, severity: Severity = Severity.note) -> Finding:
+def _kept_finding(
+    place: tuple[PythonFile, ast.AST], what: str, why: str, severity: Severity = Severity.note
+) -> Finding:
     remedy = "Check that it is not needed on an NPU."
     if severity is Severity.warning:
         remedy = "If it is needed on an NPU, replace what it imports there, and migrate it again."
     return rule.finding(place, what, why=f"{why} It was left as it is.", remedy=remedy, severity=severity)
 
 
-def _left_for_graphs(graph: ast.AST, node: ast.AST, file: PythonFile, goal: Goal) -> Finding:
+def _kept_for_graphs(graph: ast.AST, node: ast.AST, file: PythonFile, goal: Goal) -> Finding:
     return rule.finding(
         (file, node),
         f"{getattr(graph, 'name', file.path.name)} is about CUDA graphs",
-        why=f"{_why_not('CUDAGraph', goal)} What is captured was left with it.",
+        why=f"{_reason_without_counterpart('CUDAGraph', goal)} What is captured was left with it.",
         remedy="Rewrite it by hand, or run without CUDA graphs on an NPU.",
         severity=Severity.warning,
     )
@@ -122,7 +126,7 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Find
     if function == "is_available" and is_printed(enclosing_call(node, file), file):
         return
     why = (
-        _why_not(function, goal)
+        _reason_without_counterpart(function, goal)
         or ("torch_npu's always raises." if file.resolve(node) in _RAISES else "")
         or _empty_property(node, function, file)
         or _unknown_argument(node, function, file)
@@ -162,7 +166,7 @@ def _function(node: ast.Attribute | ast.Name, file: PythonFile) -> tuple[ast.exp
     return part, name.removeprefix("torch.cuda").lstrip(".").split(".")[0]
 
 
-def _why_not(function: str, goal: Goal) -> str:
+def _reason_without_counterpart(function: str, goal: Goal) -> str:
     if function in _DIFFERENT:
         return f"torch.npu has a function of this name, but {_DIFFERENT[function]}."
     if goal.portable and function in RENAMED:
@@ -200,4 +204,4 @@ def _unknown_argument(node: ast.expr, function: str, file: PythonFile) -> str:
 def _part_of_a_graph(function: str, file: PythonFile, goal: Goal) -> str:
     """Return why a function belongs to a CUDAGraph that is kept: torch.cuda.graph(g)"""
     stays = goal.portable and function in ("graph", "graphs", "graph_pool_handle") and "CUDAGraph" in file.text
-    return _why_not("CUDAGraph", goal) if stays else ""
+    return _reason_without_counterpart("CUDAGraph", goal) if stays else ""

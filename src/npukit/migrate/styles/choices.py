@@ -145,7 +145,7 @@ def _set_to(file: PythonFile) -> dict[str, list[ast.expr]]:
     return values
 
 
-def compared(choice: ast.AST | None, file: PythonFile) -> bool:
+def copies_device_name(choice: ast.AST | None, file: PythonFile) -> bool:
     """Return whether a choice copies the name of a device: "cuda" if "cuda" in device else "cpu" """
     if not isinstance(choice, ast.IfExp) or not isinstance(choice.test, (ast.Compare, ast.Call)):
         return False
@@ -173,7 +173,7 @@ def _is_negative(test: ast.expr) -> bool:
     return isinstance(test, ast.Compare) and not isinstance(test.ops[0], (ast.Eq, ast.In))
 
 
-def chosen(node: ast.AST, file: PythonFile) -> ast.IfExp | None:
+def choice_of(node: ast.AST, file: PythonFile) -> ast.IfExp | None:
     """Return the choice that gives a node, or torch.device(node), if only torch.cuda.is_available() decides."""
     child, parent = node, file.parent(node)
     if isinstance(parent, ast.Call) and file.resolve(parent.func) == "torch.device":
@@ -204,7 +204,7 @@ def is_chosen(node: ast.AST, file: PythonFile) -> bool:
     choice = file.parent(node)
     if not isinstance(choice, ast.IfExp) or choice.body is not node:
         return False
-    return compared(choice, file) or (asked_in(choice, file) is not None and is_from_cpu(choice, file))
+    return copies_device_name(choice, file) or (asked_in(choice, file) is not None and is_from_cpu(choice, file))
 
 
 def asked_in(choice: ast.AST | None, file: PythonFile) -> ast.Call | None:

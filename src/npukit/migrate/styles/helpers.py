@@ -79,14 +79,16 @@ def with_helpers(before: Document, after: Document, by_accelerator: bool, loads_
     """
     helpers = _BY_ACCELERATOR if by_accelerator else _BY_NAME
     may_need = _ASKED.search(after.code) or any(name in after.code for name in helpers)
-    was, file = (before.python, changed_part(before, after)) if may_need else (None, None)
-    if was is None or file is None:
+    original, file = (before.python, changed_part(before, after)) if may_need else (None, None)
+    if original is None or file is None:
         return after
     edits: list[Edit] = []
     lines: list[str] = []
     for (_, scope), nodes in _uses(file, helpers).items():
         edits += (
-            _at_top(helpers, nodes, was, file, lines) if scope is file.tree else _in_function(helpers, nodes, was, file)
+            _at_top(helpers, nodes, original, file, lines)
+            if scope is file.tree
+            else _in_function(helpers, nodes, original, file)
         )
     written = after.code + "".join(edit.text for edit in edits) + "".join(lines)
     asks = len(_ASKED.findall(written)) > len(_ASKED.findall(before.code))
@@ -143,23 +145,23 @@ def _scope(node: ast.Name, file: PythonFile) -> ast.AST:
 
 
 def _at_top(
-    helpers: dict[str, _Helper], nodes: list[ast.Name], was: PythonFile, file: PythonFile, lines: list[str]
+    helpers: dict[str, _Helper], nodes: list[ast.Name], original: PythonFile, file: PythonFile, lines: list[str]
 ) -> Iterator[Edit]:
-    torch, mark = torch_name(file).text, usual_quote(was)
-    own = {node: helpers[node.id].in_torch(torch, mark) for node in nodes}
-    first = own[nodes[0]]
+    torch, mark = torch_name(file).text, usual_quote(original)
+    constant = {node: helpers[node.id].in_torch(torch, mark) for node in nodes}
+    first = constant[nodes[0]]
     name = _own_constant(first.value, file)
     set_to = [node for node in nodes if name is None and _is_set_to(node, file)]
-    yield from (file.replace(node, own[node].once) for node in set_to)  # device = NPUKIT_DEVICE
+    yield from (file.replace(node, constant[node].once) for node in set_to)  # device = NPUKIT_DEVICE
     nodes = [node for node in nodes if node not in set_to]
     if not nodes:
         return
     is_once = name is None and len(nodes) == 1 and not _calls_module(nodes[0], file)
-    if is_once and (edit := _once(own[nodes[0]], nodes[0], file)):
+    if is_once and (edit := _once(constant[nodes[0]], nodes[0], file)):
         yield edit
         return
     if name is None:
-        name = f"TORCH_{first.name}".upper() if _is_taken(first.name, was) else first.name
+        name = f"TORCH_{first.name}".upper() if _is_taken(first.name, original) else first.name
         lines.append(f"{name} = {first.value}")
     yield from (file.replace(node, first.used(node, name)) for node in nodes)
 
@@ -180,13 +182,13 @@ def _is_taken(name: str, file: PythonFile) -> bool:
 
 
 def _in_function(
-    helpers: dict[str, _Helper], nodes: list[ast.Name], was: PythonFile, file: PythonFile
+    helpers: dict[str, _Helper], nodes: list[ast.Name], original: PythonFile, file: PythonFile
 ) -> Iterator[Edit]:
     """Define the constant below the function's own import of torch, if that is a statement of its own."""
     torch, statement = torch_imports.nearest(nodes[0], file)
-    own = helpers[nodes[0].id].in_torch(torch or "torch", usual_quote(was))
+    constant = helpers[nodes[0].id].in_torch(torch or "torch", usual_quote(original))
     around = file.parent(statement) if statement else None
-    name = own.name.lower()
+    name = constant.name.lower()
     body = getattr(around, "body", [])
     may_define = isinstance(statement, ast.Import) and isinstance(around, ast.FunctionDef) and statement in body
     taken = around is not None and re.search(rf"\b{name}\b", file.source(around))
@@ -198,12 +200,12 @@ def _in_function(
             if not isinstance(following, (ast.Import, ast.ImportFrom)):
                 break
             last = following
-        yield file.insert_line(file.line_end(last), f"{file.indent(statement)}{name} = {own.value}")
+        yield file.insert_line(file.line_end(last), f"{file.indent(statement)}{name} = {constant.value}")
         yield from (file.replace(node, name) for node in nodes)
         return
     for node in nodes:
-        own = helpers[node.id].in_torch(torch or "torch", usual_quote(was))
-        yield _once(own, node, file) or file.replace(node, f"({_quoted(own.once, node, file)})")
+        constant = helpers[node.id].in_torch(torch or "torch", usual_quote(original))
+        yield _once(constant, node, file) or file.replace(node, f"({_quoted(constant.once, node, file)})")
 
 
 def _string_around(node: ast.AST, file: PythonFile) -> ast.JoinedStr | None:
@@ -217,9 +219,9 @@ def _quoted(text: str, node: ast.AST, file: PythonFile) -> str:
     return re.sub("[\"']", mark, text) if mark else text
 
 
-def _once(own: _Helper, node: ast.Name, file: PythonFile) -> Edit | None:
+def _once(constant: _Helper, node: ast.Name, file: PythonFile) -> Edit | None:
     """Replace the only use by an expression. Return None if a string or an old decorator cannot hold it."""
-    text, parent = own.once, file.parent(node)
+    text, parent = constant.once, file.parent(node)
     if _decorates(node, file):
         return None
     if isinstance(parent, ast.FormattedValue):
@@ -229,9 +231,9 @@ def _once(own: _Helper, node: ast.Name, file: PythonFile) -> Edit | None:
         return edit
     if _string_around(node, file) and '"' in text.replace("'", '"'):
         return None
-    asked = file.parent(parent) if own.asked and getattr(parent, "attr", "") == "is_available" and parent else None
+    asked = file.parent(parent) if constant.asked and getattr(parent, "attr", "") == "is_available" and parent else None
     if isinstance(asked, ast.Call) and asked.func is parent:
-        return file.replace(asked, parenthesized_for(own.asked, asked, file))
+        return file.replace(asked, parenthesized_for(constant.asked, asked, file))
     return file.replace(node, parenthesized_for(text, node, file))
 
 

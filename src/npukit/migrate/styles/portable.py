@@ -27,8 +27,8 @@ from npukit.migrate.styles import helpers
 from npukit.migrate.styles.choices import (
     asked_in,
     branch,
-    chosen,
-    compared,
+    choice_of,
+    copies_device_name,
     is_from_cpu,
     is_skipped_without,
     is_where_available,
@@ -111,10 +111,10 @@ class Portable:
 
     def device_string(self, node: ast.expr, match: re.Match[str], file: PythonFile, goal: Goal) -> Edits:
         _, mark, _, rest = match.groups()
-        choice, call, torch = chosen(node, file), file.parent(node), _torch(node, file)
+        choice, call, torch = choice_of(node, file), file.parent(node), _torch(node, file)
         if kind := kind_of_tensor(call, file):
             return (file.replace(call, kind),)  # type: ignore[arg-type]
-        if compared(call, file):
+        if copies_device_name(call, file):
             npu, cuda = (file.source(part) for part in (call.body, call.test))  # type: ignore[union-attr]
             others = f"{_CUDA.sub('npu', npu)} if {_CUDA.sub('npu', cuda)} else "
             return (file.insert(file.span(call)[0], others),)  # type: ignore[arg-type]
@@ -244,7 +244,7 @@ class Portable:
             return True
         around = file.parent(node)
         is_tested = isinstance(around, ast.IfExp) and around.test is node
-        if is_tested and (compared(around, file) or kind_of_tensor(around, file)):
+        if is_tested and (copies_device_name(around, file) or kind_of_tensor(around, file)):
             return True
         if not _asks_by_name(file, goal):
             return False
