@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import random
@@ -19,6 +20,7 @@ SPECIAL += ["<|video_pad|>"]
 SPECIAL += ["<start_of_image>", "<image_soft_token>", "<end_of_image>", "<|IMAGE_PLACEHOLDER|>"]
 HUNYUAN_IMAGE = "<｜hy_place▁holder▁no▁102｜>"
 SPECIAL += [HUNYUAN_IMAGE]
+TILE_TOKENS = ["<|patch|>", "<|image_start|>", "<|image_end|>", "<|tile_x_separator|>", "<|tile_y_separator|>"]
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
     "{% for part in m.content %}{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
@@ -108,6 +110,17 @@ GLM_VISION = {
     "image_size": 112,
 }
 GLM_ROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2], "partial_rotary_factor": 0.5}
+LLAMA4_VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "projector_input_dim": 48,
+    "projector_output_dim": 48,
+    "vision_output_dim": 48,
+    "image_size": 56,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+}
 FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "qwen2_vl": ({"rope_parameters": ROPE}, QWEN2_VISION),
     "qwen2_5_vl": ({"rope_parameters": ROPE}, QWEN2_5_VISION),
@@ -177,6 +190,19 @@ FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         GEMMA4_VISION,
     ),
+    "llama4": (
+        {
+            "head_dim": 16,
+            "num_local_experts": 4,
+            "intermediate_size_mlp": 96,
+            "moe_layers": [1],
+            "no_rope_layers": [1, 0],
+            "attention_chunk_size": 24,
+            "floor_scale": 16,
+            **PLAIN_ROPE,
+        },
+        LLAMA4_VISION,
+    ),
     "paligemma": ({"model_type": "gemma", "head_dim": 16}, SIGLIP_VISION | {"projection_dim": 64}),
     "mllama": ({"num_hidden_layers": 3, "cross_attention_layers": [1], "bos_token_id": 1, **PLAIN_ROPE}, MLLAMA_VISION),
 }
@@ -236,6 +262,9 @@ def make_model(family: str, tokenizer: Any, folder: Path) -> None:
     from transformers import AutoConfig, AutoModelForImageTextToText
 
     text, vision = FAMILIES[family]
+    if family == "llama4":
+        tokenizer = copy.deepcopy(tokenizer)
+        tokenizer.add_special_tokens({"additional_special_tokens": TILE_TOKENS})
     common = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "pad_token_id": 0}
     ids = {name: tokenizer.convert_tokens_to_ids(token) for name, token in zip(IDS, SPECIAL[3:6], strict=True)}
     ids["video_token_id"] = tokenizer.convert_tokens_to_ids("<|video_pad|>")
@@ -372,8 +401,28 @@ OTHERS = {
     "llava_onevision": ("image_token_index", "<image>"),
     "internvl": ("image_token_id", "<IMG_CONTEXT>"),
     "gemma3": ("image_token_index", "<image_soft_token>"),
+    "llama4": ("image_token_index", "<|patch|>"),
     "paligemma": ("image_token_index", "<image>"),
 }
+
+
+def processor_of(folder: Path) -> Any:
+    """transformers' image processor; npukit's own in the place of one that needs torchvision."""
+    from transformers import AutoImageProcessor
+
+    from npukit.llm.images.llama4 import Llama4Processor
+
+    settings = json.loads((folder / "preprocessor_config.json").read_text())
+    if settings["image_processor_type"] != "Llama4ImageProcessor":
+        return AutoImageProcessor.from_pretrained(folder)
+    own = Llama4Processor(settings)
+    return lambda **given: {name: torch_of(value) for name, value in own(**given).items()}
+
+
+def torch_of(value: Any) -> Any:
+    import torch
+
+    return torch.from_numpy(value)
 
 
 def write_processor(family: str, folder: Path) -> None:
@@ -413,6 +462,9 @@ def write_processor(family: str, folder: Path) -> None:
         settings = {"image_processor_type": "Gemma4ImageProcessor", "patch_size": 4, "max_soft_tokens": 70}
     if family == "mllama":
         settings = {"image_processor_type": "MllamaImageProcessor", "size": {"height": 42, "width": 42}}
+    if family == "llama4":
+        settings = {"image_processor_type": "Llama4ImageProcessor", "size": {"height": 56, "width": 56}}
+        settings |= {"max_patches": 4}
     if family == "paligemma":
         settings = {"image_processor_type": "SiglipImageProcessor", "size": {"height": 42, "width": 42}}
     if family == "internvl":
@@ -428,12 +480,16 @@ def write_processor(family: str, folder: Path) -> None:
 
 def written(family: str, seen: Any) -> list[str]:
     """What each of the images that a processor has seen is in the text, as transformers' own processors write it."""
+    from transformers.models.llama4.processing_llama4 import Llama4Processor
     from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
     from transformers.models.llava_onevision.processing_llava_onevision import LlavaOnevisionProcessor
     from transformers.models.minicpmv4_6.processing_minicpmv4_6 import MiniCPMV4_6Processor
 
     if family in ("llava", "paligemma"):
         return ["<image>" * 9] * len(seen["pixel_values"])
+    if family == "llama4":
+        parts = Llama4Processor.__new__(Llama4Processor)
+        return [parts._prompt_split_image(tiles, 4) for tiles in seen["aspect_ratios"].tolist()]
     if family == "mllama":
         return ["<|image|>"] * len(seen["num_tiles"][0])
     if family == "gemma3":
@@ -500,7 +556,7 @@ def about_tokens(family: str, ids: Any, seen: Any, image_token: int, prompt: int
 # What processors return besides.
 NOT_FOR_MODELS = (
     *("num_patches", "num_crops", "num_tiles", "grids", "num_patches_per_image"),
-    "num_soft_tokens_per_image",
+    *("num_soft_tokens_per_image", "aspect_ratios"),
 )
 
 

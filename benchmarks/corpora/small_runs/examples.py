@@ -39,7 +39,6 @@ FAMILIES = {
     "gpt-oss": "gpt_oss",
     "glm-4-9b-chat": "glm",
     "glm-4": "glm4",
-    "llama-4": "llama4_text",
     "gemma-2": "gemma2",
     "gemma": "gemma3_text",
     "mixtral": "mixtral",

@@ -114,7 +114,8 @@ def read(images: Images, measured: Sequence[RowImage | RequestImage], ids: Seque
     for image in measured:
         pixels = np.ascontiguousarray(images.read(image), dtype=np.float32)
         parts = image.size.parts(image.size.grid[0] if image.kind == "video" else 1)
-        ends = np.cumsum([math.prod(part.grid) for part in parts])[:-1]
+        patches = np.cumsum([math.prod(part.grid) for part in parts])
+        ends = patches[:-1] * len(pixels) // patches[-1]  # some towers take patches, and some all of a part at once
         contents = np.split(pixels, ends) if len(parts) > 1 else [pixels]
         for number, (part, own) in enumerate(zip(parts, contents, strict=True)):
             digest = image.digest + number.to_bytes(4, "big")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tests.hostile_media import noise, saved
-from tests.seeing import FAMILIES, NOT_FOR_MODELS, about_tokens, written
+from tests.seeing import FAMILIES, NOT_FOR_MODELS, about_tokens, processor_of, written
 
 from npukit.inference.engine import Engine
 from npukit.inference.engine.request import Request, RequestOutput, SamplingParams
@@ -63,11 +63,11 @@ Answer = list[tuple[int, float]]  # tokens and their log-probabilities
 def generated(folder: Path, talks: list[Any], pictures: Path) -> list[Answer]:
     """By transformers' own parts: its processor, its tokenizer, its generate, one conversation at a time."""
     from PIL import Image
-    from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
+    from transformers import AutoModelForImageTextToText, AutoTokenizer
 
     model = AutoModelForImageTextToText.from_pretrained(folder)
     family = model.config.model_type
-    tokenizer, processor = AutoTokenizer.from_pretrained(folder), AutoImageProcessor.from_pretrained(folder)
+    tokenizer, processor = AutoTokenizer.from_pretrained(folder), processor_of(Path(folder))
     answers = []
     for messages in talks:
         turns = [message["content"] for message in messages if isinstance(message["content"], list)]
@@ -84,7 +84,7 @@ def generated(folder: Path, talks: list[Any], pictures: Path) -> list[Answer]:
         batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **seen}
         batch |= about_tokens(family, ids, seen, model.config.image_token_id, ids.shape[1])
         batch = {name: value for name, value in batch.items() if name not in NOT_FOR_MODELS}
-        model.model.rope_deltas = None  # transformers would go on with those of the conversation before
+        model.base_model.rope_deltas = None  # transformers would go on with those of the conversation before
         generated_ = model.generate(**batch, **AS_GREEDY)
         tokens = generated_.sequences[0, ids.shape[1] :].tolist()
         logprobs = [
@@ -100,7 +100,8 @@ def assert_same(actual: list[RequestOutput], wanted: list[Answer]) -> None:
         assert [token.logprob for token in own.tokens] == pytest.approx([logprob for _, logprob in other], abs=1e-4)
 
 
-ONE_BY_ONE = ("qwen3_5", "qwen3_5_moe", "minicpmv4_6", "mllama", "gemma4")  # what the paged cache does not compute
+# What the paged cache does not compute.
+ONE_BY_ONE = ("qwen3_5", "qwen3_5_moe", "minicpmv4_6", "mllama", "gemma4", "llama4")
 
 
 @pytest.mark.parametrize("family", ONE_BY_ONE)

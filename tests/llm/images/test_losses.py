@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.seeing import FAMILIES, NOT_FOR_MODELS, about_tokens, write_rows, written
+from tests.seeing import FAMILIES, NOT_FOR_MODELS, about_tokens, processor_of, write_rows, written
 
 from npukit.llm.config.options import Config, HeadOptions
 from npukit.llm.finetune.train import train
 
 # Families whose attention knows no packs.
-PADDED = ("qwen3_5", "qwen3_5_moe", "minicpmv4_6", "gemma3", "gemma4", "paligemma", "mllama")
+PADDED = ("qwen3_5", "qwen3_5_moe", "minicpmv4_6", "gemma3", "gemma4", "paligemma", "mllama", "llama4")
 
 
 @pytest.fixture(scope="session")
@@ -45,10 +45,10 @@ def logged(output: Path) -> list[float]:
 def batches_of(config: Config, model: Any) -> Iterator[dict[str, Any]]:
     """Each row as transformers' own parts make it."""
     from PIL import Image
-    from transformers import AutoImageProcessor, AutoTokenizer
+    from transformers import AutoTokenizer
 
     folder = config.model.path
-    tokenizer, processor = AutoTokenizer.from_pretrained(folder), AutoImageProcessor.from_pretrained(folder)
+    tokenizer, processor = AutoTokenizer.from_pretrained(folder), processor_of(Path(folder))
     for line in Path(config.data.train[0].path).read_text().splitlines():
         row = json.loads(line)
         images = [Image.open(pictures_of(config) / name) for name in row["images"]]
@@ -137,17 +137,19 @@ def test_the_smaller_gemma_4_looks_ahead_in_no_image(
     assert logged(tmp_path / "run")[0] == pytest.approx(mean, abs=1e-5)
 
 
+@pytest.mark.parametrize(("family", "packing"), [("qwen3_vl", True), ("llama4", False)])
 def test_steps_are_those_of_transformers_with_everything_trained(
-    seeing_models: Callable[[str], Path], rows: Path, tmp_path: Path
+    family: str, packing: bool, seeing_models: Callable[[str], Path], rows: Path, tmp_path: Path
 ) -> None:
     """Gradients reach tower, projector and language model, through packed rows and recomputed layers."""
     free = {"freeze_vision_tower": False, "freeze_projector": False}
-    folder = seeing_models("qwen3_vl")
+    folder = seeing_models(family)
     wanted = config(
         folder,
         rows,
         tmp_path,
-        data={"packing": True, "pack_length": 2048},
+        batch_size=1 if packing else 12,
+        data={"packing": packing, "pack_length": 2048},
         tuning={"method": "full", **free},
         optimizer="sgd",
         learning_rate=0.05,
@@ -211,15 +213,16 @@ def test_padded_rows_have_the_same_loss(
     assert found == pytest.approx(sum(loss for loss, _ in sums) / sum(count for _, count in sums), abs=1e-5)
 
 
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "llama4"])
 def test_a_batch_without_images_has_a_blank_one_where_the_tower_is_trained(
-    seeing_models: Callable[[str], Path], rows: Path, tmp_path: Path
+    family: str, seeing_models: Callable[[str], Path], rows: Path, tmp_path: Path
 ) -> None:
     """Otherwise ranks would wait for each other: those with images for the gradients of the others."""
     lines = rows.read_text().splitlines()
     text = tmp_path / "text.jsonl"
     text.write_text("\n".join(line for line in lines if '"images": []' in line))
     free = {"method": "full", "freeze_vision_tower": False, "freeze_projector": False}
-    wanted = config(seeing_models("qwen2_5_vl"), text, tmp_path / "run", tuning=free, batch_size=8, max_steps=1)
+    wanted = config(seeing_models(family), text, tmp_path / "run", tuning=free, batch_size=8, max_steps=1)
     train(wanted)
     from safetensors.torch import load_file
 

@@ -28,7 +28,7 @@ class ImageSize:
     seconds: tuple[float, ...] = ()
     """When each step of a video is, in families that write it into the prompt."""
     slices: tuple[Grid, ...] = ()
-    """Of an image that is seen in parts of several sizes: the grid of each, that of the whole image first."""
+    """Of an image that is seen in parts: the grid of each, in the order of their tokens."""
 
     @property
     def merged(self) -> Grid:
@@ -258,6 +258,12 @@ class Vision:
     def tower_sizes(self, config: Mapping[str, Any]) -> TowerSizes:
         """The sizes of the tower, by the contents of config.json."""
         return TowerSizes.of(config["vision_config"], 1.0)
+
+    def load_processor(self, place: str, **given: Any) -> Any:
+        """What makes pixels of images; `given` are options of transformers' from_pretrained."""
+        from transformers import AutoImageProcessor
+
+        return AutoImageProcessor.from_pretrained(place, **given)
 
     def call(self, tokens: str) -> dict[str, Any]:
         """What the processor is called with besides images, as npukit, llama_factory or ms_swift does it."""

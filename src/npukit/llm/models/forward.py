@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from npukit.llm import families
+from npukit.llm.models.body import body_of
 from npukit.llm.models.loss import (
     IGNORED,
     Reference,
@@ -37,7 +38,7 @@ def return_loss(model: Any, balance_experts: float = 0.0, weighting: Weighting |
     family = families.of(model.config)
     if family.plain_logits and getattr(head, "bias", None) is None:
         give_loss(head)
-    for table in _body_of(model).modules():
+    for table in body_of(model).modules():
         if isinstance(table, nn.Embedding):
             table.register_forward_hook(_in_compute_type)
     model.forward = MethodType(_forward, model)
@@ -58,7 +59,7 @@ def share_rows(model: Any, group: dist.ProcessGroup) -> None:
     if hasattr(model, "shared"):
         model.shared = shared
     else:
-        body = _body_of(model)
+        body = body_of(model)
         body.forward = partial(_full_hidden_states, body.forward, shared)
 
 
@@ -78,11 +79,6 @@ def _imbalance(model: Any, outputs: Any, batch: dict[str, Any]) -> Tensor:
     return imbalance
 
 
-def _body_of(model: Any) -> nn.Module:
-    """The model without its output layer."""
-    return getattr(model, model.base_model_prefix)  # type: ignore[no-any-return]
-
-
 def stay_near(model: Any, weight: float, other: Any, around: Callable[[], AbstractContextManager[Any]]) -> None:
     """Add to the loss the distance from another model's predictions, or from its own inside the context `around`."""
 
@@ -98,7 +94,7 @@ def stay_near(model: Any, weight: float, other: Any, around: Callable[[], Abstra
 def _states(model: Any, args: Any, batch: dict[str, Any]) -> tuple[Any, Tensor]:
     """The input and the function of the logits; the logits themselves if the family computes more than a product."""
     if families.of(model.config).plain_logits:
-        return model.get_output_embeddings(), _body_of(model)(*args, use_cache=False, **batch)[0]
+        return model.get_output_embeddings(), body_of(model)(*args, use_cache=False, **batch)[0]
     return nn.Identity(), type(model).forward(model, *args, use_cache=False, **batch).logits
 
 
@@ -169,9 +165,9 @@ def _loss(
     head = self.get_output_embeddings()
     if getattr(head, "takes_labels", False):  # not if it has an adapter
         if self.balance_experts:
-            outputs = _body_of(self)(*args, use_cache=False, output_router_logits=True, **batch)
+            outputs = body_of(self)(*args, use_cache=False, output_router_logits=True, **batch)
             return head(outputs[0], targets, label_at) + self.balance_experts * _imbalance(self, outputs, batch)
-        hidden = _body_of(self)(*args, use_cache=False, **batch)[0]
+        hidden = body_of(self)(*args, use_cache=False, **batch)[0]
         return head(hidden, targets, label_at)
     routed = {"output_router_logits": True} if self.balance_experts else {}
     outputs = type(self).forward(self, *args, use_cache=False, **routed, **batch)

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from npukit.llm.models.body import body_of
+
 
 def return_embeddings(model: Any) -> None:
     """Make `model(input_ids, attention_mask)` return the normalised last hidden state of each row."""
@@ -36,7 +38,7 @@ def _preferred(self: Any, attention_mask: Tensor, **batch: Any) -> Tensor:
 
 
 def _last_hidden(model: Any, attention_mask: Tensor, batch: dict[str, Any]) -> Tensor:
-    body = getattr(model, model.base_model_prefix)
+    body = body_of(model)
     hidden: Tensor = body(**batch, attention_mask=attention_mask, use_cache=False)[0]
     rows = torch.arange(len(hidden), device=hidden.device)
     return hidden[rows, attention_mask.sum(1) - 1]

@@ -127,6 +127,10 @@ def _scoring(model: Any) -> Any:
     from transformers import PreTrainedModel
     from transformers.modeling_layers import GenericForSequenceClassification
 
+    if model.base_model is model:  # whose language model has the output layer
+        raise NpukitError(
+            f"{model.config.model_type} can neither classify nor learn rewards here: choose another model."
+        )
     writing = type(model)
     base = next(parent for parent in writing.__mro__ if PreTrainedModel in parent.__bases__)
     name = writing.__name__.partition("For")[0] + "ForSequenceClassification"
@@ -185,15 +189,15 @@ def load_images(options: ModelOptions, place: str, shape: Any, data: DataOptions
         return None
     if find_spec("transformers.vision_utils") is None:
         raise NpukitError("Images need a newer transformers: install the latest 5.x release.")
-    from transformers import AutoFeatureExtractor, AutoImageProcessor
+    from transformers import AutoFeatureExtractor
 
-    kinds = {"image": AutoImageProcessor, "audio": AutoFeatureExtractor}
+    hears = AutoFeatureExtractor.from_pretrained
     given = {"revision": options.revision, "trust_remote_code": options.trust_remote_code}
     with _errors_as_sentence(options), _quiet():
-        processor = kinds[vision.kind].from_pretrained(place, **given)
-        hears = kinds["audio"].from_pretrained(place, **given) if vision.audio else None
+        processor = (vision.load_processor if vision.kind == "image" else hears)(place, **given)
+        audio_processor = hears(place, **given) if vision.audio else None
     settings = _video_settings(Path(place), data.tokens)
-    return Images(vision, processor, shape, data, settings, audio_processor=hears)
+    return Images(vision, processor, shape, data, settings, audio_processor=audio_processor)
 
 
 def _video_settings(folder: Path, tokens: str) -> dict[str, Any]:

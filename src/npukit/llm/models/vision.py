@@ -20,6 +20,7 @@ from npukit.launch.abilities import abilities
 from npukit.llm import families
 from npukit.llm.families.vision import GridVision, Vision
 from npukit.llm.models.attention import varlen_on_cuda
+from npukit.llm.models.body import body_of, give_body
 
 Features = tuple[Tensor, Sequence[Tensor]]  # features of images [tokens, width], and those for deeper layers
 # Towers with segments pass on their boundaries only if the name of the attention contains "flash".
@@ -38,7 +39,8 @@ def see_images(model: Any, vision: Vision) -> None:
     """Make the body of the model accept pixel_values, image_at and tower, as `npukit.llm.images` creates them; or,
     instead of pixels, precomputed features.
     """
-    body = getattr(model, model.base_model_prefix)
+    give_body(model)
+    body = body_of(model)
     body.forward = partial(_forward, body, vision)
     if isinstance(vision, GridVision):
         body.get_submodule(vision.tower[0].removeprefix("model.")).config._attn_implementation = NAME
