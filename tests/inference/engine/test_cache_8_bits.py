@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.inference import mtp
 from tests.inference.engine.conftest import MakeModel, generated, prompts
 from tests.inference.engine.test_adapters import save_adapter
 from tests.inference.engine.test_engine import WAYS
@@ -17,6 +18,8 @@ from npukit.inference.engine.attention import prefill_anywhere, rows_anywhere
 from npukit.inference.engine.cache import CacheShape, cache_dtype
 from npukit.inference.engine.paged import PagedCall, PagedRows, Prefill
 from npukit.inference.engine.sizes import blocks_that_fit
+from npukit.llm.models.checkpoint import open_checkpoint
+from npukit.llm.models.next_tokens import load_next_token_layer
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
 CPU = torch.device("cpu")
@@ -99,3 +102,16 @@ def test_a_token_takes_half_the_memory(make_model: MakeModel, monkeypatch: pytes
 def test_a_cache_of_transformers_own_is_refused(make_model: MakeModel) -> None:
     with pytest.raises(NpukitError, match="gemma2 models cannot be in 8 bits"):
         Engine(make_model("gemma2"), EngineOptions(max_num_seqs=2, kv_cache_dtype="int8"))
+
+
+def test_with_a_layer_that_drafts(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    folder = mtp.save("glm4_moe", tmp_path / "model")
+    answers = []
+    for is_drafting in (False, True):
+        model = AutoModelForCausalLM.from_pretrained(folder).eval()
+        layer = load_next_token_layer(model, open_checkpoint(folder)) if is_drafting else None
+        engine = Engine(model, EngineOptions(max_num_seqs=3, paged=True, kv_cache_dtype="int8"), draft=layer)
+        answers.append([answer.ids for answer in engine.generate([Request(prompt, GREEDY) for prompt in prompts(4)])])
+    assert answers[0] == answers[1] and engine.stats().accepted_tokens

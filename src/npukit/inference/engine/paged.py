@@ -88,8 +88,8 @@ def pack(chunks: Many[Chunk], block_size: int) -> Prompts:
     places = [chunk.sequence.positions(chunk.start, chunk.stop) for chunk in chunks]
     axes = max(map(len, places))
     for chunk, positions in zip(chunks, places, strict=True):
-        place = torch.arange(chunk.stop)
-        own = torch.tensor(chunk.sequence.blocks)[place // block_size] * block_size + place % block_size
+        blocks = torch.tensor(chunk.sequence.blocks[: -(-chunk.stop // block_size)])
+        own = (blocks[:, None] * block_size + torch.arange(block_size)).flatten()[: chunk.stop]
         ids = torch.tensor(chunk.sequence.tokens[chunk.start : chunk.stop])
         inputs.append(torch.stack([ids, own[chunk.start :], *torch.from_numpy(positions).expand(axes, -1)]))
         slots.append(own)
