@@ -113,8 +113,8 @@ def prefill_anywhere(call: PagedCall, prompts: Prefill) -> Tensor:
     groups = prompts.groups or (None,) * len(new)
     parts = torch.split(call.query, new), torch.split(prompts.slots, total)
     for part, slots, own in zip(*parts, groups, strict=True):
-        found = read(call, lambda cache, slots=slots: cache.flatten(0, 1)[slots])  # type: ignore[misc]
-        keys, values = (each.transpose(0, 1)[None] for each in found)
+        keys, values = read(call, lambda cache, slots=slots: cache.flatten(0, 1)[slots])  # type: ignore[misc]
+        keys, values = keys.transpose(0, 1)[None], values.transpose(0, 1)[None]
         query = part.transpose(0, 1)[None]
         if can_join and own is None and len(slots) >= 2 * len(part):
             result = joined_attention(query, keys, values, call.scale)
