@@ -162,7 +162,7 @@ def test_pytest_option_gives_the_tests_devices_in_xdist_workers_too(project: Pat
 
 def test_pytest_option_reaches_tests_whose_plugin_imports_torch_before_it(project: Path) -> None:
     (project / "early.py").write_text("import torch\n")
-    assert "2 passed" in pytest_there(project, "--npu-sim=2", "-p", "early", "-n", "1")
+    assert "2 passed" in pytest_there(project, "--npu-sim=2", "-p", "early")
 
 
 def test_pytest_option_without_a_number_is_one_device_and_leaves_the_path_alone(project: Path) -> None:
