@@ -396,6 +396,8 @@ export const EN = {
   label_max_model_len: "Maximum context",
   label_max_num_seqs: "Concurrent answers",
   label_gpu_memory_utilization: "Memory share",
+  label_kv_cache_dtype: "Cache data type",
+  label_max_num_batched_tokens: "Prompt tokens in a pass",
   label_enforce_eager: "Eager mode",
   label_lm_eval: "lm-eval tasks",
   label_system: "System message",

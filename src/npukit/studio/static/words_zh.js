@@ -410,6 +410,8 @@ export const ZH = {
   label_max_model_len: "最大上下文",
   label_max_num_seqs: "并发回答数",
   label_gpu_memory_utilization: "显存比例",
+  label_kv_cache_dtype: "缓存类型",
+  label_max_num_batched_tokens: "每次前向的提示 token",
   label_enforce_eager: "不使用图",
   label_prompt_lookup: "提示查找",
   label_speculative_model: "草稿模型",
