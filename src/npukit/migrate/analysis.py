@@ -54,7 +54,7 @@ class Analysis:
     lines: int
     findings: tuple[Finding, ...]
     base: Path | None = None  # the folder of an installed package
-    known: int = 0  # further findings, which a baseline holds
+    known: int = 0  # findings that the baseline contains already
 
     @property
     def by_hand(self) -> list[Finding]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from npukit.migrate.aligned import Block, Kind, blocks
+from npukit.migrate.line_blocks import Block, Kind, blocks
 from npukit.report import Finding
 from npukit.report.terminal import printable_line
 

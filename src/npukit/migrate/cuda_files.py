@@ -63,7 +63,7 @@ def _imported(node: ast.stmt, file: PythonFile) -> str:
     )  # ours.triton, which is made elsewhere
     if library is None and where is not None and is_test_or_benchmark(file):
         library_name = needed_by_imports(where, file.names.root)
-        return library_name if library_name != "Triton" else ""  # its kernels are checked one by one
+        return library_name if library_name != "Triton" else ""  # Triton kernels are checked one by one
     return library.name if library else ""
 
 

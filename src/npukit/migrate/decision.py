@@ -21,6 +21,7 @@ from npukit.facts.libraries import imported
 from npukit.facts.target import Target
 from npukit.facts.versions import key
 from npukit.migrate.cuda_files import evidence_for_file
+from npukit.migrate.dataflow import imports_own_devices, library_without_npus
 from npukit.migrate.definitions import cuda_only_definitions, cuda_only_exports, is_test_or_benchmark
 from npukit.migrate.evidence import Evidence, evidence_in_call
 from npukit.migrate.goal import Goal
@@ -30,7 +31,6 @@ from npukit.migrate.presence import is_presence_check, library_missing_where, li
 from npukit.migrate.questions import cuda_questions, is_negated
 from npukit.migrate.regions import Condition, Region, conditions, conditions_at, regions_decided_by
 from npukit.migrate.requirements import allowed_torch
-from npukit.migrate.sinks import imports_own_devices, library_without_npus
 from npukit.migrate.styles import style_of
 from npukit.source import PythonFile, per_file
 from npukit.source.cache import per_project
@@ -45,9 +45,11 @@ _PATCHED = re.compile(
 _SET = re.compile(r"torch\.cuda\.\w+ = ")  # quicker
 _SETS = re.compile(r"^[ \t]*torch\.cuda(?:\.\w+)* = ", re.MULTILINE)
 _NPU = re.compile(r"ASCEND_|(?<![A-Za-z])npu(?![a-z])|hccl|transfer_to_npu", re.IGNORECASE)
-_NPU_QUICKLY = re.compile(r"npu(?![a-z])(?<![a-z]npu)")  # in lower case; a search that starts with letters is quick
-_COMMENTED_OUT = re.compile(r"""#\s*["'](?:npu|hccl)["'],?\s*$""", re.MULTILINE)  # in a list: to be supported
-# Code that asks whether there are NPUs chooses among devices itself; neither style writes these names.
+_NPU_QUICKLY = re.compile(
+    r"npu(?![a-z])(?<![a-z]npu)"
+)  # for lower-case text; starting with letters makes the search fast
+_COMMENTED_OUT = re.compile(r"""#\s*["'](?:npu|hccl)["'],?\s*$""", re.MULTILINE)  # entries of a list that are planned
+# Code that asks for NPUs chooses among devices itself. Neither style writes these names.
 _CHOOSES_NPU = re.compile(
     r"\b(?:(?:is_)?(?:torch_|ascend_)?npu_available|(?:has|is|use)_npu)\b|[\"']ascend[\"']", re.IGNORECASE
 )
@@ -309,7 +311,7 @@ def _patches_often(file: PythonFile) -> bool:
 def cuda_only_parts(file: PythonFile) -> dict[ast.AST, Evidence]:
     """Return the outermost functions, classes and tests that mention CUDA and are kept, for the report."""
     defined = cuda_only_definitions(file)
-    cuda_only_exports(file.path, file.names.root, 1)  # for the tests that come later, while the file is parsed
+    cuda_only_exports(file.path, file.names.root, 1)  # cache this now, since tests that come later will ask
     imports = (statement for statement in file.names.imports if isinstance(statement, ast.ImportFrom))
     torchs = (statement for statement in imports if (statement.module or "").startswith("torch.cuda"))
     names = (alias.asname or alias.name for statement in torchs for alias in statement.names)

@@ -87,7 +87,7 @@ def needed_by_import(node: Import, alias: ast.alias, file: PythonFile, hops: int
     module = alias.name if isinstance(node, ast.Import) else "." * node.level + (node.module or "")
     whole = module if isinstance(node, ast.Import) else full_name(module, alias.name)
     if library := needs_cuda(module) or needs_cuda(whole):
-        return {"*": library.name} if alias.name != "triton" else {}  # whose kernels are looked for one by one
+        return {"*": library.name} if alias.name != "triton" else {}  # Triton kernels are found one by one
     name = "" if isinstance(node, ast.Import) else alias.name
     if built := imported_extension(module, name, file.path, file.names.root):
         return {"*": built}
@@ -151,7 +151,7 @@ def _cuda_only_definitions(file: PythonFile, initial_names: tuple[tuple[str, str
     tops = [statement for statement in file.tree.body if isinstance(statement, Definition)]
     parts = [(part, inner) for part in tops for inner in (part, *_methods(part))]
     evidence_of: dict[ast.AST, Evidence] = {}
-    by_use = False  # what needs CUDA by itself comes first
+    by_use = False  # look at definitions themselves before their calls
     while True:
         before = len(evidence_of)
         names |= _aliases(names, file)
@@ -285,7 +285,7 @@ def _loads_extension(function: _Function, file: PythonFile) -> str:
 
 def _class_evidence(part: ast.ClassDef, file: PythonFile) -> Evidence | None:
     for module in (file.resolve(base) or "" for base in part.bases):
-        if (library := imported(module)) and library.own_devices:  # it is passed the library's device
+        if (library := imported(module)) and library.own_devices:  # such a class receives the library's device
             return Evidence("library", library.name, file.place(part))
     for statement in part.body:
         is_mark = isinstance(statement, ast.Assign) and getattr(statement.targets[0], "id", "") == "pytestmark"

@@ -33,7 +33,7 @@ from npukit.source.cache import forget
 _T = TypeVar("_T")
 OnProgress = Callable[[int, int], None]
 _IGNORE = re.compile(r"#\s*npukit:\s*ignore(?:\[([\w\s,]+)\])?")
-_MANY = 200  # files; fewer are done sooner, and with less work, in this process
+_MANY = 200  # files; a pool of processes does not pay off for fewer
 _MAX_BYTES = 8 << 20
 _REPORT_EVERY = 64
 
@@ -92,7 +92,7 @@ def _counted(results: Iterable[_T], total: int, on_progress: OnProgress) -> list
 
 def _begin(parent: int) -> None:
     die_with(parent)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's way to end is not this process's
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # do not inherit the parent's handler
     gc.disable()
 
 
@@ -103,7 +103,7 @@ def _one_by_one(work: Callable[[Path], _T], paths: Sequence[Path], on_progress: 
     try:
         return _counted(map(work, paths), len(paths), on_progress)
     finally:
-        forget()  # else the collector goes over all of them
+        forget()  # release the trees before the collector visits them
         if was_enabled:
             gc.enable()
 

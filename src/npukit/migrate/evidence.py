@@ -24,7 +24,7 @@ from npukit.source import Place, PythonFile
 from npukit.source.definitions import definition_of
 from npukit.source.nodes import last_name
 
-# Of get_device_properties: torch_npu has these names, and None for each.
+# Properties of a card that torch_npu has, but which are None.
 ABOUT_THE_CARD = {"major", "minor", "multi_processor_count", "max_threads_per_multi_processor"}
 ABOUT_THE_CARD |= {f"shared_memory_per_{unit}" for unit in ("block", "block_optin", "multiprocessor")}
 ABOUT_THE_CARD |= {"regs_per_multiprocessor", "warp_size", "gcnArchName"}
@@ -35,7 +35,7 @@ FOR_ANY = re.compile(
     r"|cuda_?(?:rng|seed|manual|mem|device|time|stream|sync|cache|event|avail|visible|empty|tensor|fetch)",
     re.IGNORECASE,
 )
-_EXTENSION = re.compile(r"_C|\w+_ext|.*\.cuh?|.*_cuda\.(?:c|cc|cpp)")  # what a project's build makes, and of what
+_EXTENSION = re.compile(r"_C|\w+_ext|.*\.cuh?|.*_cuda\.(?:c|cc|cpp)")  # compiled extensions and their sources
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Evidence:
     """
 
     kind: str  # library, kernel, card, api, layer, name
-    library: str  # what it is called
+    library: str  # the name of the library, kernel or function
     place: Place
 
     @property

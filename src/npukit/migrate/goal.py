@@ -15,7 +15,7 @@ from npukit.migrate.requirements import allowed_torch
 _DEVICE_NAMES_SINCE = "2.7"  # torch.get_device_module and get_default_backend_for_device for every device
 _AUTOCAST_NAMES_DEVICES_SINCE = "2.4"  # torch.amp.custom_fwd, torch.is_autocast_enabled("npu")
 _AUTOLOAD_SINCE = "2.5"
-OLDEST_TORCH_NPU = "2.1"  # on PyPI; those before are for cards and CANN releases that are no longer served
+OLDEST_TORCH_NPU = "2.1"  # the oldest on PyPI for cards and CANN releases that are still served
 
 
 class Style(str, Enum):
@@ -31,7 +31,7 @@ class Goal:
 
     style: Style = Style.portable
     target: Target = field(default_factory=Target.of)
-    oldest_torch: str = ""  # that the project allows, where that is older than the target's
+    oldest_torch: str = ""  # the oldest that the project allows, if older than the target's
     newest_torch: str = ""  # likewise
     patched: frozenset[str] = frozenset()  # functions of torch.cuda that the project's tests replace
     distributed: bool = False  # whether scripts for one card become scripts for several

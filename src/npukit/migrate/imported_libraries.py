@@ -38,7 +38,7 @@ class LibraryRule(Rule):
     def _imported(self, node: ast.Import | ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         for library in (each for each in imported_libraries(node, file) if each.verdict in self.verdicts):
             when, severity = import_state(node, file)
-            if library.verdict in ("adapter", "partial"):  # which are no errors
+            if library.verdict in ("adapter", "partial"):  # an import that may fail is not an error
                 is_note = library.verdict == "partial" or severity is Severity.note
                 when, severity = "", Severity.note if is_note else self.severity
             yield self.finding(

@@ -39,7 +39,7 @@ def write_in_place(migration: Migration, allow_dirty: bool = False) -> None:
         for change in migration.changes:
             write_bytes(change.path, change.after.encode(change.encoding))
     except NpukitError:
-        with contextlib.suppress(NpukitError):  # what the disk does not take back now, --undo puts back later
+        with contextlib.suppress(NpukitError):  # if the disk refuses now, --undo puts it back later
             undo(migration.root)
         raise
 

@@ -27,8 +27,8 @@ _RUN_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, a
 _MISSING = re.compile(r"ImportError|\bException|NotFound")
 _BUILT_NAME = re.compile(r"\w+_cuda|\w*_ext")
 _EXTENSION = re.compile(rf"(?:{_BUILT_NAME.pattern}|_[a-z]\w+)")
-_NAME = re.compile(r"(?:^|,)[(\s]*(\w+)")  # of what is imported
-_BUILT = re.compile(r"\.cuh?[\"']|\bCUDAExtension\b|\bcuda_sources\b|\bwith_cuda=True")  # from CUDA's sources
+_NAME = re.compile(r"(?:^|,)[(\s]*(\w+)")  # one of the imported names
+_BUILT = re.compile(r"\.cuh?[\"']|\bCUDAExtension\b|\bcuda_sources\b|\bwith_cuda=True")  # a build from CUDA sources
 _BUILT_NAMED = re.compile(r"\bCUDAExtension\(\s*(?:name\s*=\s*)?[\"']([\w.]+)[\"']")
 _LOADED = re.compile(r"\n\w+ = (?:[\w.]+\.)?load(?:_inline)?\(")
 _BUILDERS = ("setup.py", "build.py", "backend.py")

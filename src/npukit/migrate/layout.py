@@ -27,17 +27,17 @@ from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
-from npukit.migrate.aligned import blocks
-from npukit.migrate.changed import changed_tree, first_line
+from npukit.migrate.line_blocks import blocks
 from npukit.migrate.options import toml_of
+from npukit.migrate.partial_tree import changed_tree, first_line
 from npukit.source import Document, PythonFile
 from npukit.source.cache import per_project
 from npukit.source.modules import text_of
 
 _WIDEST, _NARROWEST = 120, 88
-_SHORT = 100  # lines: a file with fewer says little about the width that its authors keep to
-_SMALL = 12  # columns: brackets with less in them are not worth a line
-_TAIL = 16  # columns: what may follow a bracket at which a line is broken, such as ).to(DEVICE)
+_SHORT = 100  # lines: shorter files say little about the authors' width
+_SMALL = 12  # columns: shorter contents of brackets do not get their own line
+_TAIL = 16  # columns: at most this may follow the bracket, such as ).to(DEVICE)
 _SECONDS = 20
 _HOOK = re.compile(r"\bid:\s*[\"']?(black|ruff-format|yapf)\b(.*?)(?=\bid:|\brepo:|\Z)", re.DOTALL)
 _ARGUMENT = re.compile(r"--line-length[=\s,\"']*(\d+)|[\s\[\"']-l[\s,\"']*(\d+)")
@@ -76,7 +76,7 @@ class Formatter:
         if self.name == "black" and find_spec("black"):
             magic = ["--skip-magic-trailing-comma"] if not self.magic_comma else []
             yield (*python, "black", "--config", os.devnull, "-q", "-S", "-l", width, *magic, "-")
-        if self.name in ("black", "ruff") and (ruff := _ruff()):  # which lays out as black does
+        if self.name in ("black", "ruff") and (ruff := _ruff()):  # ruff's layout is black's
             magic = ["--config", f"format.skip-magic-trailing-comma={'false' if self.magic_comma else 'true'}"]
             quotes = ("--config", 'format.quote-style="preserve"')
             yield (ruff, "format", "--isolated", "--no-cache", "-q", "--line-length", width, *magic, *quotes, "-")
@@ -163,7 +163,7 @@ def _by_formatter(before: PythonFile, after: Document, formatter: Formatter) -> 
             for at, lines in enumerate(are):
                 parts = [were[at]] if one_by_one else were
                 if max(map(len, (lines, *parts))) > 1 or len(new.lines[lines.start]) > formatter.width:
-                    changed[lines] = parts  # what fits on a line as it did is laid out
+                    changed[lines] = parts  # a single line that still fits needs no layout
     pieces = dict.fromkeys(old.as_program(lines) for were in changed.values() for lines in were)
     pieces.update(dict.fromkeys(new.as_program(lines) for lines in changed))
     formatted = _formatted(list(pieces), formatter)

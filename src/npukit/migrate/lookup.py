@@ -98,7 +98,7 @@ class ApiRule(Rule):
     """A rule that finds the names of one kind of facts/cuda_apis.yaml."""
 
     kind: str
-    states: str  # of such a name
+    states: str  # one part of a dotted name
 
     def __post_init__(self) -> None:
         self.on(ast.Module)(self._used)

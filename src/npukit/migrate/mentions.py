@@ -19,7 +19,7 @@ from npukit.migrate.kernels import Import, imported_modules, names_always_using,
 from npukit.source import PythonFile, per_file
 from npukit.source.nodes import inside, last_name
 
-_LONGEST = 60  # of a string that is a name
+_LONGEST = 60  # longer strings are not names
 
 
 def evidence_in_node(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
@@ -44,7 +44,7 @@ def evidence_in_node(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
 
 def _of_constant(node: ast.Constant, file: PythonFile) -> tuple[str, str] | None:
     text = node.value[:_LONGEST] if isinstance(node.value, str) else ""
-    if " " in text or text.startswith("NVTE_"):  # any test's environment
+    if " " in text or text.startswith("NVTE_"):  # set in the environment of any test
         return None
     choice = file.parent(node)
     given = file.parent(choice) if isinstance(choice, ast.IfExp) else None

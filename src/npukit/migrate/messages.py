@@ -15,7 +15,7 @@ from npukit.migrate.styles import style_of
 from npukit.source import Edit, PythonFile
 
 _SKIPS = ("skipif", "skipIf", "skipUnless", "skip", "skipTest")
-# as (before, CUDA, after) of what says that there is none
+# text before, CUDA's name, and text after, in "no CUDA"
 _MISSED = (
     re.compile(r"(^[\"'])(CUDA)( is (?:not available|unavailable|required))"),
     re.compile(r"(^[\"'])(CUDA)( (?:not available|unavailable|required|not found))"),

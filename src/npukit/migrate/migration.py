@@ -13,7 +13,6 @@ from pathlib import Path
 
 from npukit.errors import NpukitError
 from npukit.migrate.change import Change
-from npukit.migrate.changed import require_parsable
 from npukit.migrate.engine import (
     FileResult,
     OnProgress,
@@ -23,15 +22,16 @@ from npukit.migrate.engine import (
     open_file,
     unreadable_finding,
 )
+from npukit.migrate.finding_places import with_moved_places
 from npukit.migrate.goal import Goal
 from npukit.migrate.layout import with_layout
-from npukit.migrate.loading import load_torch_npu_once
-from npukit.migrate.moved import with_moved_places
+from npukit.migrate.partial_tree import require_parsable
 from npukit.migrate.patches import functions_patched_by_tests
 from npukit.migrate.rule import Rule
 from npukit.migrate.selection import Selection
 from npukit.migrate.styles import style_of
-from npukit.migrate.tidy import remove_unused_imports
+from npukit.migrate.torch_npu_loading import load_torch_npu_once
+from npukit.migrate.unused_imports import remove_unused_imports
 from npukit.report import Finding, by_hand
 from npukit.source import Document, Edit, Unreadable
 
@@ -39,7 +39,7 @@ _Apply = Callable[[Document, list[Finding]], tuple[Document, list[Finding]]]
 _ROUNDS = 8
 _OWN_WORDS = re.compile(
     r"""["'](?:torch\.)?(?:cuda|nccl)[\w.:]*["']|\bGradScaler\b"""
-)  # which rules write, and leave alone afterwards
+)  # written by rules, which leave these alone afterwards
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Migration:
     root: Path
     goal: Goal
     changes: tuple[Change, ...]
-    left: tuple[Finding, ...]  # what no change fixes, with places in the files as they are after the changes
+    left: tuple[Finding, ...]  # not fixed by any change; places are those after the changes
     files: int
     lines: int
 
@@ -145,7 +145,9 @@ def _migrated(
         fixable = [finding for finding in findings if finding.edits]
         after, done = do(now, _without_overlaps(fixable)) if fixable else (now, [])
         if after.text == now.text:
-            left += [replace(finding, edits=()) for finding in fixable]  # what cannot be done is left, too
+            left += [
+                replace(finding, edits=()) for finding in fixable
+            ]  # edits that cannot be applied are left to the user
             break
         fixed += done
         now = after
@@ -205,6 +207,6 @@ def _apply_one_by_one(document: Document, findings: list[Finding]) -> tuple[Docu
 
 def _overlap(one: Edit, other: Edit) -> bool:
     """Return whether two edits overlap. An insertion overlaps only if it falls inside a replaced range."""
-    if one.start == one.end or other.start == other.end:  # an insertion clashes only inside of a replacement
+    if one.start == one.end or other.start == other.end:  # an insertion only overlaps a replacement that it falls into
         return one.start < other.start < one.end or other.start < one.start < other.end
     return one.start < other.end and other.start < one.end

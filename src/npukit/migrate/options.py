@@ -24,7 +24,7 @@ class Options:
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    folder: Path = Path()  # what the patterns are relative to
+    folder: Path = Path()  # the patterns are relative to it
 
     def excludes(self, file: Path) -> bool:
         file = file.absolute()

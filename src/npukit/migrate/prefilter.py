@@ -30,12 +30,12 @@ class _Wanted(NamedTuple):
     rule: Rule
     words: frozenset[bytes]
     needs: frozenset[bytes]
-    calls: Mapping[bytes, frozenset[bytes]]  # each with words of which it needs one beside it
+    calls: Mapping[bytes, frozenset[bytes]]  # a called name, with words of which the file needs one
 
 
 class _Prepared(NamedTuple):
     rules: tuple[_Wanted, ...]
-    words: tuple[tuple[bytes, tuple[bytes, ...]], ...]  # each with what must be there for it to be
+    words: tuple[tuple[bytes, tuple[bytes, ...]], ...]  # a word, with the parts that must occur for it to occur
 
 
 def kinds_of(path: Path) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ def _prepared(codes: tuple[str, ...], kinds: tuple[str, ...], target: Target) ->
             calls = _calls(rule, target) if only_calls else {}
             rules.append(_Wanted(rule, _lowered(words), _lowered(rule.needs) if python else frozenset(), calls))
     wanted = sorted({word for wanted_rule in rules for word in (*wanted_rule.words, *wanted_rule.needs)}, key=len)
-    if kinds == ("python",):  # looked for in the file's words, with a blank for each sign: "torch.load" in two parts
+    if kinds == ("python",):  # a word is searched for in parts: "torch.load" as torch and load
         return _Prepared(tuple(rules), tuple((word, _parts(word)) for word in wanted))
     inside = ((word, [other for other in wanted if other != word and other in word]) for word in wanted)
     return _Prepared(tuple(rules), tuple((word, (*shorter, word)) for word, shorter in inside))

@@ -27,7 +27,7 @@ _NEEDED = re.compile(
 _REQUIRES = re.compile(r"_?(?:requires?|needs?|skip_(?:if_no|unless))_")
 SKIPS = ("skipif", "skipIf", "skipUnless")
 _THERE, _MISSING = (ast.IsNot, ast.Gt, ast.GtE), (ast.Is, ast.Lt, ast.LtE)
-_DEPTH = 3  # of names that stand for others
+_DEPTH = 3  # of names that are followed to other names
 
 
 def library_missing_where(condition: ast.expr, names: Names) -> str:
@@ -111,7 +111,7 @@ def library_imported_in(part: ast.AST) -> str:
         for module in modules:
             if (library := imported(module)) and library.is_missing:
                 return library.name
-            if module.endswith("_cuda"):  # which the project's build makes
+            if module.endswith("_cuda"):  # an extension that the project builds
                 return module.rpartition(".")[2]
     return ""
 

@@ -29,7 +29,7 @@ Condition = tuple[ast.AST, bool]  # an expression, an import or a case, and whet
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SETUPS = ("setUp", "setUpClass", "setup_method", "setup_class")
 _REFUSAL = re.compile(r"[Kk]ernel|CUDA tensor|NVML|[Tt]riton|TileLang|cuDNN|cuBLAS|TensorRT|[Ff][Pp]8|[Qq]uantiz")
-_STREAMS = re.compile(r"\btorch\.cuda\.(?:current_stream|stream)\(")  # what torch does on a device, not kernels
+_STREAMS = re.compile(r"\btorch\.cuda\.(?:current_stream|stream)\(")  # torch's own work on a device, not a kernel's
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Region:
     """
 
     nodes: tuple[ast.AST, ...] = ()
-    texts: tuple[str, ...] = ()  # names and messages that say what it is about
-    has_kernels: bool = False  # whether the file's kernels are what a tensor is asked for
+    texts: tuple[str, ...] = ()  # names and messages that describe it
+    has_kernels: bool = False  # whether the question is asked on behalf of the file's kernels
     on_cpu: bool = False
 
 
@@ -138,7 +138,7 @@ def regions_decided_by(question: ast.expr, file: PythonFile, depth: int = 2) -> 
     if isinstance(parent, ast.Call) and (tests := _regions_skipped_by(parent, file)):
         need_cuda = [region for region in tests if first_evidence((*also_required, *region.nodes), region.texts, file)]
         nodes = [part for region in tests for part in region.nodes]
-        texts = [text for region in tests for text in region.texts]  # one mark for all: as most of them need it
+        texts = [text for region in tests for text in region.texts]  # one mark for several tests: the majority decides
         return [Region((*also_required, *nodes), tuple(texts)) if 2 * len(need_cuda) > len(tests) else Region()]
     if isinstance(parent, ast.Assert):
         return [Region((*also_required, *statements_after(parent, file)), has_kernels=kernels)]

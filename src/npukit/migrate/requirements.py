@@ -22,13 +22,13 @@ _INSTALL = re.compile(r"\b(?:pip3?|uv pip|conda|mamba)\s+install\b(.*?)(?=$|&&|;
 _WORD = re.compile(rf"""(?:(?<=\s)|(?<=["'])){_NAME}{_VERSION}(?=["']|\s|$)""")
 
 _HELD_BY = ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml", "requirements/*.txt")
-_DOCS = re.compile(r"docs?(?:[^a-z]|$)")  # what builds the documentation, not what runs
+_DOCS = re.compile(r"docs?(?:[^a-z]|$)")  # requirements of the documentation, not of the program
 _COMMENT = re.compile(r"(?:^|\s)#.*", re.MULTILINE)
 # torch>=2.2,<=2.5.1; conda's pytorch=1.12.1; Poetry's torch = "2.1.2" and torch = {version = "<2.5"}
 _TORCH = re.compile(
     r"""(?<![\w-])(?:py)?torch\s*(?:=\s*\{\s*version\s*)?(?:=\s*["'])?((?:\s*[<>!~=^]{1,3}\s*["']?\d[\w.*+]*\s*,?)+)"""
 )
-# What else says which torch a project runs with: its documents, environments, images and CI.
+# Other sources for a project's torch: documents, environments, images and CI.
 _DOCUMENTS = (
     *("*.md", "*.rst", "README*.txt", "INSTALL*.txt"),
     *(f"{folder}/{name}" for folder in ("doc", "docs", "docs/*", "readme") for name in ("*.md", "*.rst")),
@@ -80,7 +80,9 @@ def requirements(document: Document) -> Iterator[Requirement]:
         start = document.text.index("dependencies:")
         yield from _found(_CONDA, document.text, start)
     elif document.kind in ("shell", "docker"):
-        joined = document.text.replace("\\\r\n", "   ").replace("\\\n", "  ")  # the same length: offsets stay
+        joined = document.text.replace("\\\r\n", "   ").replace(
+            "\\\n", "  "
+        )  # replaced by text of the same length to keep offsets
         for match in _INSTALL.finditer(joined):
             if not joined[joined.rfind("\n", 0, match.start()) + 1 :].lstrip().startswith("#"):
                 yield from _found(_WORD, joined, match.start(1), match.end(1))
@@ -131,7 +133,7 @@ def allowed_torch(root: Path) -> tuple[str, str]:
     """
     oldest = newest = ""
     for file in (path for pattern in _HELD_BY for path in sorted(root.glob(pattern))):
-        if file.is_file() and not _DOCS.search(file.stem):  # no folder, no pipe
+        if file.is_file() and not _DOCS.search(file.stem):  # neither folders nor pipes
             text = _COMMENT.sub("", file.read_text(encoding="utf-8", errors="replace"))
             for match in _TORCH.finditer(text):
                 oldest = oldest or max(_oldest(match[1]), key=key, default="")

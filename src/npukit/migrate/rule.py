@@ -22,7 +22,7 @@ __all__ += ["Where"]
 Findings = Iterator[Finding]
 Where = tuple[PythonFile, ast.AST] | tuple[Document, tuple[int, int]] | Place
 Check = Callable[..., Iterable[Finding]]
-Called = Callable[[Target], Mapping[str, frozenset[str]]]  # with words of which a file needs one as well
+Called = Callable[[Target], Mapping[str, frozenset[str]]]  # names, each with words of which the file needs one as well
 _C = TypeVar("_C", bound=Check)
 
 
@@ -51,17 +51,17 @@ class Rule:
     code: str
     name: str
     words: tuple[str, ...]  # a file without any of these is never parsed for this rule: "cuda", ".item(", " optim "
-    why: str  # of every finding that does not give its own
+    why: str  # for findings that give no reason of their own
     remedy: str  # likewise
     severity: Severity = Severity.error
-    needs: tuple[str, ...] = ()  # further words, one of which a Python file has to have as well
-    modules: frozenset[str] = frozenset()  # a file that imports one of these is parsed, too
-    text_words: tuple[str, ...] = ()  # further words, which count only in files of the kinds of `on_text`
+    needs: tuple[str, ...] = ()  # a Python file must also contain one of these words
+    modules: frozenset[str] = frozenset()  # files that import one of these are parsed as well
+    text_words: tuple[str, ...] = ()  # further words for the files of `on_text`
     fixes: bool = False  # whether its findings may carry edits
     distributes: bool = False  # whether only `migrate --distributed` applies it, after the other rules
     effort: Effort = _NONE
-    supersedes: tuple[str, ...] = ()  # codes whose findings on the same line say less, where they carry no edits
-    since: str = ""  # the first torch that it holds for; "" for all
+    supersedes: tuple[str, ...] = ()  # codes whose findings without edits on the same line are dropped
+    since: str = ""  # the first torch that it applies to; "" for all
     checks: list[tuple[type[ast.AST], frozenset[str], Check]] = field(default_factory=list)
     call_checks: list[tuple[frozenset[str] | Called, Check]] = field(default_factory=list)
     text_checks: list[tuple[str, Check]] = field(default_factory=list)

@@ -14,7 +14,7 @@ from npukit.migrate.goal import Goal
 from npukit.migrate.training import method
 from npukit.source import PythonFile
 
-# Told by rules of their own, or only about the host.
+# Reported by other rules, or relevant to the host only.
 _ELSEWHERE = (
     "torch.cuda",
     "torch.backends",
@@ -33,7 +33,7 @@ _ELSEWHERE = (
 )
 
 
-# Methods that hardly anything but a tensor has.
+# Methods that are practically unique to tensors.
 _FACTORIES = {
     f"torch.{name}"
     for name in (

@@ -19,7 +19,7 @@ _BUILT_ON_TORCH = re.compile(
 _AT_START_OF_LINE = re.compile(r"^(?:from[ \t]+([.\w]+)|import[ \t]+([\w.]+))", re.MULTILINE)
 _FRAMEWORK = re.compile(r"(?:mmengine|mmcv|detectron2\.config)(?:\.|$)")
 _OTHER_FRAMEWORKS = frozenset(("jittor", "mindspore", "mxnet", "oneflow", "paddle"))
-_DEPTH = 3  # of modules of the project that import each other
+_DEPTH = 3  # of imports between the project's modules
 
 
 @per_file

@@ -14,8 +14,8 @@ from npukit.report import Finding
 from npukit.report.report import counted
 from npukit.source import Place
 
-_MANY = 4  # shapes of one operator on one line; an epoch's last batch and an evaluation make fewer
-_MANY_UNSEEN = 16  # where the trace does not show how many steps there were
+_MANY = 4  # shapes per operator and line; a last batch and an evaluation cause fewer
+_MANY_UNSEEN = 16  # used if the trace does not show the number of steps
 
 
 def findings_in_trace(path: Path) -> list[Finding]:

@@ -67,7 +67,7 @@ def _set_epoch(loop: Loop, loader: ast.Name, file: PythonFile) -> list[Edit]:
 
 def _set_epoch_at_call(call: ast.Call | None, loader: ast.Name, file: PythonFile) -> list[Edit]:
     """Return the edits that call set_epoch in the loop around the call of the function that trains an epoch."""
-    if call is None:  # a variable of the module: the function that reads it may be called in a loop
+    if call is None:  # a module's variable is read by functions that may be called in a loop
         function = file.function(loader)
         users = (use for use in file.of_type(ast.Call) if isinstance(use.func, ast.Name))
         within = [use for use in users if any(b.node is function for b in file.bindings(use.func))]  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ def sampled(loader: ast.Call, file: PythonFile) -> Iterator[Edit]:
         )
     statement = file.statement(loader)
     name = file.source(data)
-    if not isinstance(data, (ast.Name, ast.Attribute)):  # made once, not twice
+    if not isinstance(data, (ast.Name, ast.Attribute)):  # so that it is created only once
         name = f"{last_name(getattr(statement, 'targets', [loader.func])[0]) or 'train'}_data"
         yield line_before(statement, f"{name} = {file.source(data)}", file)
         yield file.replace(data, name)

@@ -12,7 +12,7 @@ from npukit.source import Edit, PythonFile
 
 _MOVES = ("to", "cuda", "npu", "to_empty")
 # fmt: off
-_OWN = frozenset((  # what a wrapped model still answers to, with the same result
+_OWN = frozenset((  # attributes that work the same on a wrapped model
     "train", "eval", "training", "parameters", "named_parameters", "buffers", "named_buffers", "modules",
     "named_modules", "children", "named_children", "zero_grad", "requires_grad_", "forward", "to", "cuda", "npu",
     "cpu", "half", "float", "double", "bfloat16", "apply", "module", "register_forward_hook", "no_sync",

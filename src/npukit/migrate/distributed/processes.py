@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from npukit.migrate import head
+from npukit.migrate.constant_position import below_torch
 from npukit.migrate.distributed.parts import Unseen, line_after, line_before
 from npukit.migrate.goal import Goal
 from npukit.migrate.styles import style_of
@@ -74,7 +74,7 @@ def _main_guard(file: PythonFile) -> ast.If | None:
 
 def _head_end(file: PythonFile) -> int:
     """Return the offset below the imports and below the constant that names the device."""
-    end = head.below_torch(file)
+    end = below_torch(file)
     for node in file.tree.body:
         if isinstance(node, ast.Assign) and is_own_constant(node, file):
             end = max(end, file.line_end(node))

@@ -15,9 +15,9 @@ import ast
 import re
 
 from npukit.migrate.callees import is_module_lookup
+from npukit.migrate.dataflow import DEVICE, flows_into, is_allowed_value
 from npukit.migrate.decision import is_kept
 from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule, Severity
-from npukit.migrate.sinks import DEVICE, flows_into, is_allowed_value
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.choices import is_chosen
 from npukit.migrate.styles.strings import is_beside_cpu, is_device

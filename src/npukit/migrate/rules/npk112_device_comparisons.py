@@ -15,10 +15,10 @@ import ast
 import re
 from collections.abc import Iterator
 
+from npukit.migrate.dataflow import BACKEND, DEVICE
 from npukit.migrate.decision import guards_torch_code, is_kept, why_kept
 from npukit.migrate.mentions import first_evidence
 from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule, Severity
-from npukit.migrate.sinks import BACKEND, DEVICE
 from npukit.migrate.styles import style_of
 from npukit.source.nodes import last_name
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import ast
 
+from npukit.migrate.dataflow import DEVICE, flows_into
 from npukit.migrate.decision import is_kept, why_kept
 from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule, Severity
-from npukit.migrate.sinks import DEVICE, flows_into
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.npu import import_torch_npu
 from npukit.migrate.styles.style import quote_near

@@ -12,9 +12,9 @@ from __future__ import annotations
 import ast
 import re
 
+from npukit.migrate.dataflow import BACKEND, chosen_by_device, flows_into, is_allowed_value
 from npukit.migrate.decision import is_kept
 from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule
-from npukit.migrate.sinks import BACKEND, chosen_by_device, flows_into, is_allowed_value
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.style import Edits, parenthesized_for
 

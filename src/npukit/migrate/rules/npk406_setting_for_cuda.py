@@ -24,9 +24,9 @@ import re
 
 from npukit.facts.cuda_settings import CudaSetting, cuda_settings
 from npukit.facts.libraries import own_devices
+from npukit.migrate.dataflow import imports_own_devices, library_without_npus
 from npukit.migrate.decision import cuda_only_evidence
 from npukit.migrate.rule import Document, Effort, Findings, Goal, PythonFile, Rule, Severity, Where
-from npukit.migrate.sinks import imports_own_devices, library_without_npus
 from npukit.source.nodes import last_name
 
 _CODE = {name: setting for name, setting in cuda_settings().items() if not setting.data_only}

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator
 
 from npukit.facts.torch_npu.names import names_of
+from npukit.migrate.dataflow import DEVICE, flows_into
 from npukit.migrate.goal import Goal
 from npukit.migrate.regions import conditions_at
-from npukit.migrate.sinks import DEVICE, flows_into
 from npukit.source import PythonFile, per_file
 
 _ASKS = ("torch.cuda.is_available", "torch.accelerator.is_available", "torch.npu.is_available")

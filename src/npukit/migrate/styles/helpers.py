@@ -19,14 +19,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from npukit.migrate import head, torch_imports
-from npukit.migrate.changed import changed_part
+from npukit.migrate import torch_imports
+from npukit.migrate.constant_position import below_torch
+from npukit.migrate.partial_tree import changed_part
 from npukit.migrate.styles.style import TAKES_ANY, parenthesized_for, torch_name, usual_quote
 from npukit.migrate.training import tolerates_failure
 from npukit.source import Document, Edit, PythonFile
 
 DEVICE, DEVICE_TYPE, MODULE, BACKEND = "NPUKIT_DEVICE", "NPUKIT_DEVICE_TYPE", "NPUKIT_MODULE", "NPUKIT_BACKEND"
-MADE = "NPUKIT_MADE"  # the device where torch.device stood, and so not None
+MADE = "NPUKIT_MADE"  # the device in place of torch.device, never None
 LOAD_TORCH_NPU = ("try:", "    import torch_npu", "except ImportError:", "    pass")
 _ASKED = re.compile(r"""hasattr\(\w+, ["']npu["']\)""")
 
@@ -38,8 +39,8 @@ class _Helper:
     name: str
     value: str
     once: str
-    asked: str = ""  # of a module: the only question whether there is such a device
-    module: str = ""  # of a device: the only use of its module, by the NAME of the device
+    asked: str = ""  # written for a single is_available() of the module
+    module: str = ""  # written for a single call of the module of device NAME
 
     def in_torch(self, torch: str, mark: str = '"') -> _Helper:
         templates = (self.value, self.once, self.asked, self.module)
@@ -281,7 +282,7 @@ def is_own_constant(node: ast.Assign, file: PythonFile) -> bool:
 
 def _below_imports(lines: list[str], file: PythonFile) -> Edit:
     """Insert lines below the imports, separated by blank lines."""
-    below = head.below_torch(file)
+    below = below_torch(file)
     follows = file.text[below:]
     is_apart = not follows or re.match(r"[ \t]*(?:\r?\n|$)", follows) or _ends_cell(file, below)
     return file.insert_line(below, file.newline.join(["", *lines, *([] if is_apart else [""])]))

@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from npukit.facts.versions import key
 from npukit.migrate import torch_imports
 from npukit.migrate.callees import is_device_argument
+from npukit.migrate.dataflow import chosen_by_device
 from npukit.migrate.goal import Goal
 from npukit.migrate.graphs import graph_around
 from npukit.migrate.patches import is_test_file
 from npukit.migrate.questions import is_negated
-from npukit.migrate.sinks import chosen_by_device
 from npukit.migrate.styles import helpers
 from npukit.migrate.styles.choices import (
     asked_in,
@@ -57,7 +57,7 @@ from npukit.migrate.styles.style import (
 from npukit.source import Document, Edit, PythonFile
 from npukit.source.nodes import last_name
 
-# Functions of torch.cuda that torch.accelerator has, by the names that they have there.
+# Functions of torch.cuda, with their names in torch.accelerator.
 _ACCELERATOR = {
     "is_available": "is_available",
     "device_count": "device_count",
@@ -67,7 +67,7 @@ _ACCELERATOR = {
     "current_stream": "current_stream",
     "set_stream": "set_stream",
 }
-_CLASSES = {"Stream": "2.4", "Event": "2.4"}  # of torch for every device, since that version
+_CLASSES = {"Stream": "2.4", "Event": "2.4"}  # classes for every device, with the first torch that has them
 _CUDA = re.compile(r"(?<=[\"'])cuda")
 _SEEDS = ("manual_seed", "manual_seed_all")
 
@@ -179,7 +179,7 @@ class Portable:
         edits = [Edit(end - len("cuda"), end, "to")]
         if file.resolve(func.value):  # torch.nn.Module.cuda(model)
             return ()
-        keyword = "device=" if _is_storage(func.value, file) else ""  # a storage's `to` takes it no other way
+        keyword = "device=" if _is_storage(func.value, file) else ""  # a storage's `to` takes only a keyword
         if keyword and call.args:
             edits.append(file.insert(file.span(call.args[0])[0], keyword))
         if len(call.args) > 1:
@@ -191,7 +191,7 @@ class Portable:
             return (*device.edits, *edits, file.insert(at, f"{keyword}{device.text}{more}"))
         if is_constant(given_device, None):
             return (*device.edits, *edits, file.replace(given_device, device.text))
-        if _may_be_none(given_device, file):  # which `cuda` takes for the current card, and `to` for no device at all
+        if _may_be_none(given_device, file):  # `cuda(None)` means the current card, `to(None)` no device
             source = file.source(given_device)
             choice = file.insert(file.span(given_device)[0], f"{device.text} if {source} is None else ")
             return (*device.edits, *edits, choice)
@@ -203,7 +203,9 @@ class Portable:
 
     def function_name(self, function: str, node: ast.AST, file: PythonFile, goal: Goal) -> Text:
         torch = _torch(node, file) or Text("torch")
-        patched = function in goal.patched and not is_test_file(file.path)  # in torch.cuda, by the project's tests
+        patched = function in goal.patched and not is_test_file(
+            file.path
+        )  # replaced in torch.cuda by the project's tests
         streams = function == "current_stream" or function in _CLASSES
         if by_accelerator(file, goal) and not patched and not (streams and "cuda_stream" in file.text):
             if function in _ACCELERATOR:
@@ -240,7 +242,9 @@ class Portable:
     def keeps(self, node: ast.AST, file: PythonFile, goal: Goal) -> bool:
         if graph_around(node, file) is not None or _is_seeded_anyway(node, file) or _guards_what_stays(node, file):
             return True
-        if isinstance(node, ast.Compare) and chosen_by_device(node, file):  # whose backend is asked for
+        if isinstance(node, ast.Compare) and chosen_by_device(
+            node, file
+        ):  # the choice becomes a lookup of the device's backend
             return True
         around = file.parent(node)
         is_tested = isinstance(around, ast.IfExp) and around.test is node
@@ -251,7 +255,7 @@ class Portable:
         choice = branch(node, file, goal)
         if choice is not None and not any(ancestor is choice.test for ancestor in (node, *file.ancestors(node))):
             return True
-        call = file.parent(node)  # torch.cuda.is_available of a choice that gets one more part
+        call = file.parent(node)  # a choice that gets one more alternative
         parents = list(file.ancestors(call))[:2] if isinstance(call, ast.Call) and call.func is node else []
         return any(
             isinstance(parent, ast.IfExp)
@@ -305,7 +309,7 @@ def _is_seeded_anyway(node: ast.AST, file: PythonFile) -> bool:
         return False
     around, seed = file.function(node), _arguments(node, file)
     seeds = (use for use in file.by_name.get("manual_seed", ()) if file.resolve(use) == "torch.manual_seed")
-    is_plain = seed != "" and "cuda" not in seed  # a name of a device would be another one in the next run
+    is_plain = seed != "" and "cuda" not in seed  # a device's name would differ in the next run
     return is_plain and any(file.function(use) is around and _arguments(use, file) == seed for use in seeds)
 
 

@@ -24,7 +24,7 @@ class Text:
     edits: Edits = ()
 
 
-# Where a conditional expression needs no brackets.
+# Parents in which a conditional expression needs no parentheses.
 TAKES_ANY = (ast.Assign, ast.AnnAssign, ast.Return, ast.Call, ast.keyword, ast.arguments, ast.Dict, ast.List, ast.Tuple)
 
 
@@ -33,7 +33,7 @@ class Style(Protocol):
     reported.
     """
 
-    accelerator: str  # what sentences call the device
+    accelerator: str  # the name of the device in sentences
     imports_from_npu: bool  # whether torch.npu's functions are imported by name
 
     def device(self, node: ast.AST, file: PythonFile, goal: Goal) -> Text | None:

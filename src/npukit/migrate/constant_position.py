@@ -13,7 +13,7 @@ _CUDA = re.compile(r"\bcuda\b")
 _IMPORT = (ast.Import, ast.ImportFrom)
 _QUIET = (*_IMPORT, ast.Assign, ast.Pass, ast.Raise, ast.Expr, ast.ExceptHandler, ast.Try, ast.If)
 _DEFINITION = (ast.FunctionDef, ast.ClassDef)
-_FEW = 3  # statements that stand between two imports; more of them are the program
+_FEW = 3  # more statements than this between imports are the program itself
 
 
 def below_torch(file: PythonFile) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npukit.migrate.aligned import blocks
+from npukit.migrate.line_blocks import blocks
 
 LINES = st.lists(st.sampled_from("abc"), max_size=50)
 

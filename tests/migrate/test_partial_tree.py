@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-from npukit.migrate.changed import changed_part
+from npukit.migrate.partial_tree import changed_part
 from npukit.source import Document
 
 BEFORE = """import os

@@ -317,6 +317,6 @@ def _default_flows(node: ast.AST, arguments: ast.arguments, sink: Sink, file: Py
 
 
 def _parameter_used(parameter: ast.arg, sink: Sink, file: PythonFile, depth: int) -> bool:
-    if sink.named(parameter.arg) or file.parent(parameter) is None:  # None: of another file
+    if sink.named(parameter.arg) or file.parent(parameter) is None:  # a parameter in another file has no parent here
         return sink.named(parameter.arg)
     return any(flows_into(use, sink, file, depth - 1) for use in file.uses(parameter))

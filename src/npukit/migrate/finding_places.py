@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 
-from npukit.migrate.aligned import blocks
+from npukit.migrate.line_blocks import blocks
 from npukit.report import Finding
 from npukit.source import Document, Place
 

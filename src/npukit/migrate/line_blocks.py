@@ -10,7 +10,7 @@ from typing import Literal
 
 Kind = Literal["replace", "delete", "insert", "equal"]
 Block = tuple[Kind, int, int, int, int]
-_AHEAD = 32  # lines that are compared at once, and within which two that stayed follow a change
+_AHEAD = 32  # window of lines in which two equal lines must follow a change
 
 
 def blocks(old: Sequence[str], new: Sequence[str]) -> list[Block]:
@@ -33,7 +33,7 @@ def blocks(old: Sequence[str], new: Sequence[str]) -> list[Block]:
             gone, come = len(old) - i, len(new) - j
         else:
             gone, come = _until_equal(old[i : i + _AHEAD], new[j : j + _AHEAD])
-        if not gone and not come and (i < len(old) or j < len(new)):  # a change that is larger than ours are
+        if not gone and not come and (i < len(old) or j < len(new)):  # a larger change than a migration makes
             rest = SequenceMatcher(None, old[i:], new[j:]).get_opcodes()
             return [*opcodes, *((kind, a + i, b + i, c + j, d + j) for kind, a, b, c, d in rest)]
         if gone or come:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from npukit.migrate.aligned import blocks
+from npukit.migrate.line_blocks import blocks
 from npukit.source import Document, PythonFile, per_file
 from npukit.source.document import parsed
 from npukit.source.names import Names
@@ -21,7 +21,7 @@ def changed_tree(before: PythonFile, after: str) -> ast.Module:
     """
     old, lines = before.text.split("\n"), after.split("\n")
     equal = [(a, a_end, b - a) for kind, a, a_end, b, _ in blocks(old, lines) if kind == "equal"]
-    ends: dict[int, tuple[int, int]] = {}  # of those without a body, by the line on which they start
+    ends: dict[int, tuple[int, int]] = {}  # ends of definitions without a body, by first line
     seen = 0
     for node in _importing_nothing(before):
         first, last = first_line(node) - 1, node.end_lineno or node.lineno

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from npukit.migrate.change import Change
-from npukit.migrate.moved import with_moved_places
+from npukit.migrate.finding_places import with_moved_places
 from npukit.migrate.rules.npk105_load_torch_npu import rule
 from npukit.migrate.styles.helpers import LOAD_TORCH_NPU
 from npukit.report import Finding
