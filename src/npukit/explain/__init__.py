@@ -1,4 +1,4 @@
-"""Find known errors in logs, codes and tracebacks, and say what they mean and what to do."""
+"""Find known errors in logs, codes and tracebacks, and explain what they mean and what to do."""
 
 from npukit.explain.explanation import Explanation, Search, explain, explain_logs
 

@@ -1,4 +1,4 @@
-"""Recognise the codes of torch_npu, CANN and HCCL in a line, and say what their parts mean where no row is known."""
+"""Recognise codes of torch_npu, CANN and HCCL in a line, and explain the parts of codes that have no row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npukit.facts.errors import Kind, KnownError, cann_titles, code_kinds, known
 
 TORCH_NPU = re.compile(r"\b(ERR(\d{2})(\d{3}))\b")
 CANN = re.compile(r"\b([EW][A-Z1-9]\d{4})\b")
-# A bare number of six digits may be anything; behind one of these words, or alone on its line, it is a return code.
+# A bare six-digit number can be anything. After one of these words, or alone on its line, it is a return code.
 RETURN_CODE = re.compile(
     r"(?:\b(?:err\w*|\w*status|code|ret\w*|result|no|fail\w*|with)"
     r"(?:[\s:=\[\"'(,]|code|is|was|no|returned|value){1,6}"
@@ -24,12 +24,12 @@ HCCL_RESULT = re.compile(
     re.IGNORECASE,
 )
 NAME = re.compile(r"\b((?:ACL|ACLNN|HCCL)_E\w+)\b")
-CALLED_A_CODE = re.compile(r"(?i)err(?:or)?[ _]?code\W{1,5}$")  # as TBE's compiler writes it: 'errCode': 'E80003'
+CALLED_A_CODE = re.compile(r"(?i)err(?:or)?[ _]?code\W{1,5}$")  # TBE's compiler writes 'errCode': 'E80003'
 UNKNOWN = ("an error", "Read the message beside the code; set ASCEND_GLOBAL_LOG_LEVEL=1 and run again for more of it.")
 
 
 def codes_in(text: str) -> Iterator[tuple[str, int]]:
-    """The codes that a text shows, each with the offset of its first place."""
+    """The codes in a text, each with the offset of its first occurrence."""
     first: dict[str, int] = {}
     for pattern in (TORCH_NPU, CANN, RETURN_CODE, ALONE, HCCL_RESULT, NAME):
         for match in pattern.finditer(text):
@@ -46,7 +46,7 @@ def codes_in(text: str) -> Iterator[tuple[str, int]]:
 
 
 def is_code(code: str) -> bool:
-    """Whether a code is one of torch_npu, CANN or HCCL, and no name of ours for a message without one.
+    """Whether it is a code of torch_npu, CANN or HCCL, rather than one of our names for messages without a code.
 
     >>> is_code("EI0002"), is_code("out-of-memory")
     (True, False)
@@ -55,12 +55,12 @@ def is_code(code: str) -> bool:
 
 
 def is_return_code(code: str) -> bool:
-    """Whether a code only says that a call failed; E codes of CANN and messages say more."""
+    """Whether a code only says that a call failed. CANN's E codes and messages are more specific."""
     return code.isdigit() or code.startswith(("HCCL ", "ERR"))
 
 
 def composed(code: str) -> KnownError | None:
-    """What the parts of a code tell where npukit has no row for it.
+    """The meaning of the parts of a code for which npukit has no row.
 
     >>> composed("ERR02009").meaning
     "torch_npu reports from its distributed part: something is not available"
@@ -84,7 +84,7 @@ def _general(code: str, meaning: str, remedy: str) -> KnownError:
 
 
 def _says_little(pattern: re.Pattern[str], code: str) -> bool:
-    """Six characters that look like a code may be anything; torch_npu writes ERR99999 after every exception."""
+    """Whether a code says little: six characters can be anything, and torch_npu appends ERR99999 to every exception."""
     return code == "ERR99999" or (pattern is CANN and code not in known_errors())
 
 

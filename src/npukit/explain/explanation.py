@@ -1,4 +1,4 @@
-"""Find known errors in text and say what they mean. Nothing is asked of the network or of the machine."""
+"""Find known errors in text and explain them. Neither the network nor the machine is queried."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ORDER = {
     "warning": 6,
     "hint": 7,
 }
-LAST_RESORT = ("class", "unknown", "hint")  # said only where nothing else is
+LAST_RESORT = ("class", "unknown", "hint")  # reported only if nothing else is
 SAY_LITTLE = (*LAST_RESORT, "wrapper", "warning")
 LAST_OF_TRACEBACK = re.compile(
     r"^(?:\[rank\d+\]:\s*)?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::.*)?$", re.MULTILINE
@@ -37,36 +37,36 @@ LAST_OF_TRACEBACK = re.compile(
 TOLD_AS_ERROR = re.compile(
     r"^.*(?:\[(?:ERROR|FATAL|CRITICAL)\]|\b(?:ERROR|FATAL|CRITICAL)\b|\berror:|^\[?[EF]\d{4,8} \d\d:).*$", re.MULTILINE
 )
-# Lines that programs write while all is well; patterns of what such lines tell (memory, a loss) still apply to them.
+# Lines that programs write during normal operation. Patterns of their content (memory, a loss) still apply to them.
 INFORMATION = re.compile(
     r"^(?![^\n]*(?:(?:Error|Exception):|\[ERROR\]))"
     r"(?:[^\n]{0,70}?[\s\[(|-])?(?:(?:INFO|DEBUG|TRACE)\b|I\d{4} \d\d:\d\d:\d\d)[^\n]*$",
     re.MULTILINE,
 )
-# Lines of programs that go on: what they lack is not what ended them.
+# Warnings of programs that continue: what they complain about did not end them.
 WARNS = re.compile(r"^(?:(?:[^\n]{0,70}?[\s\[(|-])?WARN(?:ING)?\b|(?:\S+:\d+: )?\w*Warning: )[^\n]*$", re.MULTILINE)
 MINUTE = len("11-14 10:30")  # of a time
-COUNTS = re.compile(r"\{[\d,]+\}")  # how often something may come, in a pattern
+COUNTS = re.compile(r"\{[\d,]+\}")  # repetitions in a pattern
 NUMBER = re.compile(r"\d")
-LOOKS_LIKE_AN_ERROR = (LAST_OF_TRACEBACK, TOLD_AS_ERROR)  # the surest first
+LOOKS_LIKE_AN_ERROR = (LAST_OF_TRACEBACK, TOLD_AS_ERROR)  # the most reliable first
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What one error means, where it was first seen, why it comes and what to do."""
+    """An explanation of one error: its meaning, first occurrence, causes and remedies."""
 
     code: str
     name: str
     meaning: str
     causes: tuple[str, ...]
     remedies: tuple[str, ...]
-    kind: Kind  # of a consequence: something else, perhaps on another rank, came first
-    line: str  # the first line that shows it
-    number: int  # of that line, from 1
-    strength: Strength  # exact: its causes are stated; reading: read from `words`; nearest: a lead, no cause
-    words: str = ""  # of the line, which say so
-    source: str = ""  # the log that it is in, where there are several
-    rank: int | None = None  # where the line or the log's name tells
+    kind: Kind  # a consequence: something else, perhaps on another rank, came first
+    line: str  # the first line that contains it
+    number: int  # the number of that line, from 1
+    strength: Strength  # exact: its causes are stated; reading: inferred from `words`; nearest: a lead without causes
+    words: str = ""  # the words of the line that it is inferred from
+    source: str = ""  # the log that contains it, if there are several
+    rank: int | None = None  # if the line or the log's name shows it
 
     @property
     def is_known(self) -> bool:
@@ -79,7 +79,7 @@ class Explanation:
 
 
 def explain(text: str) -> list[Explanation]:
-    """The errors known in `text`, each once, the one to begin with first; empty when none is known.
+    """The known errors in `text` without duplicates, the one to begin with first; empty if none is known.
 
     >>> explain("RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB")[0].code
     'out-of-memory'
@@ -88,7 +88,7 @@ def explain(text: str) -> list[Explanation]:
 
 
 def explain_logs(logs: Mapping[str, str]) -> list[Explanation]:
-    """The same over the logs of several ranks: the earliest cause comes first, what only followed from it last.
+    """The same for the logs of several ranks: the earliest cause comes first, consequences last.
 
     >>> explain_logs({"rank0.log": "... EI0002 ...", "rank1.log": "... NPU out of memory ..."})[0].source
     'rank1.log'
@@ -100,7 +100,7 @@ def explain_logs(logs: Mapping[str, str]) -> list[Explanation]:
 
 
 class Search:
-    """Looks for errors in one log after the other, however long they are.
+    """Searches one log after another, of any length, for errors.
 
     >>> search = Search()
     >>> with open("rank0.log", "rb") as log:
@@ -116,11 +116,11 @@ class Search:
 
     @property
     def explanations(self) -> list[Explanation]:
-        """The errors that are known, each once, the one to begin with first.
+        """The known errors without duplicates, the one to begin with first.
 
-        Of a line that a particular message explains, general ones are left out, unlike codes; what its sentence says is
-        told only where nothing else explains it, and what the class of an exception says only where nothing else in the
-        logs does.
+        General explanations of a line are omitted if a specific message explains it, but codes are not. What a sentence
+        says is reported only if nothing else explains it, and the meaning of an exception's class only if nothing else
+        in the logs is known.
         """
         every = sorted(self._found.values(), key=lambda candidate: candidate.order(self._first_failed))
         causes = {candidate.statement for candidate in every if candidate.error.kind == "cause"}
@@ -143,12 +143,12 @@ class Search:
 
     @property
     def first_error_line(self) -> str | None:
-        """The first line that tells of an error, known or not: what to show when nothing can be explained."""
+        """The first line that reports an error, known or not, to show if nothing can be explained."""
         return next(filter(None, map(self._first_lines.get, LOOKS_LIKE_AN_ERROR)), None)
 
     def read(self, source: str, log: BinaryIO) -> None:
-        """Look for errors in a log."""
-        seen: set[str] = set()  # in this log, of which the first place counts
+        """Search a log for errors."""
+        seen: set[str] = set()  # errors in this log, of which the first occurrence counts
         for window in windows(source, log):
             self._first_failed = window.first_failed if self._first_failed is None else self._first_failed
             for indices, errors_in in ((window.worth, _errors_by_number), (window.new, _errors_by_words)):
@@ -170,7 +170,7 @@ class Search:
         facts = {name: getattr(error, name) for name in names}
         text = reading.statement.text.strip() if reading.of_several else line.text
         if text == error.code:
-            facts["strength"] = "exact"  # a code that is asked about alone is all that there is to know
+            facts["strength"] = "exact"  # for a code that is queried by itself, there is nothing else to report
         candidate = _Candidate(
             Explanation(**facts, line=text, number=line.number, words=words, source=source, rank=line.rank),
             depth=_depth(error),
@@ -185,7 +185,7 @@ class Search:
 
 @dataclass(frozen=True)
 class _Reading:
-    """A statement, and where it stands: the line's index in its window, and its place among those of the line."""
+    """A statement with its position: the index of its line in the window, and its index within the line."""
 
     statement: Statement
     index: int
@@ -194,7 +194,7 @@ class _Reading:
 
 
 def _readings(window: Window, indices: Sequence[int]) -> Iterator[_Reading]:
-    """What some lines of a window say. An exception that was raised from the one above it is an outer one."""
+    """The statements in some lines of a window. An exception raised from the one above it is an outer one."""
     chained = False
     for index in indices:
         text = window.text(index)
@@ -208,27 +208,27 @@ def _readings(window: Window, indices: Sequence[int]) -> Iterator[_Reading]:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """An error with what decides about its rank among those that were found."""
+    """An error, with what determines its rank among those found."""
 
     error: Explanation
     depth: int
     outer: bool
-    raised: bool  # an exception begins the statement
+    raised: bool  # the statement begins with an exception
     time: str
-    statement: tuple[int, int, int]  # the log, the line and its part
+    statement: tuple[int, int, int]  # indices of the log, the line and its part
 
     @property
     def place(self) -> tuple[str, tuple[int, int, int]]:
-        """When it was written, and where."""
+        """When and where it was written."""
         return self.time, self.statement
 
     def led_to(self, other: _Candidate) -> bool:
-        """Whether it came so much before another error, or elsewhere, that both are not one message."""
+        """Whether it precedes another error by so much, or in another place, that they are separate messages."""
         elsewhere = (self.error.source, self.error.rank) != (other.error.source, other.error.rank)
         return self.place < other.place and (elsewhere or self.time[:MINUTE] < other.time[:MINUTE])
 
     def order(self, first_failed: int | None = None) -> tuple[float, int, bool, bool, object]:
-        """What to sort by; what an outer exception's sentence says comes behind all that the inner one means."""
+        """The sort key. What an outer exception's sentence says comes after everything about the inner one."""
         kind: float = ORDER[self.error.kind]
         if self.outer and self.error.kind != "cause":
             kind = max(kind, ORDER["consequence"] + 0.5)
@@ -237,7 +237,7 @@ class _Candidate:
 
 
 def _worth_saying(candidates: Sequence[_Candidate]) -> list[Explanation]:
-    """Of errors in their order those which are said: what says little only where nothing says more."""
+    """Select the errors to report, in order. Those that say little are reported only if nothing says more."""
     shown = [candidate.error for candidate in candidates]
     if any(error.kind not in (*SAY_LITTLE, "consequence") for error in shown):
         return [error for error in shown if error.kind not in LAST_RESORT]
@@ -253,7 +253,7 @@ def _worth_saying(candidates: Sequence[_Candidate]) -> list[Explanation]:
         beside = {candidate.statement for candidate in candidates if candidate.error.kind in ("warning", "hint")}
         raised = [candidate for candidate in raised if beside and candidate.statement not in beside]
     if raised:
-        # What was raised comes before what followed from it or reports it, though nothing else is known of it.
+        # An exception precedes its consequences and reports of it, even if nothing else is known about it.
         first = [candidate.error for candidate in raised]
         return [*first, *(error for error in shown if error.kind != "hint" and error not in first)]
     shown = [error for error in shown if error.kind != "unknown"]
@@ -271,10 +271,10 @@ def _reports(error: Explanation) -> bool:
 
 
 def _depth(error: KnownError) -> int:
-    """How far from the cause an error stands among those of its kind, wherever it was printed.
+    """How far an error is from the cause, among errors of its kind, wherever it was printed.
 
-    A return code says how a call ended, a message says why. Of wrappers the deepest says most: the library whose call
-    failed, then the framework that noticed it, then torch_npu's ERR code, which names the API only.
+    A return code says how a call ended, a message says why. Of several wrappers the innermost says most: the library
+    whose call failed, then the framework that noticed it, then torch_npu's ERR code, which only names the API.
     """
     if error.kind in ("general", "reading") and not is_return_code(error.code):
         return 2 if is_code(error.code) else 1
@@ -284,7 +284,7 @@ def _depth(error: KnownError) -> int:
 
 
 def _errors_by_number(text: str, seen: set[str]) -> Iterator[tuple[KnownError, int, str]]:
-    """The errors of a text that were not seen before and show in numbers: codes, exit codes, signals."""
+    """New errors in a text that are recognised by numbers: codes, exit codes, signals."""
     known = known_errors()
     for code, offset in codes_in(_without_information(text)):
         if code not in seen and (error := known.get(code) or composed(code)):
@@ -294,7 +294,7 @@ def _errors_by_number(text: str, seen: set[str]) -> Iterator[tuple[KnownError, i
 
 
 def _errors_by_words(text: str, seen: set[str]) -> Iterator[tuple[KnownError, int, str]]:
-    """The errors of a text that were not seen before and show in its words."""
+    """New errors in a text that are recognised by words."""
     informed = _without_information(text)
     for error, offset, words in named_errors_in(_blank(WARNS, informed)):
         if error.code not in seen and not (error.kind == "unknown" and _is_report(text, offset)):
@@ -310,7 +310,7 @@ def _errors_by_words(text: str, seen: set[str]) -> Iterator[tuple[KnownError, in
 
 
 def _without_information(text: str) -> str:
-    """A text in which lines that only inform are blank, so that every place stays where it is."""
+    """The text with informational lines blanked, so that positions do not change."""
     return _blank(INFORMATION, text)
 
 
@@ -319,7 +319,7 @@ def _blank(lines: re.Pattern[str], text: str) -> str:
 
 
 def _is_report(text: str, offset: int) -> bool:
-    """Whether a line only reports what was raised elsewhere: it is no exception of its own."""
+    """Whether a line only reports an exception that was raised elsewhere."""
     line = text[offset:].split("\n", 1)[0]
     reports = (pattern for pattern, error in (*_phrases(True), *_phrases(False)) if error.kind == "wrapper")
     return any(pattern.search(line) for pattern in reports)
@@ -334,7 +334,7 @@ def _phrases_in(text: str, seen: set[str], with_numbers: bool) -> Iterator[tuple
 
 @functools.cache
 def _phrases(with_numbers: bool) -> list[tuple[re.Pattern[str], KnownError]]:
-    """The patterns of messages, those in which a number counts apart from the others."""
+    """The patterns of messages, with those in which a number matters separate from the others."""
     return [
         (re.compile(error.pattern, re.MULTILINE), error)
         for error in known_errors().values()

@@ -1,7 +1,7 @@
-"""Read logs of any size, a window at a time: which lines are worth reading, and the rank and the time that they tell.
+"""Read logs of any size window by window: select the lines worth reading, and find their rank and time.
 
-Logs are long and repeat themselves: of lines that differ in their numbers only, the words of the first are read, and
-of the others only the numbers, if they may be codes.
+Logs are long and repetitive. Of lines that differ only in numbers, the words of the first are read, and of the others
+only the numbers, if they may be codes.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from typing import BinaryIO
 WINDOW = 8 * 2**20
 ANSI_COLOUR = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 RANK_IN_LINE = re.compile(r"\[(?:rank|default)\s?(\d+)\]|\bRankID:(\d+)", re.IGNORECASE)
-# torchrun writes N/stdout.log and N/stderr.log; the numbers in names of CANN's plogs are processes and times.
+# torchrun writes N/stdout.log and N/stderr.log; the numbers in names of CANN's plogs are process ids and times.
 RANK_IN_NAME = re.compile(
     r"rank[_.-]?(\d{1,5})(?!\d)|(?:^|[/_.-])(\d{1,5})[/_.-](?:stdout|stderr|std)\b", re.IGNORECASE
 )
 DATE_TIME = re.compile(r"\b(?:\d{4}[-/])?(\d\d)[-/](\d\d)(?:/\d{4})?[ T-](\d\d:\d\d:\d\d)(?:[.,](\d{3})\.?(\d{3})?)?")
 GLOG_TIME = re.compile(r"\b[IWEF](?:\d{4})?(\d\d)(\d\d) (\d\d:\d\d:\d\d)\.(\d{6})")
-# What torchrun writes at its end: the rank that it saw fail first.
+# torchrun's final report of the rank that failed first.
 FIRST_FAILED = re.compile(rb"first observed failure\)(?:[^\n]*\n){1,6}?[^\n]*?\brank +: +(\d+)")
 NUMBERS_MATTER = re.compile(
     "(?i:err|code|ret|result)|错误|返回|[EW][A-Z0]0000|^\\s*000000\\s*$".encode()
-)  # 0: any digit
+)  # 0 stands for any digit
 ZEROS = bytes.maketrans(b"123456789", b"000000000")
 LONGEST_LINE = 10_000
-LINES_NEAR = 200  # how far from a line to look for the time it was written at
-MOST_REMEMBERED = 200_000  # lines; what repeats itself does so sooner
+LINES_NEAR = 200  # how far from a line to look for its timestamp
+MOST_REMEMBERED = 200_000  # lines; repetitive output repeats itself sooner
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """A line of a log; `time` is sortable text, empty where the log tells none."""
+    """A line of a log; `time` is sortable text, empty if the log has no timestamps."""
 
     text: str
     number: int
@@ -44,7 +44,7 @@ class LogLine:
 
 @dataclass(frozen=True)
 class Window:
-    """Some lines of a log: `worth` are to be read for numbers, `new` for words; the rest is for times."""
+    """Some lines of a log: `worth` are to be searched for numbers, `new` for words; the others only provide times."""
 
     source: str
     first: int  # the number of the first line, from 1
@@ -59,7 +59,7 @@ class Window:
 
     @property
     def first_failed(self) -> int | None:
-        """The rank that failed first, where a launcher tells."""
+        """The rank that failed first, if a launcher reports it."""
         summary = next((index for index, line in enumerate(self.lines) if b"first observed failure" in line), None)
         if summary is None:
             return None
@@ -67,14 +67,14 @@ class Window:
         return int(match[1]) if match else None
 
     def line(self, index: int) -> LogLine:
-        """The line at an index, with what it and its surroundings tell."""
+        """The line at an index, with the information in it and its surroundings."""
         text = self.text(index)
         rank = RANK_IN_LINE.search(text) or RANK_IN_NAME.search(self.source)
         number = next((int(group) for group in rank.groups() if group is not None), None) if rank else None
         return LogLine(text.strip(), self.first + index, self._time_near(index), number)
 
     def _time_near(self, index: int) -> str:
-        # Some parts write whole seconds: the latest time so far keeps the lines of one log in their order.
+        # Some components log whole seconds: the latest time so far keeps the lines of one log in order.
         before = [*self.before, *self.lines[max(0, index - LINES_NEAR) : index + 1]][-LINES_NEAR - 1 :]
         if time := max(map(_time, before)):
             return time
@@ -83,7 +83,7 @@ class Window:
 
 
 def windows(source: str, stream: BinaryIO) -> Iterator[Window]:
-    """All of a log, in stretches that fit into memory."""
+    """The whole log, in windows that fit into memory."""
     seen: dict[bytes, bool] = {}
     first, before, lines = 1, list[bytes](), list[bytes]()
     for block in _blocks(stream):
@@ -95,7 +95,7 @@ def windows(source: str, stream: BinaryIO) -> Iterator[Window]:
 
 
 def _blocks(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """The lines of a log, in UTF-8 and without colours; at the end of a block ends a line."""
+    """The lines of a log in UTF-8 without colours, in blocks that end at a line break."""
     rest = b""
     decoder: codecs.IncrementalDecoder | None = None
     data = stream.read(WINDOW)
@@ -120,7 +120,7 @@ def _encoding(data: bytes) -> str:
     start = data[:2000]
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
-    if start.count(0) * 3 > len(start):  # every other byte of Latin letters
+    if start.count(0) * 3 > len(start):  # every other byte of Latin text is zero
         return "utf-16-le" if start[1::2].count(0) > start[::2].count(0) else "utf-16-be"
     return "utf-8"
 
@@ -135,7 +135,7 @@ def _lines(data: bytes) -> list[bytes]:
 
 
 def _worth_reading(lines: Sequence[bytes], seen: dict[bytes, bool]) -> tuple[list[int], list[int]]:
-    """Lines that are worth reading, and those of them whose shape was not seen before."""
+    """The lines worth reading, and those among them with a new shape."""
     shapes = b"\n".join(lines).translate(ZEROS).split(b"\n")
     worth, new = list[int](), list[int]()
     for index, shape in enumerate(shapes):

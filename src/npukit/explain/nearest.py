@@ -1,4 +1,4 @@
-"""The known errors that share most words with a message which none of them is: a hint where to look, not an answer."""
+"""Find the known errors that share most words with an unknown message: a hint where to look, not an answer."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from npukit.facts.errors import KnownError, known_errors
 
 WORD = re.compile(r"[A-Za-z_]{3,}|[\u4e00-\u9fff]{2}")
-LEAST = 0.3  # of the words' weight; below that, what is shared says nothing
-FEWEST_WORDS = 3  # of a message; the class of an exception is none
+LEAST = 0.3  # share of the words' weight below which the overlap is meaningless
+FEWEST_WORDS = 3  # words of a message, not counting the exception's class
 CLASS = re.compile(r"\b[\w.]*(?:Error|Exception)\b")
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A known error, and how much of a message it shares: 1 is all of it."""
+    """A known error, and how much of a message it shares, from 0 to 1."""
 
     code: str
     meaning: str
@@ -26,7 +26,7 @@ class Neighbour:
 
 
 def nearest(message: str, count: int = 3) -> list[Neighbour]:
-    """The known errors nearest to a message, the nearest first; rare words count more than common ones.
+    """The known errors nearest to a message, the nearest first. Rare words count more than common ones.
 
     >>> nearest("RuntimeError: HCCL watchdog thread was ended")[0].code
     'watchdog-ended'
@@ -44,7 +44,7 @@ def nearest(message: str, count: int = 3) -> list[Neighbour]:
 
 @functools.cache
 def _vocabulary() -> tuple[dict[str, float], list[tuple[KnownError, frozenset[str]]]]:
-    """How much each word tells, and the words of each known error."""
+    """The weight of each word, and the words of each known error."""
     documents = [(error, _words(f"{error.example} {error.meaning}")) for error in known_errors().values()]
     counts = Counter(word for _, words in documents for word in words)
     return {word: math.log(len(documents) / count) for word, count in counts.items()}, documents

@@ -1,7 +1,7 @@
 """Read a message by its structure: what kind of thing it says is wrong, and the name of that thing.
 
-There are endless modules, libraries, symbols and packages, but few ways to say that one is missing. The ways are the
-patterns here; what a name means is a row of facts/errors/named.yaml. Of a message that names nothing, the sentence is
+There are endless modules, libraries, symbols and packages, but few ways to say that one is missing. These ways are the
+patterns here; the meaning of a name is a row of facts/errors/named.yaml. If a message names nothing, its sentence is
 read, and if that says nothing either, the class of the exception and the package whose code raised it
 (facts/errors/sentences.yaml).
 """
@@ -16,15 +16,15 @@ from fnmatch import fnmatchcase
 
 from npukit.facts.errors import KnownError, frameworks, named_errors
 
-RAISED = r"(?:Error|Exception|Unsupported|Failed)"  # how the classes of exceptions end
+RAISED = r"(?:Error|Exception|Unsupported|Failed)"  # suffixes of exception classes
 SENTENCE = (
     rf"(?:\b\w*{RAISED}(?::\s*|\([\"']?)|\"(?:error|message|detail)\": ?\""
     r"|(?:\b(?:error|ERROR|FATAL|CRITICAL)|(?<!\[)\bError)\b[^\n:]{0,60}?[:\]]\s+"
-    r"|^\[?[EF](?:\d{4,8} [\d:.]+)? +[^\]\n]{1,90}\] "  # glog and torch: a level of one letter
+    r"|^\[?[EF](?:\d{4,8} [\d:.]+)? +[^\]\n]{1,90}\] "  # glog and torch: a one-letter level
     r"|^[ \t]+Value error, "
     r"|^(?:\S+ )?E[A-Z]\d{4}[^\n]{0,60}?[):\]]\s+|\A(?=\S+ [^\n]+\Z))(?P<name>[^\n]{8,400})"
 )
-# A pattern's group `name` is the name, or `owner` and `part` are its two halves.
+# A pattern's group `name` is the name, or `owner` and `part` are its two parts.
 SUBJECTS = {
     "module": r"No module named ['\"]?(?P<name>[A-Za-z_][\w.-]*\w|[A-Za-z_])"
     r"|requires the following packages that were not found in your environment: (?P<name2>\w+)"
@@ -74,17 +74,17 @@ SUBJECTS = {
     "instruction": rf"\b\w*{RAISED}(?::\s*|\([\"']?)(?P<name>[^\n]{{8,600}})",
     "failure": SENTENCE,
 }
-# Read only where no other subject says anything of a line.
-OF_WHO_ASKS = ("member",)  # means something only where the traceback shows whose code asks
+# Read only if no other subject matches a line.
+OF_WHO_ASKS = ("member",)  # meaningful only if the traceback shows whose code asks
 LEAST_SPECIFIC = ("exception", "raised", "instruction", "failure")
-IN_WORDS = ("sentence", "warning", "instruction", "failure")  # what they name is a sentence: their rows have phrases
+IN_WORDS = ("sentence", "warning", "instruction", "failure")  # their names are sentences, and their rows have phrases
 # Names within a sentence, not its words.
 CODE = re.compile(r"`[^`\s]*`|'[^'\s]*'|\"[^\"\s]*\"|\S*[\w)]\.[a-z_]\w*\S*|\S*/\S*")
-PROPERTY = re.compile(r"(?<=[\w)\]])\.(dtype|device|shape)\b(?!\()")  # what a sentence says of a tensor
+PROPERTY = re.compile(r"(?<=[\w)\]])\.(dtype|device|shape)\b(?!\()")  # statements about a tensor
 WORD = re.compile(r"\w+")
 WHOLE_WORD = re.compile(r"(?<![\w*])\w+(?![\w*])")
-TITLE = re.compile(r"\bERR\d{5}\b.*")  # what torch_npu calls the kind of a code is no sentence of its own
-# A sentence of a message that says what to do, and no question or URL.
+TITLE = re.compile(r"\bERR\d{5}\b.*")  # torch_npu's name for the kind of a code is not a sentence of its own
+# A sentence of a message that says what to do, and is neither a question nor a URL.
 TO_DO = (
     r"(?:please|try|make sure|ensure|consider|install|upgrade|downgrade|increase|decrease|reduce|lower|raise|set|unset"
     r"|enable|disable|pass|specify|provide|run|rerun|remove|delete|add|convert|check|verify|replace|switch|call|cast"
@@ -92,19 +92,19 @@ TO_DO = (
     r"|to (?:fix|avoid|resolve|disable|enable|use|continue|suppress|allow|do) [^,.]{3,60}, )\b"
 )
 INSTRUCTION = re.compile(rf"(?:(?<=[.!;,:] )|(?<=[.!;])|^)\s*(?P<said>{TO_DO}[^\n]*?)(?=[.!;](?:\s|$)|$)", re.I | re.M)
-ELSEWHERE = re.compile(r"(?i)please (?:track|see|refer|report|file|open|visit|contact)\b")  # helps nobody right away
+ELSEWHERE = re.compile(r"(?i)please (?:track|see|refer|report|file|open|visit|contact)\b")  # not immediately useful
 REPORT = re.compile(r"(?i)\b(?:fail\w*|errors?|timed out)[ :!]*$")  # "set stream failed" says what was done
 LONGEST_INSTRUCTION = 240
 OTHER_LINE = re.compile(r"$|Traceback|File |\[|\(|\d|[\w.]*(?:Error|Exception)\b")
-DATA = re.compile(r"/(?:datasets?|data|preprocess\w*|collat\w*|templates?)[/_.]")  # folders whose code reads rows
+DATA = re.compile(r"/(?:datasets?|data|preprocess\w*|collat\w*|templates?)[/_.]")  # folders of code that reads data
 FRAME = re.compile(r"File \"[^\"\n]*?((?:(?:site|dist)-packages/)?[\w./-]+)\"")
 INSTALLED = re.compile(r"(?:site|dist)-packages/(\w+)")
 NOBODY = "the calling package"
-NEAR = 4000  # characters before a message in which its traceback is looked for, and after it for what it says to do
+NEAR = 4000  # characters to search before a message for its traceback, and after it for instructions
 
 
 def named_errors_in(text: str) -> Iterator[tuple[KnownError, int, str]]:
-    """The errors of a text that name the thing which is wrong, each with its place and the words that it is read from.
+    """The errors of a text that name what is wrong, each with its position and the words that it is inferred from.
 
     >>> error, place, words = next(named_errors_in("ModuleNotFoundError: No module named 'selective_scan_cuda'"))
     >>> error.code, words
@@ -146,9 +146,10 @@ def _name(subject: str, match: re.Match[str]) -> str:
 
 
 def _error_about(subject: str, name: str, around: str, of_its_own: bool) -> tuple[KnownError | None, str]:
-    """The first row of a subject that fits a name, or a sentence, and the words that fit.
+    """The first row of a subject that matches a name or a sentence, and the matching words.
 
-    `around` is the text before and after it; `of_its_own`: the package that asks for the name is the one that lacks it.
+    `around` is the text before and after it; `of_its_own` means that the package that asks for the name is the one that
+    lacks it.
     """
     if subject in IN_WORDS:
         words = CODE.sub("x", PROPERTY.sub(r" \1", TITLE.sub("", name))) if subject != "warning" else name
@@ -171,7 +172,7 @@ class _Phrases:
     beside: str
 
     def words_in(self, words: str, present: set[str], sentence: str) -> str:
-        """The first phrase that a sentence has; empty where it has none."""
+        """The first phrase that a sentence contains; empty if there is none."""
         if self.words is not None and self.words.isdisjoint(present):
             return ""
         match = self.pattern.search(words)
@@ -180,7 +181,7 @@ class _Phrases:
 
 @functools.cache
 def _phrases(subject: str) -> list[_Phrases]:
-    """The rows of a subject, those phrases apart that have no whole word."""
+    """The rows of a subject, with phrases without a whole word kept separate."""
     rows = []
     for row in named_errors(subject):
         whole = {phrase: max(WHOLE_WORD.findall(phrase.lower()), key=len, default="") for phrase in row.names}
@@ -193,7 +194,7 @@ def _phrases(subject: str) -> list[_Phrases]:
 
 
 def _phrase(phrase: str) -> str:
-    """A phrase as a pattern: whole words, in which `*` is the rest of a word, and ` * ` any words between two.
+    """A phrase as a pattern of whole words, in which `*` completes a word, and ` * ` stands for any words in between.
 
     >>> bool(re.search(_phrase("fail* to * file"), "failed to open the file"))
     True
@@ -206,14 +207,14 @@ def _phrase(phrase: str) -> str:
 
 
 def _with_instructions(error: KnownError, instructions: list[str]) -> KnownError:
-    """What is only read, with what the message itself says to do as the first remedy."""
+    """An inferred explanation, with the message's own instructions as the first remedy."""
     if error.strength == "exact" or error.kind == "unknown":
         return error
     return replace(error, remedies=(*(f"The message itself says: {each}" for each in instructions), *error.remedies))
 
 
 def instructions_in(message: str) -> list[str]:
-    """The first two sentences of a message that say what to do; it ends with a line that belongs to another one.
+    """The first two sentences of a message that say what to do. The message ends at a line of another one.
 
     >>> instructions_in("ValueError: the bucket is too small. Please increase `bucket_size`.")
     ['Please increase `bucket_size`']
@@ -229,7 +230,7 @@ def instructions_in(message: str) -> list[str]:
 
 
 def _asker(text: str, place: int) -> str:
-    """The package whose code comes last in the traceback above a message: installed, or a framework's sources."""
+    """The package whose code is last in the traceback above a message: installed, or in a framework's source tree."""
     for frame in reversed(FRAME.findall(text, max(0, place - NEAR), place)):
         if installed := INSTALLED.search(frame):
             return str(installed[1])
@@ -239,7 +240,7 @@ def _asker(text: str, place: int) -> str:
 
 
 def _part(text: str, place: int) -> str:
-    """What the code does that raised an exception, where its path tells: it reads data."""
+    """The purpose of the code that raised an exception, if its path shows that it reads data."""
     frames = FRAME.findall(text, max(0, place - NEAR), place)
     return "#data" if frames and DATA.search(frames[-1]) else ""
 

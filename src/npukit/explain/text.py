@@ -12,7 +12,7 @@ from npukit.report.text import labelled
 
 
 def as_text(explanations: Sequence[Explanation], every: bool = False) -> str:
-    """The first explanation in full and the others in a line each; with `every`, all in full.
+    """The first explanation in full and the others in one line each; with `every`, all in full.
 
     >>> print(as_text(explain("error code is 507015")))
     """
@@ -33,7 +33,7 @@ def as_text(explanations: Sequence[Explanation], every: bool = False) -> str:
 
 
 def _in_users_language(explanation: Explanation) -> Explanation:
-    """The explanation in Chinese where that is asked for and all of it is there; else as it is."""
+    """The explanation in Chinese if requested and fully translated; otherwise unchanged."""
     texts = (explanation.meaning, *explanation.causes, *explanation.remedies)
     if language() == "en" or any(chinese(text) is None for text in texts):
         return explanation
@@ -60,7 +60,7 @@ def _in_full(explanation: Explanation) -> str:
 
 
 def _lead(explanation: Explanation) -> str:
-    """What is only near: no causes."""
+    """A lead: only the nearest known error, without causes."""
     lines = [
         translated("npukit does not know this error:"),
         _shown_line(explanation),

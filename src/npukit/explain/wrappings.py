@@ -1,9 +1,8 @@
-"""Take off what programs put around a message: names of ranks and workers, times, frames, quotes, other exceptions.
+"""Remove what programs put around a message: ranks and workers, times, stack frames, quotes, other exceptions.
 
-A message is the same message whether a launcher writes the rank in front of it, a logger the time, a terminal its
-colours, JSON its escapes, or another process quotes it in an exception of its own. What is known of messages is
-compared with what remains, the statements. Of two exceptions of which one quotes or was raised from the other, the
-inner one says what happened.
+A message stays the same whether a launcher adds the rank, a logger the time, a terminal its colours or JSON its
+escapes, or another process quotes it in its own exception. Known messages are compared with what remains, the
+statements. If one exception quotes another or was raised from it, the inner one says what happened.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from dataclasses import dataclass
 
 CLASS = r"(?:\w+\.)*(?:[A-Z]\w*)?(?:Error|Exception|Unsupported|Failed)"
 DAY = r"(?:\d{4}[-/])?\d\d[-/]\d\d(?:[-/]\d{4})?"
-# Who wrote a line and when. The level stays: whether a line informs or tells of an error shows in it.
+# Who wrote a line and when. The level is kept, because it shows whether a line is an error.
 PREFIX = re.compile(
-    r"(?:(?:\^?\[)*\d{1,2}(?:;\d{1,2})*m(?=[ (])"  # a colour whose escape character was lost on its way to a web page
+    r"(?:(?:\^?\[)*\d{1,2}(?:;\d{1,2})*m(?=[ (])"  # a colour whose escape character was lost, for example on a web page
     r"|\[(?:rank|default)\s?\d+\]:?"  # torch, torchrun
     r"|\[\d+,\d+\](?:<\w+>)?:"  # mpirun
     r"|\((?:[\w.:/-]+ )?pid=\d+[^)\n]*\)"  # Ray, vLLM
-    r"|[\w.-]{1,60}-\d+: (?=\W|[A-Z])"  # pdsh, Kubernetes: a machine's name with its number
+    r"|[\w.-]{1,60}-\d+: (?=\W|[A-Z])"  # pdsh, Kubernetes: a host name with a number
     r"|\d{1,4}: (?=\W|[A-Z])"  # srun
     r"|(?:stdout|stderr) [FP](?= )"  # containerd
     rf"|\[?{DAY}[T -]\d\d:\d\d:\d\d[\d.,]*(?:Z|[+-]\d\d:?\d\d)?\]?:?(?= )"
@@ -29,26 +28,26 @@ PREFIX = re.compile(
     r"|[│┃║❱>|](?= )"  # frames of tracebacks, citations
     r")"
 )
-GAP = re.compile(r" (?! )")  # one blank behind a prefix belongs to it, indentation does not
+GAP = re.compile(r" (?! )")  # one space after a prefix belongs to it, indentation does not
 FRAME_END = re.compile(r"\s*[│┃║]\s*$")
 COLOUR = re.compile(r"(?<=\))(?:\^?\[)*0(?:;0)?m(?= |$)")
-LINE_NUMBER = re.compile(r"^\s*\d{1,6}(?= {2,}\S|\t)")  # as viewers of logs number lines
-# What stands in front of an exception, a code or a frame in a line of a logger.
+LINE_NUMBER = re.compile(r"^\s*\d{1,6}(?= {2,}\S|\t)")  # line numbers added by log viewers
+# What a logger writes before an exception, a code or a frame.
 LEVEL = re.compile(
     r"^[^\n]{0,60}?(?:\b(?:ERROR|FATAL|CRITICAL)\b|[EWF]\d{4,8} \d\d:)[^\n]{0,90}?[\])|:>-] +"
     rf"(?={CLASS}[:(]|[EW][A-Z]\d{{4}}\b|E\d{{5}}\b| *File \"|Traceback )"
 )
 ESCAPED = re.compile(r"\\r(?=\\n)|\\([nt\"'\\])")
 ESCAPES = {None: "", "n": "\n", "t": "\t"}
-DEEPEST = 3  # how often a text is escaped again by who passes it on
+DEEPEST = 3  # how often a text may have been escaped again
 WINDOWS_PATH = re.compile(r"[A-Za-z]:\\")
 ENTITY = re.compile(r"&(?:#\d+|#x[0-9a-fA-F]+|quot|apos|lt|gt|amp);")
-# An exception within a line: quoted, in brackets, or behind a colon.
+# An exception within a line: quoted, in brackets, or after a colon.
 NESTED = re.compile(rf"(?<=[\s'\"(\[{{])(?=(?:{CLASS}(?:: ?|\([\"']))(?=\S))")
 QUOTED_BEFORE = re.compile(
     r"(?:[:=,(\[{]|\b(?:by|error|exception|raised|with|message)) ?(?:[bru]?[\"'])? ?$", re.IGNORECASE
 )
-SOURCE_LINE = re.compile(r"\s*(?:raise|except)\b")  # a line of a program in a traceback
+SOURCE_LINE = re.compile(r"\s*(?:raise|except)\b")  # a source line in a traceback
 BEGINS = re.compile(rf"^{CLASS}(?::|\([\"'])")
 CHAINED = "The above exception was the direct cause of the following exception"
 
@@ -62,7 +61,7 @@ class Statement:
 
 
 def statements(line: str) -> list[Statement]:
-    """The statements of a line, without what is around them.
+    """The statements of a line, without what surrounds them.
 
     >>> [each.text for each in statements("[rank1]: ERROR 11-02 07:42:53 [x.py:7] ValueError: no")]
     ['ValueError: no']
@@ -78,14 +77,14 @@ def statements(line: str) -> list[Statement]:
 
 
 def _closed(first: str, last: str) -> tuple[str, str]:
-    """The last of several quoted lines up to the quote that the first one opens, and what follows from there."""
+    """The last of several quoted lines up to the quote that the first one opens, and what follows it."""
     ends = [last.rfind(quote) for quote in "\"'" if first.count(quote) % 2]
     end = min((end for end in ends if end >= 0), default=len(last))
     return last[:end], last[end:]
 
 
 def _bare(line: str) -> str:
-    """A line without who wrote it and when."""
+    """A line without its origin and time."""
     if "m" in line and "[" in line:
         line = COLOUR.sub("", line)
     if FRAME_END.search(line):
@@ -102,7 +101,7 @@ def _behind_gap(line: str, start: int) -> int:
 
 
 def _unescaped(line: str) -> str:
-    """A line whose escaped line ends and quotes are real ones, however often they were escaped."""
+    """A line with its escaped line breaks and quotes restored, however often they were escaped."""
     if "&" in line and ENTITY.search(line):
         line = html.unescape(line)
     if "\\" not in line or WINDOWS_PATH.search(line):
@@ -115,7 +114,7 @@ def _unescaped(line: str) -> str:
 
 
 def _unnested(line: str) -> Iterator[Statement]:
-    """A line, cut where an exception in it names another one."""
+    """A line, split where an exception in it names another one."""
     if "Error" not in line and "Exception" not in line:
         yield Statement(line)
         return
