@@ -335,6 +335,16 @@ def test_other_adapters_of_peft_learn(method: str, more: dict[str, Any]) -> None
     assert any("q_proj" in name for name in frozen)
 
 
+def test_a_body_with_another_name_than_the_model_says() -> None:
+    """Llama 4's language model alone."""
+    experts = {"num_local_experts": 4, "moe_layers": [1], "intermediate_size_mlp": 48, "no_rope_layers": [1, 0]}
+    model = make(AutoConfig.for_model("llama4_text", **LLAMA_LIKE, **experts, head_dim=8))
+    ids = torch.randint(1, 100, (2, 9))
+    expected = model(input_ids=ids, labels=ids).loss
+    return_loss(model)
+    torch.testing.assert_close(model(input_ids=ids, labels=ids), expected)
+
+
 @pytest.mark.parametrize("joined", [True, False])
 def test_the_largest_score_of_attention_is_noted(joined: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     attention.register()
