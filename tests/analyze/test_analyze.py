@@ -237,6 +237,15 @@ def test_files_that_cannot_be_read_are_findings(tmp_path: Path) -> None:
     assert result.verdict is Verdict.not_known
 
 
+def test_what_a_notebook_installs_is_a_requirement(tmp_path: Path) -> None:
+    lines = ["!pip install torch==2.1.0+cu118", "%pip install -q flash-attn", "# !pip install xformers",
+             "!pip install torch --index-url https://download.pytorch.org/whl/cu121"]  # fmt: skip
+    cells = [{"cell_type": "code", "source": ["import torch\n", line]} for line in lines]
+    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}))
+    found = {(finding.code, finding.place.cell, finding.place.line) for finding in analyze([tmp_path]).errors}
+    assert found == {("NPK404", 0, 2), ("NPK403", 1, 2), ("NPK404", 3, 2)}
+
+
 def test_a_folder_that_cannot_be_read_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "locked").mkdir()
     (tmp_path / "good.py").write_text("print()\n")

@@ -40,6 +40,8 @@ def test_help_comes_by_the_words_that_people_try(arguments: list[str], wanted: l
     ("arguments", "says"),
     [(["version"], "did you mean --version?"), (["migrate"], "Missing argument 'PATH'."),
      (["verify", "a"], "Missing argument 'AFTER'."), (["docs", "finetune"], "did you mean fine-tune?"),
+     (["plan", "Qwen/Qwen2.5-7B"], "name a YAML file, such as `npukit init` writes."),
+     (["verify", __file__, ".", "--", "python", "a.py"], "is a file: give the folder of the project"),
      (["docs", "NPK110"], "`npukit explain NPK110` explains it."),
      (["docs", "overflow"], "`npukit docs --search overflow` finds it in others."),
      (["docs", "xyzzy"], "`npukit docs` lists them all.")],

@@ -66,7 +66,7 @@ def _unknown(line: str | None) -> str:
     """The answer for an unknown error."""
     text = "npukit knows none of the errors here."
     if line is None:
-        return text
+        return f"{text} Give the whole log, or search the guides: `npukit docs --search WORDS`."
     return "\n".join([f"{text} The first line that looks like one:\n  {printable(line)}", *_near(line)])
 
 

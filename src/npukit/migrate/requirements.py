@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
 from npukit.facts.versions import key
-from npukit.source import Document
+from npukit.source import Document, Place
 
 _NAME = r"([A-Za-z][A-Za-z0-9._-]*)(?:\[[^\]]*\])?"
 _VERSION = r"([ \t]*(?:[=<>!~]=?=?[ \t]*[\w.*+!-]+[ \t]*,?[ \t]*)*)"
@@ -66,6 +66,14 @@ class Requirement:
     name: str
     version: str
     span: tuple[int, int]
+    command: tuple[Place, str] | None = None  # the place and the text of a notebook's command
+
+    def where(self, document: Document) -> Place | tuple[Document, tuple[int, int]]:
+        return self.command[0] if self.command else (document, self.span)
+
+    @property
+    def evidence(self) -> str:
+        return self.command[1] if self.command else ""
 
 
 def requirements(document: Document) -> Iterator[Requirement]:
@@ -80,12 +88,19 @@ def requirements(document: Document) -> Iterator[Requirement]:
         start = document.text.index("dependencies:")
         yield from _found(_CONDA, document.text, start)
     elif document.kind in ("shell", "docker"):
-        joined = document.text.replace("\\\r\n", "   ").replace(
-            "\\\n", "  "
-        )  # replaced by text of the same length to keep offsets
-        for match in _INSTALL.finditer(joined):
-            if not joined[joined.rfind("\n", 0, match.start()) + 1 :].lstrip().startswith("#"):
-                yield from _found(_WORD, joined, match.start(1), match.end(1))
+        yield from _installed(document.text)
+    elif document.book:
+        for cell, line, text in document.book.commands:
+            command = Place(document.path, line, cell=cell), text.strip()
+            yield from (replace(needed, command=command) for needed in _installed(text))
+
+
+def _installed(text: str) -> Iterator[Requirement]:
+    """Yield what shell commands install."""
+    joined = text.replace("\\\r\n", "   ").replace("\\\n", "  ")  # the same length: offsets stay
+    for match in _INSTALL.finditer(joined):
+        if not joined[joined.rfind("\n", 0, match.start()) + 1 :].lstrip().startswith("#"):
+            yield from _found(_WORD, joined, match.start(1), match.end(1))
 
 
 def _in_setup(document: Document) -> Iterator[Requirement]:

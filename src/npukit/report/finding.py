@@ -44,12 +44,13 @@ class Finding:
 
 
 def page_hint(findings: Iterable[Finding]) -> list[str]:
-    """A line that says where the pages of findings are, with the first code as an example; "" without findings.
+    """A line that says where the pages of findings are, with the most serious one as an example; none without any.
 
     >>> page_hint([Finding("NPK901", Severity.error, "there is no NPU")])
     ['More on a finding: `npukit explain NPK901`']
     """
-    return [translated(f"More on a finding: `npukit explain {finding.code}`") for finding in list(findings)[:1]]
+    worst = min(findings, key=lambda finding: list(Severity).index(finding.severity), default=None)
+    return [translated(f"More on a finding: `npukit explain {worst.code}`")] if worst else []
 
 
 def by_hand(findings: Iterable[Finding]) -> list[Finding]:

@@ -34,7 +34,8 @@ def wrap(text: str, width: int, initial_indent: str = "", subsequent_indent: str
     ['在模拟NPU', '上运行。']
     """
     if not re.search(f"[{WIDE}]", text):
-        return textwrap.wrap(text, width, initial_indent=initial_indent, subsequent_indent=subsequent_indent)
+        wrapper = textwrap.TextWrapper(width, initial_indent, subsequent_indent, break_on_hyphens=False)
+        return wrapper.wrap(text)
     lines, line = [], initial_indent
     for piece in PIECE.findall(" ".join(text.split())):
         if columns(line) + columns(piece.rstrip()) > width and line.strip():

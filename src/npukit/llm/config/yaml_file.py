@@ -28,7 +28,10 @@ def read_yaml(path: Path) -> RawConfig:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise NpukitError(f"There is no file {path}{nearest_file(path) or '.'}") from None
+        near = nearest_file(path)
+        if not near and path.suffix not in (".yaml", ".yml", ".json"):  # the name of a model, say
+            raise NpukitError(f"There is no file {path}: name a YAML file, such as `npukit init` writes.") from None
+        raise NpukitError(f"There is no file {path}{near or '.'}") from None
     except IsADirectoryError:
         raise NpukitError(f"{path} is a folder: name the YAML file with the configuration.") from None
     except UnicodeDecodeError as error:

@@ -26,7 +26,7 @@ _PART = "It is part of CUDA"
 _SEVERITY = {"replace": Severity.error, "blocks": Severity.error, "adapter": Severity.warning, "partial": Severity.note}
 
 
-@rule.on_text("requirements", "toml", "yaml", "shell", "docker", "setup")
+@rule.on_text("requirements", "toml", "yaml", "shell", "docker", "setup", "notebook")
 def check(document: Document, goal: Goal) -> Findings:
     parts_of_cuda = 0
     for needed in requirements(document):
@@ -37,10 +37,11 @@ def check(document: Document, goal: Goal) -> Findings:
         if library is None or library.verdict not in _SEVERITY:
             continue
         yield rule.finding(
-            (document, needed.span),
+            needed.where(document),
             f"{library.name} {STATUS[library.verdict]}",
             why=f"{library.why}.",
             remedy=advice(library),
+            evidence=needed.evidence,
             severity=Severity.note if meant_for_cuda(document) else _SEVERITY[library.verdict],
         )
 

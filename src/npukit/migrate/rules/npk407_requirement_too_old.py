@@ -31,7 +31,7 @@ rule = Rule(
 _UPPER = re.compile(r"(?:==|~=|<=|<)\s*(\d+(?:\.\d+)*)")
 
 
-@rule.on_text("requirements", "toml", "yaml", "shell", "docker", "setup")
+@rule.on_text("requirements", "toml", "yaml", "shell", "docker", "setup", "notebook")
 def check(document: Document, goal: Goal) -> Findings:
     for needed in requirements(document):
         library = packaged(needed.name)
@@ -39,10 +39,11 @@ def check(document: Document, goal: Goal) -> Findings:
         if library is None or not library.since or not newest or _number(newest[1]) >= _number(library.since):
             continue
         yield rule.finding(
-            (document, needed.span),
+            needed.where(document),
             f"{library.name} {newest[1]} does not support NPUs yet",
             why=f"NPU support was added in {library.since}.",
             remedy=f"Require {needed.name}>={library.since}.",
+            evidence=needed.evidence,
             severity=Severity.note if meant_for_cuda(document) else None,
         )
 
