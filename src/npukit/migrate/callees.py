@@ -38,9 +38,7 @@ def is_module_lookup(func: ast.expr, file: PythonFile) -> bool:
 
 
 def is_device_argument(node: ast.AST, file: PythonFile) -> bool:
-    """Return whether a torch.device may stand in place of a name or number: torch.zeros(1, device="cuda"),
-    x.to("cuda")
-    """
+    """Return whether a torch.device may replace a name or number: torch.zeros(1, device="cuda"), x.to("cuda")"""
     parent = file.parent(node)
     by_name = isinstance(parent, ast.keyword) and parent.arg == "device"
     call = file.parent(parent) if by_name and parent else parent

@@ -61,9 +61,7 @@ def _is_quiet(node: ast.stmt, file: PythonFile) -> bool:
 
 
 def _defines(node: ast.stmt) -> bool:
-    """Return whether a statement defines a substitute for a missing name, which a constant below it must not
-    separate.
-    """
+    """Return whether a statement defines a substitute for a missing name, which belongs to the imports."""
     return any(isinstance(inner, _DEFINITION) for inner in ast.walk(node))
 
 

@@ -45,9 +45,7 @@ def evidence_for_file(file: PythonFile) -> Evidence | None:
 
 
 def _imported(node: ast.stmt, file: PythonFile) -> str:
-    """Return the CUDA library without which an import at the top fails. For a test, imports are followed to other
-    files.
-    """
+    """Return the CUDA library without which an import at the top fails, in tests also through other files."""
     if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "pytestmark":
         return library_required_by_marks([node.value], file)
     if not isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -68,9 +66,7 @@ def _imported(node: ast.stmt, file: PythonFile) -> str:
 
 
 def _launched(file: PythonFile) -> ast.AST | None:
-    """Return where a file launches a kernel from another file that cannot be imported without Triton:
-    kernel[grid](x)
-    """
+    """Return where a file launches a kernel of a file that cannot be imported without Triton: kernel[grid](x)"""
     if not file.has("]("):
         return None
     own = {statement.name for statement in file.tree.body if isinstance(statement, Definition)}

@@ -117,9 +117,7 @@ def _follows_option(node: ast.AST, command: ast.List | ast.Tuple, sink: Sink) ->
 
 
 def _parametrized(node: ast.AST, row: ast.Tuple | ast.List | ast.Call, sink: Sink, file: PythonFile) -> bool:
-    """Return whether a value is a parameter of a test: parametrize("steps, device", [(3, "cuda"), pytest.param(4,
-    "cuda")])
-    """
+    """Return whether a value is a parameter of a test: parametrize("steps, device", [(3, "cuda")])"""
     values: list[ast.AST] = [*(row.args if isinstance(row, ast.Call) else row.elts)]
     table = file.parent(row)
     enclosing: ast.AST | None = None
@@ -210,9 +208,7 @@ def _is_compared_with(node: ast.expr, sink: Sink) -> bool:
 
 
 def _dict_value_flows(node: ast.AST, table: ast.Dict, sink: Sink, file: PythonFile, depth: int) -> bool:
-    """Return whether a value in a dictionary is used as a device or backend, judging by its key or by what
-    looks it up.
-    """
+    """Return whether a dictionary's value becomes a device or backend, judging by its key or by its lookups."""
     key = table.keys[table.values.index(node)]  # type: ignore[arg-type]
     if isinstance(key, ast.Constant) and isinstance(key.value, str) and sink.named(key.value):
         return True
@@ -261,9 +257,7 @@ def _keyword_flows(keyword: ast.keyword, sink: Sink, file: PythonFile, depth: in
 
 
 def _option_flows(call: ast.Call, sink: Sink, file: PythonFile) -> bool:
-    """Return whether a command-line option is a device or backend, judging by its name or by where `args.NAME`
-    is used.
-    """
+    """Return whether an option is a device or backend, judging by its name or by the uses of `args.NAME`."""
     names = [node.value for node in call.args if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     names += [str(k.value.value) for k in call.keywords if k.arg == "dest" and isinstance(k.value, ast.Constant)]
     if any(sink.named(name) for name in names):

@@ -161,7 +161,7 @@ def _evidence_in_region(region: Region, question: ast.expr, file: PythonFile) ->
 
 
 def _runs_on_any_device(region: Region, file: PythonFile) -> bool:
-    """Return whether a region does something that NPUs can do as well, such as moving a tensor. An empty region may do
+    """Return whether a region does something that NPUs can do, such as moving a tensor. If empty, it may do
     anything.
     """
     if region.has_kernels or region.on_cpu:
@@ -184,9 +184,7 @@ def _is_device(node: ast.Constant, file: PythonFile) -> bool:
 
 
 def _moves(node: ast.Attribute, file: PythonFile) -> bool:
-    """Return whether a method moves something to any device. A project's own cuda() and
-    `to(memory_format=...)` do not.
-    """
+    """Return whether a method moves to any device, unlike a project's own cuda() and `to(memory_format=...)`."""
     call = file.parent(node)
     if not isinstance(call, ast.Call):
         return True
@@ -196,9 +194,7 @@ def _moves(node: ast.Attribute, file: PythonFile) -> bool:
 
 @per_file
 def _kept_code(file: PythonFile) -> dict[ast.AST, Evidence]:
-    """Return the code that runs only if a kept question is answered with "yes", and the helpers that only such code
-    uses.
-    """
+    """Return the code that runs only if a kept question is answered with "yes", and its helpers."""
     decided = {
         node: evidence
         for question, evidence in _kept_questions(file).items()
@@ -213,9 +209,7 @@ def _kept_code(file: PythonFile) -> dict[ast.AST, Evidence]:
 
 
 def _helpers_of_kept_code(known: set[ast.AST], file: PythonFile) -> Iterator[ast.AST]:
-    """Yield the private functions, classes and constants that only kept code uses. In a file of tests, names need no
-    underscore.
-    """
+    """Yield the private functions, classes and constants that only kept code uses; in tests also public ones."""
     prefix = "" if is_test_or_benchmark(file) else "_"
     for part in file.tree.body if known else ():
         targets = part.targets if isinstance(part, ast.Assign) else ()
@@ -229,9 +223,7 @@ def _helpers_of_kept_code(known: set[ast.AST], file: PythonFile) -> Iterator[ast
 
 @per_file
 def _evidence_in_condition(file: PythonFile, condition: Condition) -> Evidence | None:
-    """Return the evidence in a condition that holds, such as an installed CUDA library, or a torch older than the
-    project's.
-    """
+    """Return the evidence in a condition that holds, such as an installed CUDA library or an outdated torch."""
     expression, holds = condition
     if isinstance(expression, (ast.Import, ast.ImportFrom)):
         library = library_needed_by(expression)
@@ -264,9 +256,7 @@ def _evidence_in_condition(file: PythonFile, condition: Condition) -> Evidence |
 
 
 def _is_for_older_torch(expression: ast.expr, holds: bool, file: PythonFile) -> bool:
-    """Return whether a condition holds only with a torch older than the project's: version.parse(torch.__version__) <
-    "2.4".
-    """
+    """Return whether a condition needs a torch older than the project's: version.parse(torch.__version__) < "2.4" """
     if isinstance(expression, ast.Compare) and "torch.__version__" in file.source(expression.left):
         is_older = isinstance(expression.ops[0], (ast.Lt, ast.LtE)) == holds
         version = _VERSION.search(file.source(expression.comparators[0]))

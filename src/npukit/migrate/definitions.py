@@ -113,9 +113,7 @@ def _is_always(name: str, node: Import, file: PythonFile) -> bool:
 
 @per_project(maxsize=8192)
 def cuda_only_exports(path: Path, root: Path | None, hops: int) -> dict[str, str]:
-    """Return the names of a file of the project that only CUDA has, with what each needs. "*" stands for the whole
-    file.
-    """
+    """Return the names in a project file that only CUDA has, with what each needs. "*" is the whole file."""
     if library := needed_by_imports(path, root):
         return {"*": library}
     if not may_need_cuda(path, root, hops):
@@ -233,9 +231,7 @@ def _own_evidence(file: PythonFile, part: Definition) -> Evidence | None:
 
 
 def _evidence_by_use(part: Definition, names: dict[str, str], file: PythonFile) -> Evidence | None:
-    """Return why a function, class or test is for CUDA only, judging by its parameters, bases and
-    unconditional calls.
-    """
+    """Return why a function, class or test is for CUDA only, by its parameters, bases and calls."""
     if isinstance(part, ast.ClassDef):
         if base := next(filter(None, (_named_in(_dotted(parent), names) for parent in part.bases)), ""):
             return Evidence("library", base, file.place(part))
@@ -255,9 +251,7 @@ def _evidence_by_use(part: Definition, names: dict[str, str], file: PythonFile) 
 
 
 def _named_in(dotted: str, names: dict[str, str]) -> str:
-    """Return the library of a dotted name or of anything that it is part of: for ops.scan.apply also ops.scan
-    and ops
-    """
+    """Return the library of a dotted name or of its beginning: ops.scan.apply, ops.scan, ops"""
     while dotted not in names and dotted:
         dotted = dotted.rpartition(".")[0]
     return names.get(dotted, "")

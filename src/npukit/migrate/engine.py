@@ -122,9 +122,7 @@ def _check_path(path: Path, codes: tuple[str, ...], goal: Goal, root: Path | Non
 def open_file(
     path: Path, codes: tuple[str, ...], target: Target, root: Path | None
 ) -> FileResult | tuple[Document, Sequence[Rule], int]:
-    """Return the file, the rules that may find something in it and its number of lines, or a result if there is nothing
-    to do.
-    """
+    """Return the file, the rules that may find something and its number of lines, or a result if none may."""
     try:
         is_large = path.stat().st_size > _MAX_BYTES
         if is_large and not may_skip(path, codes, target):

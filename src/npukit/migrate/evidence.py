@@ -86,9 +86,7 @@ def npu_lacks(function: str) -> bool:
 
 
 def evidence_in_call(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
-    """Return the kind and name of evidence in a call of a kernel, or of a function of the project that asks for a GPU's
-    model.
-    """
+    """Return the kind and name of evidence in a call of a kernel, or of a function that asks for a GPU's model."""
     if not isinstance(node, ast.Call):
         return None
     func = node.func

@@ -131,9 +131,7 @@ def needed_by_imports(path: Path | None, root: Path | None) -> str:
 
 @per_project(maxsize=8192)
 def may_need_cuda(path: Path, root: Path | None, hops: int) -> bool:
-    """Return whether a file of the project, or one that it imports, mentions anything that only CUDA has. Others need
-    no parsing.
-    """
+    """Return whether a file, or one that it imports, mentions anything that only CUDA has. Others need no parsing."""
     if _names_kernels(path, root):
         return True
     others = (file_of(module, path, root) for module, _ in top_imports(path)) if hops else ()
@@ -156,9 +154,7 @@ def _kernels_named(builds: bool, built: frozenset[str]) -> list[re.Pattern[str]]
 
 
 def only_checks_presence(module: str, names: str, text: str) -> bool:
-    """Return whether an import only asks what is there, such as `from triton_ops import HAS_TRITON` or triton for
-    triton.testing.
-    """
+    """Return whether an import only asks what is there, such as `from triton_ops import HAS_TRITON`."""
     if names:
         return all(_ONLY_ASKED.fullmatch(name) for name in re.split(r",\s*(?=\w)", names.partition(" as ")[0]))
     return module == "triton" and not re.search(r"\btriton\.(?!testing\b)|\btl\.", text)
@@ -191,9 +187,7 @@ def names_always_using(names: frozenset[str], body: list[ast.stmt]) -> frozenset
 
 
 def _used(definition: Definition) -> Iterator[str]:
-    """Yield the names that a definition uses unconditionally. For a class, these are the names that its
-    `forward` uses.
-    """
+    """Yield the names that a definition uses unconditionally, for a class those that its `forward` uses."""
     stack: list[ast.AST] = list(definition.body)
     if isinstance(definition, ast.ClassDef):
         stack = [part for method in definition.body if getattr(method, "name", "") == "forward" for part in method.body]  # type: ignore[attr-defined]

@@ -67,9 +67,7 @@ class Formatter:
         return None
 
     def _commands(self) -> Iterator[Sequence[str]]:
-        """Yield commands to try. Quotation marks are kept, and Python runs isolated so that it imports nothing of the
-        project.
-        """
+        """Yield commands to try. Quotation marks are kept, and Python runs isolated from the project."""
         python, width = (sys.executable, "-I", "-m"), str(self.width)
         if self.name == "yapf" and find_spec("yapf"):
             yield (*python, "yapf", "--no-local-style", "--style", self.style)
@@ -259,9 +257,7 @@ def _split_at_column(line: str, column: int) -> tuple[str, str]:
 
 
 def _own_width(lines: list[str]) -> int:
-    """Return the width that a file keeps to: its longest line, within 88 and 120 columns, or its third longest if that
-    is longer.
-    """
+    """Return the width that a file keeps to: its longest line within 88 and 120, or its third longest if longer."""
     code = sorted(len(line) for line in lines if not line.lstrip().startswith(("#", '"', "'")))
     if len(code) > 2 and code[-3] > _WIDEST:
         return code[-3]

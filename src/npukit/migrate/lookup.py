@@ -59,9 +59,7 @@ def _cuda_name(node: ast.Attribute | ast.Name, file: PythonFile) -> str | None:
 
 
 def may_refer_to(name: ast.expr, names: frozenset[str], file: PythonFile) -> bool:
-    """Return whether a name may be one of these, by its last part or by what it stands for. Resolving every name takes
-    long.
-    """
+    """Return whether a name may be one of these, by its last part or alias. Resolving every name takes long."""
     if isinstance(name, ast.Attribute):
         return name.attr in names
     return isinstance(name, ast.Name) and (

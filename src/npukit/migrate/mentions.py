@@ -54,9 +54,7 @@ def _of_constant(node: ast.Constant, file: PythonFile) -> tuple[str, str] | None
 
 
 def _of_setting(given: ast.keyword, file: PythonFile) -> tuple[str, str] | None:
-    """Return evidence in a setting that requests CUDA: Trainer(accelerator="gpu" if torch.cuda.is_available() else
-    "cpu")
-    """
+    """Return evidence in a setting: Trainer(accelerator="gpu" if torch.cuda.is_available() else "cpu")"""
     setting, call = cuda_settings().get(given.arg or ""), file.parent(given)
     value = given.value.body if isinstance(given.value, ast.IfExp) else given.value
     if setting is None or setting.data_only or not isinstance(value, ast.Constant) or not isinstance(call, ast.Call):
@@ -88,9 +86,7 @@ def first_evidence(nodes: Iterable[ast.AST], texts: Iterable[str], file: PythonF
 
 
 def _layout(node: ast.AST) -> tuple[str, str] | None:
-    """Return evidence in torch.channels_last, which torch_npu rejects although other code beside it may well run on
-    NPUs.
-    """
+    """Return evidence in torch.channels_last, which torch_npu rejects. Other code beside it may run on NPUs."""
     is_layout = isinstance(node, ast.Attribute) and node.attr.startswith("channels_last")
     return ("api", "channels_last") if is_layout else None
 

@@ -164,9 +164,7 @@ def _migrated(
 
 
 def _may_concern(rules: Sequence[Rule], done: Sequence[Finding]) -> bool:
-    """Return whether the rules may have something to find in what was just written, since an edit may copy code that
-    another rule changes.
-    """
+    """Return whether the rules may find something in what was just written, such as code that an edit copied."""
     words = {word.lower() for rule in rules for word in rule.words}
     written = _OWN_WORDS.sub("", "\n".join({edit.text for finding in done for edit in finding.edits})).lower()
     return any(word in written for word in words)

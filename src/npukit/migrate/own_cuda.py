@@ -31,9 +31,7 @@ def own_cuda(receiver: ast.expr, file: PythonFile) -> ast.FunctionDef | None:
 
 
 def needs_cuda(method: ast.FunctionDef) -> bool:
-    """Return whether a method calls torch's in a way that no rule can change: self.tensor.cuda(*args),
-    super().cuda()
-    """
+    """Return whether a method calls torch's in a way that no rule can change: self.tensor.cuda(*args)"""
     calls = (node for node in ast.walk(method) if isinstance(node, ast.Call))
     moves = [node for node in calls if isinstance(node.func, ast.Attribute) and node.func.attr == "cuda"]
     return any(

@@ -73,9 +73,7 @@ def active_rules(path: Path, data: bytes, codes: tuple[str, ...], target: Target
 
 
 def may_skip(path: Path, codes: tuple[str, ...], target: Target) -> bool:
-    """Return whether a large file has no word that a rule looks for. It is read in pieces, since it may exceed the
-    memory.
-    """
+    """Return whether a large file, read in pieces, has no word that a rule looks for."""
     prepared = _prepared(codes, kinds_of(path), target)
     overlap = max((len(word) for word, _ in prepared.words), default=1)
     with path.open("rb") as file:

@@ -155,9 +155,7 @@ def library_required_by(statement: ast.stmt, file: PythonFile, asks_any: bool = 
 
 
 def is_presence_check(condition: ast.expr, file: PythonFile) -> bool:
-    """Return whether a condition only asks what is installed, such as HAVE_TE or `te is None`, and not what the user
-    wants.
-    """
+    """Return whether a condition only asks what is installed, such as HAVE_TE, and not what the user wants."""
     for node in inside(condition):
         if isinstance(node, ast.Name) and file.names.lookup(node)[0] not in (None, file.tree):
             return False

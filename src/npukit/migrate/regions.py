@@ -123,9 +123,7 @@ def _asks_for_cpu(condition: ast.AST) -> bool:
 
 
 def regions_decided_by(question: ast.expr, file: PythonFile, depth: int = 2) -> list[Region]:
-    """Return the code that runs only if a question is answered with "yes", as one region for each place that
-    asks it.
-    """
+    """Return the code that runs only if a question is answered with "yes", one region for each place that asks."""
     node, negated, also_required = _widest_question(question, file)
     if any(_asks_for_cpu(condition) for condition in also_required):
         return [Region(on_cpu=True)]
@@ -188,9 +186,7 @@ def _asks_the_same(node: ast.AST, parent: ast.AST) -> bool:
 
 
 def _is_about_kernels(question: ast.expr, parent: ast.AST | None, file: PythonFile) -> bool:
-    """Return whether a tensor is asked for its device on behalf of the kernels of a file: if x.is_cuda: return
-    ours.scan(x)
-    """
+    """Return whether a tensor's device matters to kernels of the file: if x.is_cuda: return ours.scan(x)"""
     if not isinstance(question, ast.Attribute) or question.attr != "is_cuda" or _only_places(parent):
         return False
     is_expected = isinstance(parent, ast.Assert) and getattr(file.function(parent), "name", "").startswith("test")
@@ -209,9 +205,7 @@ def _only_places(choice: ast.AST | None) -> bool:
 
 
 def _is_answer(choice: ast.If, file: PythonFile) -> bool:
-    """Return whether a function returns nothing but the answer: if x.device.type != "cuda": return False;
-    return True
-    """
+    """Return whether a function only returns the answer: if x.device.type != "cuda": return False; return True"""
     rest = choice.orelse or statements_after(choice, file)
     returned = [statement.value for statement in (choice.body[0], *rest[:1]) if isinstance(statement, ast.Return)]
     return {getattr(value, "value", None) for value in returned} == {True, False}
@@ -236,9 +230,7 @@ def _region_of_branch(
 
 
 def _receiver_names(call: ast.AST | None, file: PythonFile) -> tuple[str, ...]:
-    """Return the names of the function that receives a chosen value, such as bind_input in
-    io.bind_input(device_id=...).
-    """
+    """Return the names of the function that receives a value: bind_input in io.bind_input(device_id=...)"""
     call = file.parent(call) if isinstance(call, ast.keyword) else call
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
         return ()
@@ -246,9 +238,7 @@ def _receiver_names(call: ast.AST | None, file: PythonFile) -> tuple[str, ...]:
 
 
 def _refuses_for_kernels(body: list[ast.stmt] | list[ast.expr]) -> bool:
-    """Return whether a branch refuses a tensor because of a kernel: raise ValueError("Only CUDA tensors are
-    supported")
-    """
+    """Return whether a branch rejects tensors for a kernel: raise ValueError("Only CUDA tensors are supported")"""
     last = body[-1]
     texts = (
         (node.value for node in ast.walk(last) if isinstance(node, ast.Constant))
@@ -272,9 +262,7 @@ def _names_of_test(file: PythonFile) -> list[str]:
 
 
 def _required_by_exit(exit_test: ast.AST) -> Iterator[ast.AST]:
-    """Yield what must hold after an early exit: `enabled` and `HAVE_TE` after `if not enabled or not HAVE_TE:
-    return`
-    """
+    """Yield what must hold after an early exit: HAVE_TE after `if not enabled or not HAVE_TE: return`"""
     for condition in (
         exit_test.values if isinstance(exit_test, ast.BoolOp) and isinstance(exit_test.op, ast.Or) else [exit_test]
     ):
@@ -289,9 +277,7 @@ def statements_after(statement: ast.stmt, file: PythonFile) -> list[ast.AST]:
 
 
 def _regions_skipped_by(call: ast.Call, file: PythonFile) -> list[Region]:
-    """Return a region for each test that a mark skips: @pytest.mark.skipif(...), needs_cuda =
-    pytest.mark.skipif(...)
-    """
+    """Return a region for each test that a mark skips: needs_cuda = pytest.mark.skipif(...)"""
     if getattr(call.func, "attr", "") not in SKIPS:
         return []
     given = (*call.args[1:], *(keyword.value for keyword in call.keywords))

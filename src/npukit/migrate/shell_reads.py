@@ -27,9 +27,7 @@ def rename_variables(value: str, old: str, new: str) -> str:
 
 
 def variable_reads(text: str, names: Mapping[str, str]) -> Iterator[tuple[tuple[int, int], str, Edit | None]]:
-    """Yield where a script reads a variable, its name, and the edit, or None if no single expression can read either
-    variable.
-    """
+    """Yield where a script reads a variable, its name, and the edit, or None if no expression can read either."""
     words = "|".join(names)
     for match in re.finditer(rf"\$(?:({words})\b|\{{[#!]?({words})\b((?:[^{{}}\n]|\{{[^{{}}\n]*\}})*)\}})", text):
         old = match[1] or match[2]

@@ -86,9 +86,7 @@ def called_api(call: ast.Call, file: PythonFile, goal: Goal) -> Support | None:
 
 
 def _on_cpu(call: ast.Call, name: str, file: PythonFile) -> bool:
-    """Return whether a call works on the CPU, because its device or its input is there or it makes a tensor without a
-    device.
-    """
+    """Return whether a call works on the CPU, because of its device, its input, or a new tensor without a device."""
     device = file.argument(call, None, "device")
     if device is not None:
         return isinstance(device, ast.Constant) and device.value == "cpu"

@@ -39,9 +39,7 @@ def at_top(file: PythonFile) -> str | None:
 
 
 def _uses_devices(node: ast.stmt, file: PythonFile) -> bool:
-    """Return whether a migration may use torch in a statement. In a notebook such a statement may precede the
-    import.
-    """
+    """Return whether a migration may use torch in a statement. In notebooks it may precede the import."""
     if isinstance(node, (ast.Import, ast.ImportFrom, ast.Try)) or _is_text(node):
         return False
     text = file.source(node)
@@ -78,9 +76,7 @@ def is_of_another_framework(file: PythonFile) -> bool:
 
 @per_file
 def is_configuration(file: PythonFile) -> bool:
-    """Return whether a file is a configuration: only imports and values, and in a folder or with imports that
-    say so.
-    """
+    """Return whether a file is a configuration: only imports and values, and in a fitting folder."""
     acts = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Expr, ast.Try, ast.While)
     if any(isinstance(node, acts) and not _is_text(node) for node in file.tree.body):
         return False
@@ -94,9 +90,7 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 def written_at_top(node: ast.AST, file: PythonFile) -> bool:
-    """Return whether a constant at the top of the file can be used at a node. It cannot if only a function imports
-    torch.
-    """
+    """Return whether a node can use a constant at the top of the file, which imports torch there."""
     if not loads_torch(file):
         return False
     statement = None if at_top(file) else nearest(node, file)[1]
@@ -140,9 +134,7 @@ def _is_block_of_python(last: ast.stmt, file: PythonFile) -> bool:
 
 
 def _among(last: ast.stmt, file: PythonFile) -> int:
-    """Return where `import torch` goes in a block of imports: sorted by name if the block is, else at its
-    start or end.
-    """
+    """Return where `import torch` goes in a block of imports: by name if they are sorted, else at an end."""
     block = _lines_of_imports(last, file)
     plain = [node for node in block if isinstance(node, ast.Import)]
     names = [node.names[0].name.lower() for node in plain]
@@ -165,9 +157,7 @@ def _lines_of_imports(last: ast.stmt, file: PythonFile) -> list[ast.stmt]:
 
 
 def _is_sorted_by_name_alone(file: PythonFile) -> bool:
-    """Return whether imports are sorted by name whatever their form: `import os` below `from argparse import
-    ArgumentParser`
-    """
+    """Return whether `import os` is sorted below `from argparse import ArgumentParser`."""
     pairs = zip(file.tree.body, file.tree.body[1:], strict=False)
     return any(
         isinstance(a, ast.ImportFrom) and isinstance(b, ast.Import) and a.end_lineno == b.lineno - 1 for a, b in pairs

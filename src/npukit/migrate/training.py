@@ -76,9 +76,7 @@ def has_double_star(call: ast.Call) -> bool:
 
 
 def tolerates_failure(node: ast.AST, file: PythonFile) -> bool:
-    """Return whether code copes with a failure of a node, by an availability check or a `try` that does not raise
-    again.
-    """
+    """Return whether code copes with a failure of a node, by an availability check or a `try`."""
     child = node
     for parent in file.ancestors(node):
         ends = [handler.body[-1] for handler in parent.handlers] if isinstance(parent, ast.Try) else []

@@ -17,9 +17,7 @@ _LIBRARIES = ("torch.distributed", "accelerate", "deepspeed", "horovod", "lightn
 
 
 def distributed(file: PythonFile, goal: Goal) -> list[Edit]:
-    """Return the edits that make a file's training distributed. There are none if it does not train or is distributed
-    already.
-    """
+    """Return the edits that make training distributed. There are none if a file does not train, or does so already."""
     loops = step_loops(file)
     in_use = any(name.startswith(_LIBRARIES) for name in file.imported) or "DistributedDataParallel" in file.text
     if not loops or in_use:

@@ -86,9 +86,7 @@ def _is_move(call: ast.Call, model: ast.Name, file: PythonFile) -> bool:
 def _through_module(
     model: ast.Name | ast.arg, below: int, file: PythonFile, seen: frozenset[ast.AST] = frozenset()
 ) -> Iterator[Edit]:
-    """Yield the edits that insert `.module` where the model's own attributes are used, also in functions that receive
-    it.
-    """
+    """Yield the edits that insert `.module` before the model's own attributes, also in called functions."""
     own_scope = file.names.lookup(model)[0]
     for use in file.uses(model):
         start, end = file.span(use)

@@ -184,9 +184,7 @@ def _reason_without_counterpart(function: str, goal: Goal) -> str:
 
 
 def _empty_property(node: ast.expr, function: str, file: PythonFile) -> str:
-    """Return why a property of a card says nothing on NPUs:
-    torch.cuda.get_device_properties(0).multi_processor_count
-    """
+    """Return why a property says nothing on NPUs: get_device_properties(0).multi_processor_count"""
     read = file.parent(enclosing_call(node, file)) if function == "get_device_properties" else None
     if not isinstance(read, ast.Attribute) or read.attr not in ABOUT_THE_CARD:
         return ""

@@ -104,9 +104,7 @@ def _in_older_torch(call: ast.Call, file: PythonFile) -> Findings:
 
 
 def _is_for_older_torch(node: ast.AST, file: PythonFile) -> bool:
-    """Return whether an import is a fallback for an older torch: except ImportError: from torch.cuda.amp import
-    GradScaler
-    """
+    """Return whether an import is a fallback: except ImportError: from torch.cuda.amp import GradScaler"""
     return any(isinstance(ancestor, ast.ExceptHandler) for ancestor in file.ancestors(node))
 
 
@@ -168,9 +166,7 @@ def _old_head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal:
 
 
 def _import_edits(node: ast.AST, file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
-    """Return the edits that turn `from torch.cuda.amp import ...` into `from torch.amp import ...`, if every use can
-    follow.
-    """
+    """Return the edits that import from torch.amp instead of torch.cuda.amp, if every use can follow."""
     if not isinstance(node, ast.ImportFrom) or node.module != "torch.cuda.amp" or _is_used_for_cuda(node, file, goal):
         return ()
     for alias in node.names:
@@ -219,9 +215,7 @@ def _first_argument(call: ast.Call, text: str, file: PythonFile) -> tuple[Edit, 
 
 
 def _as_keywords(call: ast.Call, file: PythonFile) -> tuple[Edit, ...]:
-    """Return the edits that name the arguments of torch.cuda.amp.autocast(True, dtype), since torch.amp orders them
-    differently.
-    """
+    """Return the edits that name the arguments of torch.cuda.amp.autocast(True, dtype). torch.amp reorders them."""
     if any(isinstance(argument, ast.Starred) for argument in call.args):
         return ()
     return tuple(

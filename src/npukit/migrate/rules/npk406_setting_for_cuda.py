@@ -107,9 +107,7 @@ def _setting(key: ast.expr) -> CudaSetting | None:
 
 
 def _set(setting: CudaSetting, value: ast.expr, node: ast.AST, file: PythonFile, text: str = "") -> Findings:
-    """Yield the finding of a setting in code, unless it belongs to another library or the file supports NPUs
-    already.
-    """
+    """Yield the finding of a setting in code, unless another library's or in a file that supports NPUs."""
     if setting.imports and ("NPU" in file.text or not setting.is_for(file.imported)):
         return
     value = value.body if isinstance(value, ast.IfExp) else value  # "gpu" if torch.cuda.is_available() else "cpu"

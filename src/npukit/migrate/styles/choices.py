@@ -65,9 +65,7 @@ def _devices(file: PythonFile) -> dict[ast.AST, list[tuple[str, ast.Assign]]]:
 
 
 def _is_device(value: ast.expr, file: PythonFile) -> bool:
-    """Return whether a value is torch.device("cuda"), a choice between "cuda" and "cpu", or a migrated form of
-    these.
-    """
+    """Return whether a value is torch.device("cuda"), a choice of "cuda" or "cpu", or migrated from these."""
     if isinstance(value, ast.Call) and file.resolve(value.func) == "torch.device" and len(value.args) == 1:
         return _is_device(value.args[0], file)
     if isinstance(value, ast.IfExp):
@@ -197,9 +195,7 @@ def filled_in(node: ast.AST, file: PythonFile) -> ast.AST:
 
 
 def is_chosen(node: ast.AST, file: PythonFile) -> bool:
-    """Return whether a string is a device because of its alternative: "cuda" if torch.cuda.is_available() else
-    "cpu"
-    """
+    """Return whether a string's alternative makes it a device: "cuda" if torch.cuda.is_available() else "cpu" """
     node = filled_in(node, file)
     choice = file.parent(node)
     if not isinstance(choice, ast.IfExp) or choice.body is not node:
@@ -208,9 +204,7 @@ def is_chosen(node: ast.AST, file: PythonFile) -> bool:
 
 
 def asked_in(choice: ast.AST | None, file: PythonFile) -> ast.Call | None:
-    """Return torch.cuda.is_available() in the test of a choice, alone or beside something that is cheap to ask
-    again.
-    """
+    """Return torch.cuda.is_available() in the test of a choice, alone or with something cheap to ask again."""
     test = choice.test if isinstance(choice, ast.IfExp) else None
     parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
     asked = [part for part in parts if isinstance(part, ast.Call) and is_asked(part, file)]

@@ -78,9 +78,7 @@ def by_accelerator(file: PythonFile, goal: Goal) -> bool:
 
 
 def _asks_by_name(file: PythonFile, goal: Goal) -> bool:
-    """Return whether torch.cuda is asked by name, for lack of torch.accelerator or because the project's tests replace
-    it.
-    """
+    """Return whether torch.cuda is asked by name, because torch.accelerator is missing or tests replace it."""
     return not by_accelerator(file, goal) or ("is_available" in goal.patched and not is_test_file(file.path))
 
 
@@ -288,9 +286,7 @@ def _runs_with_a_card(node: ast.AST, file: PythonFile) -> bool:
 
 
 def _branch_for_npus(choice: ast.If, torch: str, file: PythonFile) -> Edit:
-    """Return the edit that adds `elif hasattr(torch, "npu") and torch.npu.is_available():` with the same body as for
-    CUDA.
-    """
+    """Return the edit that adds `elif ... torch.npu.is_available():` with the same body as for CUDA."""
     mark = quote_near(choice.body[0], file)
     start, end = file.line_start(choice.body[0]), file.line_end(choice.body[-1])
     body = re.sub(rf"(?<=[\"'])cuda|(?<=\b{torch}\.)cuda\b", "npu", file.text[start:end]).rstrip("\r\n")
@@ -300,9 +296,7 @@ def _branch_for_npus(choice: ast.If, torch: str, file: PythonFile) -> Edit:
 
 
 def _is_seeded_anyway(node: ast.AST, file: PythonFile) -> bool:
-    """Return whether torch.cuda.manual_seed_all(seed) stands beside torch.manual_seed(seed), which seeds every
-    device.
-    """
+    """Return whether torch.cuda.manual_seed_all(seed) stands beside torch.manual_seed(seed), which suffices."""
     if last_name(node) not in _SEEDS:
         return False
     if (file.resolve(node) or "").rpartition(".")[0] != "torch.cuda":

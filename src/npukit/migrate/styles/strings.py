@@ -106,9 +106,7 @@ def fill_in_device(node: ast.AST, kind: str, mark: str, rest: str, file: PythonF
 
 
 def _card(string: ast.BinOp, rest: str, file: PythonFile) -> str:
-    """Return what fills the gap in "cuda:%d" % card or "cuda:" + str(card), or "" if it is more than a short
-    expression.
-    """
+    """Return what fills the gap in "cuda:%d" % card or "cuda:" + str(card), or "" if it is long."""
     card = string.right
     is_plain = isinstance(string.op, ast.Mod) and rest in (":%d", ":%s", ":%i")
     if isinstance(string.op, ast.Add) and isinstance(card, ast.Call) and file.resolve(card.func) == "str":
