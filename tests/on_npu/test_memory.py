@@ -19,6 +19,37 @@ def test_the_same_tensor_twice_is_one() -> None:
     assert x.tolist() == [0, 2, 4]
 
 
+def test_memory_is_free_as_soon_as_its_tensor_is_gone() -> None:
+    before = torch.npu.memory_allocated()
+    x = torch.ones(1000, device="npu")
+    y = x + 1
+    x.mul_(y)
+    del x, y
+    assert torch.npu.memory_allocated() == before
+
+
+def test_results_are_the_same_after_other_operators_ran() -> None:
+    results = []
+    for dtype in (torch.float32, torch.int64, torch.bool, torch.complex64, torch.float32):
+        for inference in (False, True):
+            with torch.inference_mode(inference):
+                host = torch.arange(6).view(2, 3).to(dtype)
+                npu = host.npu()
+                results += [
+                    (npu.t() + npu.t(), host.t() + host.t()),
+                    (npu * npu[0], host * host[0]),
+                    (-(~(npu == 1)).int(), -(~(host == 1)).int()),
+                ]
+    for on_npu, on_host in results:
+        assert on_npu.device.type == "npu"
+        assert (on_npu.dtype, on_npu.stride(), on_npu.is_inference()) == (
+            on_host.dtype,
+            on_host.stride(),
+            on_host.is_inference(),
+        )
+        assert torch.equal(on_npu.cpu(), on_host)
+
+
 @since("2.4", "torch itself does not resize them")
 def test_lists_of_outputs_are_resized() -> None:
     outs = [torch.empty(0).npu(), torch.empty(0).npu()]

@@ -9,7 +9,7 @@
 #include "recovery.h"
 #include "stream.h"
 
-#include <ATen/record_function.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch_npu/csrc/core/NPUStorageImpl.h>
 
 namespace npusim {
@@ -51,33 +51,32 @@ void transfer(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
     torch_npu_copy(op).callBoxed(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), &stack);
 }
 
-// Gives an operator on the device to the graph that captures the device's current stream, if there is one.
-bool captured(const char* name, torch::jit::Stack arguments, c10::DeviceIndex device) {
-    if (!npusim_stream_keeps(runtime_stream(device))) {
-        return false;
-    }
+// Gives an operator to the graph that captures the stream.
+void capture(const char* name, torch::jit::Stack arguments) {
     const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
     static std::unordered_map<std::string, SimulatedKernel> kernels;
     auto& kernel = kernels.try_emplace(name, op, Traits{.host_tensors = true}, Body()).first->second;
     kernel(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), &arguments);
-    return true;
 }
 
 void copy_inside(const at::Tensor& to, const at::Tensor& from) {
-    if (captured("aten::copy_", {to, from, /*non_blocking=*/false}, from.device().index())) {
+    auto* const stream = runtime_stream(from.device().index());
+    if (C10_UNLIKELY(npusim_stream_keeps(stream))) {
+        capture("aten::copy_", {to, from, /*non_blocking=*/false});
         return;
     }
     static const std::string name = "aten::copy_";
-    ProfiledKernel profiled(name, /*product=*/false, {from});
-    wait_for_stream(from.device().index());
+    ProfiledKernel profiled(name, from);
+    wait_for_stream(from.device().index(), stream);
     if (to.device() != from.device()) {
         wait_for_stream(to.device().index());
     }
     profiled.start();
     if (!is_left_out(to)) {
-        copy_values(cpu_view(to), cpu_view(from));
+        CpuViews target(/*used_again=*/true), source(/*used_again=*/true); // which may overlap
+        copy_values(target.of(to), source.of(from));
     }
-    profiled.end(runtime_stream(from.device().index()), {to});
+    profiled.end(stream, to);
 }
 
 // Whether a transfer may write there: one number after the other, as they are.
@@ -86,7 +85,9 @@ bool takes_bytes(const at::Tensor& to) {
 }
 
 void copy_to_device(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
-    const auto host = from.to(to.scalar_type()).expand_as(to).contiguous().resolve_conj().resolve_neg();
+    const bool as_they_are = from.scalar_type() == to.scalar_type() && from.sizes() == to.sizes() && takes_bytes(from);
+    const auto host =
+        as_they_are ? from : from.to(to.scalar_type()).expand_as(to).contiguous().resolve_conj().resolve_neg();
     if (takes_bytes(to)) {
         transfer(to, host, non_blocking);
         return;
@@ -97,7 +98,7 @@ void copy_to_device(const at::Tensor& to, const at::Tensor& from, bool non_block
 }
 
 void copy_to_host(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
-    const auto expanded = from.expand_as(to);
+    const auto expanded = from.sizes() == to.sizes() ? from : from.expand_as(to);
     at::Tensor device = expanded;
     if (!takes_bytes(expanded)) {
         device = at::empty(to.sizes(), from.options());
@@ -117,8 +118,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& from, bool non_blocking) {
         return self;
     }
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const at::DisableRecordFunctionGuard inside;
-    const c10::DeviceGuard guard(is_npu(self) ? self.device() : from.device());
+    const InsideOperator inside(is_npu(self) ? self.device() : from.device());
     check_safe_copy(self, from);
     if (from._is_zerotensor()) {
         self.zero_();
@@ -134,11 +134,13 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& from, bool non_blocking) {
 
 // Fresh pages are zero: a large tensor of zeros costs no host memory until it is written to.
 at::Tensor& zero_(at::Tensor& self) {
-    const c10::DeviceGuard guard(self.device());
-    if (captured("aten::zero_", {self}, self.device().index())) {
+    const InsideOperator inside(self.device());
+    auto* const stream = runtime_stream(self.device().index());
+    if (C10_UNLIKELY(npusim_stream_keeps(stream))) {
+        capture("aten::zero_", {self});
         return self;
     }
-    wait_for_stream(self.device().index());
+    wait_for_stream(self.device().index(), stream);
     if (is_left_out(self)) {
         return self;
     }

@@ -69,10 +69,10 @@ void keep_kernel(
         return;
     }
     for (auto& argument : arguments) {
-        change_tensors(argument, kept_tensor);
+        argument = with_tensors(argument, kept_tensor);
     }
     for (auto& result : results) {
-        change_tensors(result, kept_tensor);
+        result = with_tensors(result, kept_tensor);
     }
     auto* const work = new KeptKernel{kernel, op, std::move(arguments), std::move(results), std::move(draws)};
     const int error = npusim_keep(stream, &keeping, work, toString(op.operator_name()).c_str());

@@ -6,6 +6,7 @@
 #include "python.h"
 #include "sparse.h"
 #include "trace.h"
+#include "unboxed.h"
 
 #include <ATen/ScalarOps.h>
 
@@ -56,6 +57,28 @@ bool hides_composite(const c10::OperatorHandle& op) {
         !op.hasKernelForDispatchKey(c10::DispatchKey::AutogradPrivateUse1);
 }
 
+// A kernel that the dispatcher boxes the arguments for.
+struct Boxed : c10::OperatorKernel {
+    explicit Boxed(std::shared_ptr<SimulatedKernel> kernel) : kernel_(std::move(kernel)) {}
+
+    void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+        (*kernel_)(op, keys, stack);
+    }
+
+private:
+    const std::shared_ptr<SimulatedKernel> kernel_;
+};
+
+void install_kernel(
+    torch::Library& library, const std::string& name, const c10::OperatorHandle& op, Traits traits, Body body) {
+    const auto kernel = std::make_shared<SimulatedKernel>(op, std::move(traits), std::move(body));
+    if (auto unboxed = without_boxes(op, kernel)) {
+        library.impl(name.c_str(), std::move(*unboxed));
+    } else {
+        library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Boxed>(kernel)));
+    }
+}
+
 void install() {
     install_allocator();
     const PythonSide python;
@@ -96,9 +119,7 @@ void install() {
                 full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Composite>(std::move(parts))));
             continue;
         }
-        library.impl(
-            full.c_str(),
-            torch::CppFunction::makeFromBoxedFunctor(std::make_unique<SimulatedKernel>(*op, traits, std::move(body))));
+        install_kernel(library, full, *op, std::move(traits), std::move(body));
     }
     install_trace(std::move(unknown), std::move(limits));
 }

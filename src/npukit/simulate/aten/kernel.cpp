@@ -11,11 +11,10 @@
 #include "stream.h"
 #include "values.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace npusim {
@@ -99,15 +98,6 @@ at::Tensor rounded(const at::Tensor& result, at::ScalarType half) {
     return result.scalar_type() == at::kFloat ? in_type(result, half) : result;
 }
 
-void flip_one_bit(const c10::IValue& result) {
-    visit_tensors(result, [](const at::Tensor& tensor) {
-        if (tensor.defined() && tensor.numel() > 0) {
-            auto* const bytes = static_cast<uint8_t*>(tensor.mutable_data_ptr());
-            bytes[tensor.element_size() - 1] ^= 0x40; // the highest bit of the exponent, where a flip is worst
-        }
-    });
-}
-
 // Whether an argument says in words which type the others have, such as softmax's gradient is told.
 bool names_type(const c10::Argument& argument, const c10::IValue& value, at::ScalarType type) {
     return value.isInt() && argument.real_type()->kind() == c10::TypeKind::ScalarTypeType &&
@@ -116,14 +106,22 @@ bool names_type(const c10::Argument& argument, const c10::IValue& value, at::Sca
 
 } // namespace
 
+void flip_one_bit(const at::Tensor& result) {
+    if (result.defined() && result.numel() > 0) {
+        auto* const bytes = static_cast<uint8_t*>(result.mutable_data_ptr());
+        bytes[result.element_size() - 1] ^= 0x40; // the highest bit of the exponent, where a flip is worst
+    }
+}
+
 SimulatedKernel::SimulatedKernel(const c10::OperatorHandle& op, Traits traits, Body body)
     : name_(op.schema().name()), traits_(std::move(traits)), body_(std::move(body)),
       arguments_(op.schema().arguments().size()), returns_(op.schema().returns().size()), random_(false),
       launches_(name_.rfind("aten::empty", 0) != 0) {
     const auto& arguments = op.schema().arguments();
     for (size_t i = 0; i < arguments.size(); i++) {
-        is_written_.push_back(arguments[i].alias_info() && arguments[i].alias_info()->isWrite());
-        writes_ = writes_ || is_written_.back();
+        if (arguments[i].alias_info() && arguments[i].alias_info()->isWrite()) {
+            written_.push_back(i);
+        }
         if (arguments[i].name() == "generator") {
             generator_ = static_cast<int>(i);
         }
@@ -142,7 +140,6 @@ SimulatedKernel::SimulatedKernel(const c10::OperatorHandle& op, Traits traits, B
 }
 
 void SimulatedKernel::run(const c10::OperatorHandle& op, Stack* stack, c10::DeviceIndex device) const {
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     if (body_) {
         body_(op, stack);
     } else if (random_) {
@@ -154,23 +151,17 @@ void SimulatedKernel::run(const c10::OperatorHandle& op, Stack* stack, c10::Devi
 }
 
 void SimulatedKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
-    std::optional<at::DisableRecordFunctionGuard> inside; // what it calls here is not the user's
-    if (C10_UNLIKELY(at::hasCallbacks())) {               // setting it takes longer than a small op on a CPU
-        inside.emplace();
-    }
     const auto first = stack->size() - arguments_;
-    const auto device = device_of(c10::ArrayRef<c10::IValue>(*stack).slice(first), traits_, name_);
-    c10::OptionalDeviceGuard guard;
-    if (device != c10::impl::VirtualGuardImpl(kNPU).getDevice()) {
-        guard.reset_device(device);
-    }
-    check_safe(c10::ArrayRef<c10::IValue>(*stack).slice(first));
+    const auto given = c10::ArrayRef<c10::IValue>(*stack).slice(first);
+    const auto device = device_of(given, traits_, name_);
+    const InsideOperator inside(device);
+    check_safe(given);
     auto* const stream = runtime_stream(device.index());
     if (C10_UNLIKELY(npusim_stream_keeps(stream)) && !traits_.values) {
         give_to_graph(op, stack, device);
         return;
     }
-    ProfiledKernel profiled(name_, traits_.product, c10::ArrayRef<c10::IValue>(*stack).slice(first));
+    ProfiledKernel profiled(name_, traits_.product, given);
     wait_for_stream(device.index(), stream);
     profiled.start();
     const bool shapes_only = npusim_shapes_only() && !traits_.values;
@@ -185,6 +176,15 @@ void SimulatedKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKey
     }
 }
 
+bool SimulatedKernel::only_computes() const {
+    const bool refuses = refusing() && !traits_.limits.empty();
+    return !body_ && !random_ && generator_ < 0 && launches_ && !traits_.labels && !refuses && !npusim_shapes_only();
+}
+
+bool SimulatedKernel::writes(size_t argument) const {
+    return std::find(written_.begin(), written_.end(), argument) != written_.end();
+}
+
 // Where only shapes count, what the program itself says is known all the same: ones, a range, a counter.
 int SimulatedKernel::foresee(const c10::OperatorHandle& op, Stack* stack, c10::Device device) const {
     const auto first = static_cast<int64_t>(stack->size() - arguments_);
@@ -192,7 +192,7 @@ int SimulatedKernel::foresee(const c10::OperatorHandle& op, Stack* stack, c10::D
     bool said = launches_;
     for (size_t i = 0; i < arguments_; i++) {
         visit_tensors(given[i], [&](const at::Tensor& tensor) {
-            said = said && (!is_npu(tensor) || (is_written_[i] && !is_left_out(tensor)));
+            said = said && (!is_npu(tensor) || (writes(i) && !is_left_out(tensor)));
         });
     }
     const int code = compute(op, stack, device, Way::foresee);
@@ -204,8 +204,8 @@ int SimulatedKernel::foresee(const c10::OperatorHandle& op, Stack* stack, c10::D
         stack->insert(stack->end(), given.begin(), given.end());
         return compute(op, stack, device, Way::compute);
     }
-    for (size_t i = 0; i < arguments_; i++) {
-        if (op.schema().arguments()[i].kwarg_only() && is_written_[i]) { // out=
+    for (const auto i : written_) {
+        if (op.schema().arguments()[i].kwarg_only()) { // out=
             visit_tensors(given[i], [](const at::Tensor& tensor) { tensor.zero_(); });
         }
     }
@@ -258,15 +258,16 @@ int SimulatedKernel::compute(
     const bool on_meta = way == Way::foresee;
     const bool foresees = on_meta || way == Way::foresee_on_zeros;
     const auto fault = foresees ? npusim_fault{} : npusim_next_fault(NPUSIM_ON_KERNEL, name_.c_str());
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const c10::SmallVector<c10::IValue, 12> given(stack->begin() + static_cast<int64_t>(first), stack->end());
+    const c10::impl::ExcludeDispatchKeyGuard below(kAboveBackends);
+    const c10::SmallVector<c10::IValue, 12> given(
+        std::make_move_iterator(stack->begin() + static_cast<int64_t>(first)), std::make_move_iterator(stack->end()));
     check_limits(traits_.limits, given);
     const bool lacks_half = lacks_half_;
     const auto half = !on_meta && (traits_.product || lacks_half) ? half_to_widen(given, lacks_half) : std::nullopt;
-    CpuViews cpu_views;
+    CpuViews cpu_views(/*used_again=*/!body_);
     for (size_t i = 0; i < arguments_; i++) {
         auto& argument = (*stack)[first + i];
-        change_tensors(argument, [&](const at::Tensor& tensor) {
+        argument = with_tensors(given[i], [&](const at::Tensor& tensor) {
             check_type(tensor, name_);
             const auto view = !is_npu(tensor)  ? tensor
                 : on_meta                      ? meta_view(tensor)
@@ -285,9 +286,9 @@ int SimulatedKernel::compute(
             argument = on_meta ? c10::IValue() : c10::IValue(drawn); // some meta kernels want none
         }
     }
-    c10::SmallVector<c10::IValue, 12> views;
-    if (writes_) {
-        views.append(stack->begin() + static_cast<int64_t>(first), stack->end());
+    c10::SmallVector<c10::IValue, 2> written;
+    for (const auto i : written_) {
+        written.push_back((*stack)[first + i]);
     }
     {
         const OutputsOnDevice outputs_on_device(!body_ && !half && way != Way::repeat);
@@ -303,14 +304,12 @@ int SimulatedKernel::compute(
             return compute(op, stack, device, way, into);
         }
     }
-    for (size_t i = 0; i < arguments_; i++) {
-        if (is_written_[i] && way != Way::foresee_on_zeros) {
-            visit_pairs(views[i], given[i], [&](const at::Tensor& view, const at::Tensor& npu) {
-                if (is_npu(npu)) {
-                    half ? round_into(npu, view) : write_back(view, npu);
-                }
-            });
-        }
+    for (size_t i = 0; i < written_.size() && way != Way::foresee_on_zeros; i++) {
+        visit_pairs(written[i], given[written_[i]], [&](const at::Tensor& view, const at::Tensor& npu) {
+            if (is_npu(npu)) {
+                half ? round_into(npu, view) : write_back(view, npu);
+            }
+        });
     }
     for (size_t i = 0; i < returns_; i++) {
         auto& result = (*stack)[stack->size() - returns_ + i];
@@ -322,13 +321,16 @@ int SimulatedKernel::compute(
                     cpu_view(npu).copy_(found);
                 }
             });
+        } else if (!half && !body_ && result.isTensor()) { // nobody else has it
+            auto tensor = std::move(result).toTensor();
+            result = tensor.defined() ? npu_tensor(std::move(tensor), device) : tensor;
         } else {
-            change_tensors(result, [&](const at::Tensor& tensor) {
+            result = with_tensors(result, [&](const at::Tensor& tensor) {
                 return npu_tensor(half ? rounded(tensor, *half) : tensor, device);
             });
         }
         if (C10_UNLIKELY(fault.kind == NPUSIM_BITFLIP) && i == 0) {
-            flip_one_bit(way == Way::repeat && aliased_argument_[i] < 0 ? into[i] : result);
+            visit_tensors(way == Way::repeat && aliased_argument_[i] < 0 ? into[i] : result, flip_one_bit);
         }
     }
     return fault.kind == NPUSIM_ACL_ERROR ? fault.code : 0;

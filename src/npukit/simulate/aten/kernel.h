@@ -26,7 +26,13 @@ struct Traits {
     Limits limits = {};        // what CANN refuses
 };
 
-class SimulatedKernel final : public c10::OperatorKernel {
+// What torch does with an operator before its backend does: keys that a kernel leaves out of what it calls.
+inline constexpr auto kAboveBackends =
+    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
+
+void flip_one_bit(const at::Tensor& result);
+
+class SimulatedKernel final {
 public:
     // Without a body the op's own CPU kernel computes it.
     SimulatedKernel(const c10::OperatorHandle& op, Traits traits, Body body);
@@ -35,6 +41,13 @@ public:
 
     // Computes again, into tensors that are there. Returns 0, or the ACL code of a fault that was asked for.
     int repeat(const c10::OperatorHandle& op, torch::jit::Stack arguments, const std::vector<c10::IValue>& into) const;
+
+    // Whether it calls the CPU kernel with CPU views and nothing else: without random numbers, labels or refusals.
+    bool only_computes() const;
+
+    const std::string& name() const {
+        return name_;
+    }
 
 private:
     enum class Way {
@@ -49,6 +62,7 @@ private:
         const std::vector<c10::IValue>& into = {}) const;
     int foresee(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Device device) const;
     void give_to_graph(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Device device) const;
+    bool writes(size_t argument) const;
     void run(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::DeviceIndex device) const;
 
     std::string name_;
@@ -56,8 +70,7 @@ private:
     Body body_;
     size_t arguments_;
     size_t returns_;
-    std::vector<bool> is_written_;                 // for each argument
-    bool writes_ = false;                          // any of its arguments
+    std::vector<size_t> written_;                  // the arguments it writes into
     int generator_ = -1;                           // the argument that is one
     std::vector<int> aliased_argument_;            // for each return: the argument it is, or -1
     bool random_;                                  // draws random numbers without being given a generator

@@ -62,12 +62,6 @@ bool refuses_shape(const Limit& limit, const at::Tensor& tensor) {
             " (simulated NPU with NPUKIT_SIM_REFUSALS=on)"));
 }
 
-bool refusing() {
-    static const char* const setting = std::getenv("NPUKIT_SIM_REFUSALS");
-    static const bool on = setting && std::strcmp(setting, "on") == 0;
-    return on;
-}
-
 } // namespace
 
 Limit::Limit(std::string function, std::string name, const std::vector<std::string>& types, int64_t dimensions)
@@ -79,6 +73,12 @@ Limit::Limit(std::string function, std::string name, const std::vector<std::stri
             accepted += std::string(accepted.empty() ? "" : ",") + type.cann;
         }
     }
+}
+
+bool refusing() {
+    static const char* const setting = std::getenv("NPUKIT_SIM_REFUSALS");
+    static const bool on = setting && std::strcmp(setting, "on") == 0;
+    return on;
 }
 
 void check_limits(const Limits& limits, c10::ArrayRef<c10::IValue> arguments) {

@@ -24,6 +24,9 @@ struct Limit {
 
 using Limits = std::vector<Limit>;
 
+// Whether NPUKIT_SIM_REFUSALS is on.
+bool refusing();
+
 // With NPUKIT_SIM_REFUSALS=on: raises torch_npu's error with CANN's codes for the first tensor of another kind than
 // CANN documents.
 void check_limits(const Limits& limits, c10::ArrayRef<c10::IValue> arguments);

@@ -5,6 +5,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
+#include <c10/core/InferenceMode.h>
 #include <torch_npu/csrc/core/NPUStorageImpl.h>
 
 namespace npusim {
@@ -82,9 +83,9 @@ bool is_device_memory(const c10::DataPtr& pointer) {
 
 void describe(c10::StorageImpl* storage, c10::IntArrayRef sizes, c10::IntArrayRef strides, caffe2::TypeMeta dtype) {
     auto& description = static_cast<torch_npu::NPUStorageImpl*>(storage)->npu_desc_;
-    description.base_sizes_ = c10::SmallVector<int64_t, 5>(sizes);
-    description.base_strides_ = c10::SmallVector<int64_t, 5>(strides);
-    description.storage_sizes_ = description.base_sizes_;
+    description.base_sizes_.assign(sizes.begin(), sizes.end());
+    description.base_strides_.assign(strides.begin(), strides.end());
+    description.storage_sizes_.assign(sizes.begin(), sizes.end());
     description.origin_format_ = sizes.size() == 4 ? ACL_FORMAT_NCHW : ACL_FORMAT_ND;
     description.npu_format_ = description.origin_format_;
     description.data_type_ = dtype;
@@ -104,7 +105,14 @@ c10::Storage new_storage(size_t bytes, c10::DataPtr memory) {
 #endif
 }
 
-at::Tensor on_storage(c10::Storage storage, const at::Tensor& like) {
+// `like` itself, where nobody else has it: a new tensor takes longer.
+at::Tensor on_storage(c10::Storage storage, at::Tensor like) {
+    if (like.use_count() == 1 && like.is_cpu() && !like.unsafeGetTensorImpl()->is_wrapped_number()) {
+        auto* const impl = like.unsafeGetTensorImpl();
+        impl->_change_backend_component_keys(storage.device());
+        impl->set_storage_keep_dtype(std::move(storage));
+        return like;
+    }
     constexpr c10::DispatchKeySet keys{c10::DispatchKey::PrivateUse1, c10::DispatchKey::AutogradPrivateUse1};
     auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, like.dtype());
     auto* const impl = tensor.unsafeGetTensorImpl();
@@ -139,9 +147,7 @@ c10::Storage borrowed_storage(const c10::Storage& npu) {
             /*resizable=*/true));
 }
 
-at::Tensor cpu_view_on(c10::Storage borrowed, const at::Tensor& npu) {
-    auto view = at::detail::make_tensor<c10::TensorImpl>(
-        std::move(borrowed), c10::DispatchKeySet(c10::DispatchKey::CPU), npu.dtype());
+void take_geometry(const at::Tensor& view, const at::Tensor& npu) {
     auto* const impl = view.unsafeGetTensorImpl();
     impl->set_sizes_and_strides(npu.sizes(), npu.strides(), npu.storage_offset());
     if (npu.is_conj()) {
@@ -154,8 +160,59 @@ at::Tensor cpu_view_on(c10::Storage borrowed, const at::Tensor& npu) {
     if (npu.unsafeGetTensorImpl()->is_wrapped_number()) {
         impl->set_wrapped_number(true);
     }
+}
+
+at::Tensor cpu_view_on(c10::Storage borrowed, const at::Tensor& npu) {
+    auto view = at::detail::make_tensor<c10::TensorImpl>(
+        std::move(borrowed), c10::DispatchKeySet(c10::DispatchKey::CPU), npu.dtype());
+    take_geometry(view, npu);
     return view;
 }
+
+// Views that were used, for the next operator: making one takes as long as a small operator itself.
+class IdleViews {
+public:
+    at::Tensor take(const at::Tensor& npu) {
+        auto& idle = idle_[c10::InferenceMode::is_enabled()];
+        if (idle.empty()) {
+            return {};
+        }
+        auto view = std::move(idle.back());
+        idle.pop_back();
+        auto* const impl = view.unsafeGetTensorImpl();
+        auto* const storage = impl->unsafe_storage().unsafeGetStorageImpl();
+        const auto& of_npu = npu.unsafeGetTensorImpl()->unsafe_storage();
+        storage->set_data_ptr_noswap(borrow(of_npu));
+        storage->set_nbytes(of_npu.nbytes());
+        if (impl->dtype() != npu.dtype()) {
+            impl->set_storage_and_dtype(impl->unsafe_storage(), npu.dtype());
+        }
+        take_geometry(view, npu);
+        return view;
+    }
+
+    void put(at::Tensor view) {
+        auto* const impl = view.unsafeGetTensorImpl();
+        const auto& storage = impl->unsafe_storage();
+        const bool nobody_else_has_it = view.use_count() == 1 && storage.use_count() == 1;
+        if (!nobody_else_has_it || !is_borrowed(storage.data_ptr()) || view.is_conj() || view.is_neg() ||
+            impl->is_wrapped_number()) {
+            return;
+        }
+        storage.unsafeGetStorageImpl()->set_data_ptr_noswap(c10::DataPtr(nullptr, c10::Device(c10::kCPU)));
+        auto& idle = idle_[view.is_inference()];
+        if (idle.size() < kMost) {
+            idle.push_back(std::move(view));
+        }
+    }
+
+private:
+    static constexpr size_t kMost = 16;
+
+    std::array<c10::SmallVector<at::Tensor, kMost>, 2> idle_; // outside of and in inference mode
+};
+
+thread_local IdleViews idle_views;
 
 } // namespace
 
@@ -167,23 +224,32 @@ at::Tensor cpu_view(const at::Tensor& npu) {
     return cpu_view_on(borrowed_storage(npu.storage()), npu);
 }
 
+CpuViews::~CpuViews() {
+    if (used_again_) {
+        for (auto& [known, view] : views_) {
+            idle_views.put(std::move(view));
+        }
+    }
+}
+
 at::Tensor CpuViews::of(const at::Tensor& npu) {
     for (const auto& [known, view] : views_) {
         if (known == npu.unsafeGetTensorImpl()) {
             return view;
         }
     }
-    views_.emplace_back(npu.unsafeGetTensorImpl(), cpu_view_on(storage_of(npu), npu));
+    views_.emplace_back(npu.unsafeGetTensorImpl(), new_view(npu));
     return views_.back().second;
 }
 
-c10::Storage CpuViews::storage_of(const at::Tensor& npu) {
+at::Tensor CpuViews::new_view(const at::Tensor& npu) {
     for (const auto& [known, view] : views_) {
-        if (known->unsafe_storage().is_alias_of(npu.storage())) {
-            return view.storage();
+        if (known->unsafe_storage().is_alias_of(npu.unsafeGetTensorImpl()->unsafe_storage())) {
+            return cpu_view_on(view.storage(), npu);
         }
     }
-    return borrowed_storage(npu.storage());
+    auto view = used_again_ ? idle_views.take(npu) : at::Tensor();
+    return view.defined() ? view : cpu_view(npu);
 }
 
 at::Tensor meta_view(const at::Tensor& npu) {
@@ -204,16 +270,16 @@ at::Tensor without_ownership(const at::Tensor& npu) {
     return tensor;
 }
 
-at::Tensor npu_tensor(const at::Tensor& result, c10::Device device) {
+at::Tensor npu_tensor(at::Tensor result, c10::Device device) {
     if (!result.is_meta()) {
         const auto& pointer = result.storage().data_ptr();
         if (is_borrowed(pointer)) {
-            return on_storage(owner(pointer), result);
+            return on_storage(owner(pointer), std::move(result));
         }
         if (is_device_memory(pointer)) {
-            auto tensor = on_storage(take_over(result.storage(), device), result);
-            describe(tensor.storage().unsafeGetStorageImpl(), result.sizes(), result.strides(), result.dtype());
-            return tensor;
+            auto storage = take_over(result.storage(), device);
+            describe(storage.unsafeGetStorageImpl(), result.sizes(), result.strides(), result.dtype());
+            return on_storage(std::move(storage), std::move(result));
         }
     }
     const auto bytes = span_bytes(result);
@@ -224,7 +290,7 @@ at::Tensor npu_tensor(const at::Tensor& result, c10::Device device) {
     } else if (npusim_shapes_only() && bytes <= NPUSIM_STEERING_BYTES) {
         std::memset(storage.mutable_data(), 0, bytes);
     }
-    return on_storage(std::move(storage), result);
+    return on_storage(std::move(storage), std::move(result));
 }
 
 void write_back(const at::Tensor& view, const at::Tensor& npu) {

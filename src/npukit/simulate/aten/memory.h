@@ -26,11 +26,16 @@ at::Tensor cpu_view(const at::Tensor& npu);
 // their views. PyTorch's checks for tensors that overlap, and for outputs that are inputs, see it.
 class CpuViews {
 public:
+    // Views that nobody keeps are used again for other operators; a Python object may stay with its view.
+    explicit CpuViews(bool used_again) : used_again_(used_again) {}
+    ~CpuViews();
+
     at::Tensor of(const at::Tensor& npu);
 
 private:
-    c10::Storage storage_of(const at::Tensor& npu);
+    at::Tensor new_view(const at::Tensor& npu);
 
+    bool used_again_;
     c10::SmallVector<std::pair<const c10::TensorImpl*, at::Tensor>, 6> views_;
 };
 
@@ -42,8 +47,9 @@ at::Tensor meta_view(const at::Tensor& npu);
 at::Tensor without_ownership(const at::Tensor& npu);
 
 // The NPU tensor for what a kernel returned: shares, takes over or (small or foreign memory) copies it.
+// It becomes that tensor itself where the caller gives it away.
 // A meta tensor becomes memory that is allocated and not filled; in shapes-only mode it is 0 where it is small.
-at::Tensor npu_tensor(const at::Tensor& result, c10::Device device);
+at::Tensor npu_tensor(at::Tensor result, c10::Device device);
 
 // Carry a change of shape, strides or storage that a kernel made on a view back to its NPU tensor.
 void write_back(const at::Tensor& view, const at::Tensor& npu);

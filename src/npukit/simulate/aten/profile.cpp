@@ -30,8 +30,19 @@ std::string described(c10::ArrayRef<c10::IValue> values) {
 ProfiledKernel::ProfiledKernel(const std::string& name, bool product, c10::ArrayRef<c10::IValue> arguments)
     : name_(name), issued_(npusim_moment_now()) {
     if (C10_UNLIKELY(issued_.time)) {
-        fields_ = std::string("\"product\": ") + (product ? "true" : "false") + ", \"inputs\": " + described(arguments);
+        describe(product, arguments);
     }
+}
+
+ProfiledKernel::ProfiledKernel(const std::string& name, const at::Tensor& argument)
+    : name_(name), issued_(npusim_moment_now()) {
+    if (C10_UNLIKELY(issued_.time)) {
+        describe(/*product=*/false, c10::IValue(argument));
+    }
+}
+
+void ProfiledKernel::describe(bool product, c10::ArrayRef<c10::IValue> arguments) {
+    fields_ = std::string("\"product\": ") + (product ? "true" : "false") + ", \"inputs\": " + described(arguments);
 }
 
 void ProfiledKernel::start() {
@@ -42,6 +53,12 @@ void ProfiledKernel::end(void* stream, c10::ArrayRef<c10::IValue> results) {
     if (C10_UNLIKELY(issued_.time)) {
         const auto fields = fields_ + ", \"outputs\": " + described(results);
         npusim_profile_work(stream, "kernel", name_.c_str(), issued_, started_, fields.c_str());
+    }
+}
+
+void ProfiledKernel::end(void* stream, const at::Tensor& result) {
+    if (C10_UNLIKELY(issued_.time)) {
+        end(stream, c10::IValue(result));
     }
 }
 

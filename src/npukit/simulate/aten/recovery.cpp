@@ -10,8 +10,12 @@
 
 namespace npusim {
 
+bool may_be_unsafe() {
+    return c10_npu::get_npu_data_unsafe_flag();
+}
+
 void check_safe(c10::ArrayRef<c10::IValue> arguments) {
-    if (C10_LIKELY(!c10_npu::get_npu_data_unsafe_flag())) {
+    if (C10_LIKELY(!may_be_unsafe())) {
         return;
     }
     for (const auto& argument : arguments) {
@@ -24,7 +28,7 @@ void check_safe(c10::ArrayRef<c10::IValue> arguments) {
 }
 
 void check_safe_copy(const at::Tensor& to, const at::Tensor& from) {
-    if (C10_LIKELY(!c10_npu::get_npu_data_unsafe_flag())) {
+    if (C10_LIKELY(!may_be_unsafe())) {
         return;
     }
     check_safe({from});
@@ -38,6 +42,10 @@ void check_safe_copy(const at::Tensor& to, const at::Tensor& from) {
 #else
 
 namespace npusim {
+
+bool may_be_unsafe() {
+    return false;
+}
 
 void check_safe(c10::ArrayRef<c10::IValue>) {}
 

@@ -6,6 +6,9 @@
 
 namespace npusim {
 
+// Whether any memory may be marked.
+bool may_be_unsafe();
+
 // Refuses tensors in marked memory, as the wrapper around each of torch_npu's own kernels does.
 void check_safe(c10::ArrayRef<c10::IValue> arguments);
 

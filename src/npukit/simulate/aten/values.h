@@ -17,28 +17,29 @@ inline bool holds_optional_tensors(const c10::IValue& value) {
         std::all_of(value.toListRef().begin(), value.toListRef().end(), may);
 }
 
-// Applies a function to every tensor of a value, keeping its structure.
+// A value with another tensor in the place of each of its tensors.
 template <typename Change>
-void change_tensors(c10::IValue& value, const Change& change) {
+c10::IValue with_tensors(const c10::IValue& value, const Change& change) {
     if (value.isTensor()) {
         const auto& tensor = value.toTensor();
-        if (tensor.defined()) {
-            value = change(tensor);
-        }
-    } else if (value.isTensorList()) {
+        return tensor.defined() ? change(tensor) : tensor;
+    }
+    if (value.isTensorList()) {
         c10::List<at::Tensor> changed;
         for (const at::Tensor& tensor : value.toTensorVector()) {
             changed.push_back(tensor.defined() ? change(tensor) : tensor);
         }
-        value = std::move(changed);
-    } else if (holds_optional_tensors(value)) {
+        return changed;
+    }
+    if (holds_optional_tensors(value)) {
         c10::List<Maybe<at::Tensor>> changed;
         for (const c10::IValue& item : value.toListRef()) {
             const bool is_there = item.isTensor() && item.toTensor().defined();
             changed.push_back(is_there ? Maybe<at::Tensor>(change(item.toTensor())) : Maybe<at::Tensor>());
         }
-        value = std::move(changed);
+        return changed;
     }
+    return value;
 }
 
 template <typename Visit>

@@ -42,6 +42,9 @@ int npusim_stream_enqueue(void *stream, npusim_task task, void *argument);
  * Operators run on the calling thread, so they call this first: that is what makes them happen "on the stream". */
 int npusim_stream_drain(void *stream);
 
+/* How many streams were destroyed so far: while it stays the same, a handle that was known still means its stream. */
+uint64_t npusim_streams_destroyed(void);
+
 /* Work that a graph keeps, to do it again at every execution. One of two is set: `run` does it, on the stream when its
  * turn has come; `launch` puts it on the stream when the execution is asked for. `drop` frees it. */
 typedef struct {

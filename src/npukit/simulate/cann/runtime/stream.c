@@ -14,6 +14,7 @@
 enum { NAP_MS = 1, NAPS_BEFORE_SLEEP = 50 };
 
 static atomic_bool exiting;
+static atomic_uint_fast64_t destroyed;
 static _Thread_local npusim_stream *running_stream; /* whose work this thread is doing */
 static _Thread_local uint64_t running_number;
 static void *(*before_waiting)(void);
@@ -276,11 +277,16 @@ void npusim_stream_fail(void *handle, int code) {
 }
 
 void npusim_stream_close(npusim_stream *stream) {
+    atomic_fetch_add(&destroyed, 1);
     pthread_mutex_lock(&stream->lock);
     stream->alive = false;
     pthread_cond_signal(&stream->work);
     pthread_mutex_unlock(&stream->lock);
     npusim_stream_release(stream);
+}
+
+uint64_t npusim_streams_destroyed(void) {
+    return atomic_load(&destroyed);
 }
 
 static void at_exit(void) {
