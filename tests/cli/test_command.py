@@ -50,6 +50,13 @@ def test_a_wrong_word_is_answered_with_the_way_on(arguments: list[str], says: st
     assert says in npukit(*arguments).stderr
 
 
+def test_an_unknown_error_is_answered_in_chinese(npukit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NPUKIT_LANG", "zh")
+    for log in ("blah", "x\nFooError: quux zork\n"):
+        first = npukit("explain", text=log).stdout.splitlines()[0]
+        assert first.startswith("npukit 不认识这里的任何错误。") and "error" not in first
+
+
 def test_version(npukit: Any) -> None:
     first, *others = npukit("--version").stdout.splitlines()
     assert first == f"npukit {__version__}"

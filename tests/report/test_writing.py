@@ -15,6 +15,7 @@ from npukit.errors import NpukitError
 from npukit.report.unfinished import remove_unfinished
 from npukit.report.writing import (
     check_file,
+    disk_errors_named,
     is_disk_full,
     whole_file,
     whole_folder,
@@ -131,3 +132,9 @@ def test_a_file_system_without_a_size_is_not_called_full() -> None:
     with pytest.raises(NpukitError) as raised, whole_folder(Path("/proc/new")):
         pass
     assert "full" not in str(raised.value)
+
+
+def test_a_folder_above_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    refused = OSError(errno.EROFS, os.strerror(errno.EROFS), str(tmp_path / "journal"))
+    with pytest.raises(NpukitError, match="read-only file system"), disk_errors_named(tmp_path / "journal" / "0001"):
+        raise refused

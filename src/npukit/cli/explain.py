@@ -13,7 +13,7 @@ import typer
 from npukit.cli.options import JsonOption
 from npukit.cli.results import show
 from npukit.errors import NpukitError
-from npukit.report.language import language
+from npukit.report.language import language, translated
 from npukit.report.pages import chinese_page
 from npukit.report.terminal import printable
 
@@ -66,8 +66,8 @@ def _unknown(line: str | None) -> str:
     """The answer for an unknown error."""
     text = "npukit knows none of the errors here."
     if line is None:
-        return f"{text} Give the whole log, or search the guides: `npukit docs --search WORDS`."
-    return "\n".join([f"{text} The first line that looks like one:\n  {printable(line)}", *_near(line)])
+        return translated(f"{text} Give the whole log, or search the guides: `npukit docs --search WORDS`.")
+    return "\n".join([translated(f"{text} The first line that looks like one:"), f"  {printable(line)}", *_near(line)])
 
 
 def _near(line: str | None) -> list[str]:
@@ -75,8 +75,8 @@ def _near(line: str | None) -> list[str]:
     from npukit.explain.nearest import nearest
 
     near = nearest(line) if line else []
-    rows = [f"  {neighbour.likeness:4.0%}  {neighbour.code}: {neighbour.meaning}" for neighbour in near]
-    heading = "The known errors that share most of its words, which may be something else:"
+    rows = [f"  {neighbour.likeness:4.0%}  {neighbour.code}: {translated(neighbour.meaning)}" for neighbour in near]
+    heading = translated("The known errors that share most of its words, which may be something else:")
     return ["\n".join([heading, *rows])] if rows else []
 
 

@@ -200,5 +200,6 @@ def _has_no_room(place: Path) -> bool:
 
 def _is_about_writing(error: OSError, beside: Path) -> bool:
     """Whether an error came from writing, since the block may also read other files or the network."""
-    is_own = isinstance(error.filename, str | Path) and Path(error.filename).is_relative_to(beside)
+    blamed = Path(error.filename) if isinstance(error.filename, str | Path) else None
+    is_own = blamed is not None and (blamed.is_relative_to(beside) or blamed in beside.parents)  # or a folder above it
     return is_own or error.errno in (errno.EIO, errno.EFBIG)
