@@ -11,8 +11,6 @@ import pytest
 
 from npukit.shim.table import TABLE, owner_of
 
-pytestmark = pytest.mark.usefixtures("copies")
-
 CUDA_CODE = """
 import gc, sys, weakref
 import torch, torch.distributed as dist
@@ -83,6 +81,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.usefixtures("copies")
 def test_spawned_processes_compute_on_the_cpu_too(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SPAWNS)
     options = json.dumps({"cuda_is_cpu": True, "devices": 1, "port": 0, "watch": ""})
@@ -109,6 +108,7 @@ print(torch.accelerator.is_available())
 """
 
 
+@pytest.mark.usefixtures("copies")
 def test_a_torch_that_was_built_for_cuda_does_not_ask_for_it(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(CUDA_BUILD)
     options = json.dumps({"cuda_is_cpu": True, "devices": 1, "port": 0, "watch": ""})
