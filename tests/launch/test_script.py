@@ -59,6 +59,10 @@ def test_ranks_that_stopped_as_they_were_told_did_not_fail(codes: tuple[int, int
     assert first(failures).ended_by_signal == stopped
 
 
+# Not one long sleep: a signal that arrives just before it begins would not end it.
+WAIT = "while True:\n    time.sleep(0.05)\n"
+
+
 def run(folder: Path, code: str) -> subprocess.Popen[str]:
     (folder / "script.py").write_text(code)
     command = [sys.executable, "-m", "npukit", "run", "--device", "cpu", "script.py"]
@@ -80,7 +84,7 @@ def test_exit_codes_and_signals_pass_through(number: signal.Signals, tmp_path: P
     code = (
         "import signal, sys, time\n"
         f"signal.signal({number:d}, lambda *_: (print('saved', flush=True), sys.exit(5)))\n"
-        "print('ready', flush=True)\ntime.sleep(3600)\n"
+        "print('ready', flush=True)\n" + WAIT
     )
     process = run(tmp_path, code)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
@@ -112,7 +116,7 @@ def test_a_signal_before_there_is_a_process_reaches_it(number: signal.Signals) -
     [(["-m", "npukit", "doctor"], "typer"), (["-m", "npukit.launch.agent", "script.py"], "torch")],
 )
 def test_ctrl_c_during_imports_is_no_error(command: list[str], imported: str, tmp_path: Path) -> None:
-    (tmp_path / f"{imported}.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(3600)\n")
+    (tmp_path / f"{imported}.py").write_text("import time\nprint('importing', flush=True)\n" + WAIT)
     process = subprocess.Popen(
         [sys.executable, *command], env={**os.environ, "PYTHONPATH": str(tmp_path)}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,

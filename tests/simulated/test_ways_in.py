@@ -55,7 +55,7 @@ def test_the_exit_code_and_signals_are_the_scripts(tmp_path: Path) -> None:
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
         "print('ready', flush=True)\n"
-        "time.sleep(3600)\n"
+        "while True:\n    time.sleep(0.05)\n"
     )
     process = subprocess.Popen([*NPUKIT, "run", "--device", "sim", str(script)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"

@@ -21,9 +21,13 @@ from npukit.studio.queue import SIMULATED_CARDS, Queue, free_cards
 from npukit.studio.runs import Run, Runs, State
 from npukit.studio.wrapper import PROCESS, RECORD, write
 
-SLEEPS = (
-    "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)); print('on'); time.sleep(600)"
-)
+# Not one long sleep: a signal that arrives just before it begins would not end it.
+SLEEPS = """import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+print('on')
+while True:
+    time.sleep(0.05)
+"""
 
 
 @pytest.fixture
