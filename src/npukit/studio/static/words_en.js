@@ -263,7 +263,7 @@ export const EN = {
   verdict_not_known: "Unknown: some files cannot be read",
   verdict_blocked: "Blocked by a library",
   migrationSummary:
-    "{count} of {files} files change; {left} places are left to change by hand. Clear the box of a change to leave it out.",
+    "{count} of {files} files change; {left} errors and warnings are left. Clear the box of a change to leave it out.",
   outputFolder: "Write a migrated copy to",
   writeCopy: "Write the copy",
   writtenFiles: "Written to {folder}; files changed: {count}",

@@ -261,7 +261,7 @@ export const ZH = {
   verdict_needs_work: "需要手工修改",
   verdict_not_known: "无法判断：有文件读不了",
   verdict_blocked: "被某个库阻塞",
-  migrationSummary: "{files} 个文件中有 {count} 个改动；{left} 处需手工修改。不想要的改动请取消勾选。",
+  migrationSummary: "{files} 个文件中有 {count} 个改动；还剩 {left} 个错误和警告。不想要的改动请取消勾选。",
   outputFolder: "迁移后的副本写到",
   writeCopy: "写出副本",
   writtenFiles: "{folder} 中有 {count} 个文件改动",
