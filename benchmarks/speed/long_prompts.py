@@ -23,18 +23,9 @@ from npukit.inference.engine import Engine, EngineOptions, Request, SamplingPara
 from npukit.inference.engine.cache import attention_modules
 from npukit.llm.config.use import Use
 from npukit.performance.plan.serving import plan_serving
+from npukit.selftest.models import SHAPE
 
 ANSWER = 20  # tokens of the answer to the long prompt
-SHAPE = {
-    "model_type": "qwen2",
-    "vocab_size": 300,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "eos_token_id": None,
-}
 
 
 def make_engine(longest: int, clients: int, kv_cache_dtype: str) -> tuple[Engine, int, int]:
@@ -42,7 +33,9 @@ def make_engine(longest: int, clients: int, kv_cache_dtype: str) -> tuple[Engine
     torch.manual_seed(0)
     engine: dict[str, Any] = {"max_num_seqs": clients + 1, "kv_cache_dtype": kv_cache_dtype, "block_size": 16}
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "config.json").write_text(json.dumps({**SHAPE, "max_position_embeddings": longest}))
+        Path(folder, "config.json").write_text(
+            json.dumps({"model_type": "qwen2", **SHAPE, "max_position_embeddings": longest})
+        )
         model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder)).eval()
         use = Use.model_validate({"model": {"path": folder, "dtype": "float32"}, "engine": engine})
         planned = plan_serving(use, "910B3").cache
