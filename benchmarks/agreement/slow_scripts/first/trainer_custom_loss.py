@@ -25,5 +25,5 @@ class ContrastiveTrainer(Trainer):
 
 
 config = BertConfig(vocab_size=1000, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128, num_labels=4)
-args = TrainingArguments("out_trainer", per_device_train_batch_size=32, num_train_epochs=1, save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True)
+args = TrainingArguments("out_trainer", per_device_train_batch_size=32, num_train_epochs=1, save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=not torch.accelerator.is_available())
 ContrastiveTrainer(BertForSequenceClassification(config), args, train_dataset=Rows()).train()

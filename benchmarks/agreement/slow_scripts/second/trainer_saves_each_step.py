@@ -16,7 +16,7 @@ class Text(Dataset):
 model = GPT2LMHeadModel(GPT2Config(vocab_size=500, n_embd=192, n_layer=3, n_head=3, n_positions=64))
 args = TrainingArguments(
     tempfile.mkdtemp(), per_device_train_batch_size=4, max_steps=14, save_steps=1, save_total_limit=2,
-    report_to=[], disable_tqdm=True, use_cpu=True, logging_steps=100, optim="adamw_torch_fused",
+    report_to=[], disable_tqdm=True, use_cpu=not torch.accelerator.is_available(), logging_steps=100, optim="adamw_torch_fused",
 )
 trainer = Trainer(model, args, train_dataset=Text())
 trainer.train()  # slow: NPK808

@@ -32,7 +32,7 @@ def main():
     config = BertConfig(vocab_size=2000, hidden_size=64, num_hidden_layers=1, num_attention_heads=4, intermediate_size=128)
     args = TrainingArguments(
         tempfile.mkdtemp(), per_device_train_batch_size=16, max_steps=14, save_strategy="no", report_to=[],
-        disable_tqdm=True, use_cpu=True, optim="adamw_torch_fused", remove_unused_columns=False,
+        disable_tqdm=True, use_cpu=not torch.accelerator.is_available(), optim="adamw_torch_fused", remove_unused_columns=False,
     )
     trainer = Trainer(BertForSequenceClassification(config), args, train_dataset=RAW, data_collator=DataCollator())
     trainer.train()  # slow: NPK803
