@@ -180,7 +180,8 @@ def _attempt(script: Path, device: Device, folder: Path, answer: multiprocessing
 
 def attempts(scripts: Sequence[Path], device: Device, folder: Path, jobs: int, limit: float) -> Iterator[Attempt]:
     """Try the scripts, `jobs` at a time; each as soon as it has ended or its time is over."""
-    waiting, running = list(scripts), []
+    waiting = list(scripts)
+    running: list[Attempt] = []
     while waiting or running:
         while waiting and len(running) < jobs:
             script = waiting.pop(0)
