@@ -81,21 +81,21 @@ def attend(  # type: ignore[no-untyped-def]
         is_key = there[:, None] & (wide[None, :] < SIZE)
         k = tl.load(key_cache + slot[:, None] * SIZE + wide[None, :], mask=is_key, other=0.0)
         v = tl.load(value_cache + slot[:, None] * SIZE + wide[None, :], mask=is_key, other=0.0)
-        if SCALED:  # 8 bits
-            k_scale = tl.load(key_scales + slot, mask=there, other=0.0)
-            v_scale = tl.load(value_scales + slot, mask=there, other=0.0)
-            k = (k.to(tl.float32) * k_scale[:, None]).to(q.dtype)
-            v = (v.to(tl.float32) * v_scale[:, None]).to(q.dtype)
         seen = there[None, :] & (places[None, :] < ends[:, None])
         if WINDOW > 0:
             seen = seen & (places[None, :] >= ends[:, None] - WINDOW)
-        scores = tl.where(seen, tl.dot(q, tl.trans(k)) * scale, -float("inf"))
+        scores = tl.dot(q, tl.trans(k.to(q.dtype))) * scale
+        if SCALED:  # a key's scale is applied to its score, which is one number instead of a vector
+            scores = scores * tl.load(key_scales + slot, mask=there, other=0.0)[None, :]
+        scores = tl.where(seen, scores, -float("inf"))
         higher = tl.maximum(highest, tl.max(scores, 1))
         base = tl.where(higher == -float("inf"), 0.0, higher)  # of a token that sees none of these keys
         shares = tl.exp2(scores - base[:, None])
         shrink = tl.exp2(highest - base)
         total = total * shrink + tl.sum(shares, 1)
-        sums = sums * shrink[:, None] + tl.dot(shares.to(v.dtype), v)
+        if SCALED:
+            shares = shares * tl.load(value_scales + slot, mask=there, other=0.0)[None, :]
+        sums = sums * shrink[:, None] + tl.dot(shares.to(q.dtype), v.to(q.dtype))
         highest = higher
     own = behind.to(tl.int64) * heads + own_head
     sums = sums / tl.where(total > 0, total, 1.0)[:, None]
