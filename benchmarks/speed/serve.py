@@ -58,6 +58,7 @@ def main(
     prompt: Annotated[int, "mean length of a prompt"] = 256,
     answer: Annotated[int, "mean length of an answer"] = 256,
     quantization: Annotated[Literal["w8a8"] | None, "linear layers of npukit's engine in 8 bits"] = None,
+    kv_cache_dtype: Annotated[Literal["auto", "int8", "fp8"], "npukit's key/value cache"] = "auto",
     load: Annotated[bool, "time to first token at half of the capacity, too"] = False,
     sample: Annotated[bool, "also with tokens that are drawn"] = False,
 ) -> None:
@@ -71,8 +72,9 @@ def main(
     works = {count: make_work(count * ROUNDS, lengths, words) for count in requests}
     few = min(works)
     by_peer = {name: measured(PEERS[name], model, works[few][:few]) for name in peers}
-    sizes: dict[str, Any] = {"max_model_len": 2048, "max_num_seqs": max(works), "gpu_memory_utilization": 0.85}
-    engine = Engine(model, EngineOptions(**sizes, quantization=quantization))
+    sizes: dict[str, Any] = {"max_num_seqs": max(works), "gpu_memory_utilization": 0.85}
+    sizes["max_model_len"] = max(2048, 2 * (prompt + answer))
+    engine = Engine(model, EngineOptions(**sizes, quantization=quantization, kv_cache_dtype=kv_cache_dtype))
     print(f"  {model.get_memory_footprint() / 2**30:.1f} GiB of weights", flush=True)
     start = time.perf_counter()
     engine.warm_up()
@@ -123,7 +125,7 @@ def run_vllm(folder: str, shape: str, clients: tuple[int, ...], lengths: Lengths
 
 def make_config(shape: str) -> Any:
     """The configuration of a model of that shape."""
-    return AutoConfig.for_model(**SHAPES[shape], max_position_embeddings=4096)
+    return AutoConfig.for_model(**SHAPES[shape], max_position_embeddings=32768)
 
 
 def make_model(shape: str, device: torch.device) -> Any:
