@@ -759,6 +759,11 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'c = ["python", "t.py", "--device", "npu"]',
         'c = ["python", "t.py", "--device", "npu" if hasattr(torch, "npu") else "cuda"]',
     ),
+    (
+        'def f(o):\n    os.environ["CUDA_VISIBLE_DEVICES"] = o.ids\n    d = torch.device("cuda" if torch.cuda.is_available() else "cpu")',
+        'def f(o):\n    os.environ["ASCEND_RT_VISIBLE_DEVICES"] = o.ids\n    d = torch.device("npu" if torch.npu.is_available() else "cpu")',
+        'def f(o):\n    os.environ["CUDA_VISIBLE_DEVICES"] = o.ids\n    os.environ["ASCEND_RT_VISIBLE_DEVICES"] = o.ids\n    d = torch.device(torch.accelerator.current_accelerator(check_available=True) or "cpu")',
+    ),
     ('d = {"CUDA_VISIBLE_DEVICES": 1}', SAME, SAME),
     # what ten repositories showed that nobody had read before
     (

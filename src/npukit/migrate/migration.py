@@ -171,14 +171,22 @@ def _may_concern(rules: Sequence[Rule], done: Sequence[Finding]) -> bool:
 
 
 def _without_overlaps(findings: Sequence[Finding]) -> list[Finding]:
-    """Return as many findings as possible whose edits do not overlap."""
-    chosen: list[Finding] = []
+    """Return findings whose edits do not overlap. One that replaces a whole expression wins over one inside it.
+
+    Otherwise the next round would have to replace it, where the function may already mention NPUs and is left alone.
+    """
+    chosen: set[int] = set()
     taken: dict[Edit, None] = {}
-    for finding in findings:
+    for at, finding in sorted(enumerate(findings), key=lambda item: -_replaced(item[1])):
         if not any(_overlap(edit, other) for edit in finding.edits if edit not in taken for other in taken):
-            chosen.append(finding)
+            chosen.add(at)
             taken.update(dict.fromkeys(finding.edits))
-    return chosen
+    return [finding for at, finding in enumerate(findings) if at in chosen]
+
+
+def _replaced(finding: Finding) -> int:
+    """Return the length of the longest piece of text that a finding replaces."""
+    return max(edit.end - edit.start for edit in finding.edits)
 
 
 def _apply_all(document: Document, findings: list[Finding]) -> tuple[Document, list[Finding]]:
