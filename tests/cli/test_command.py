@@ -129,6 +129,19 @@ def test_other_systems_get_a_sentence(
     assert ended.value.code == 2 and "needs Linux" in error and error.count("\n") == 1
 
 
+def test_a_folder_that_was_deleted_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setattr(sys, "argv", ["npukit", "analyze", "."])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2 and capsys.readouterr().err.count("\n") == 1
+
+
 def test_verbose_shows_the_traceback_and_quiet_only_the_sentence() -> None:
     for flag, shown in (("-v", True), ("-q", False)):
         command = [sys.executable, "-m", "npukit", flag, "explain", "none.log"]

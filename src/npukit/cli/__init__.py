@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -100,10 +101,18 @@ def main() -> None:
 
 
 def check_system(arguments: list[str]) -> None:
-    """Refuse verbs that need Linux; those that read and rewrite code also run on macOS."""
+    """Refuse a current folder that was deleted, and verbs that need Linux; those that read and rewrite code also run on
+    macOS.
+    """
     verb = next((word for word in arguments if not word.startswith("-")), None)
+    if verb is None:
+        return
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise NpukitError("The current folder was deleted: change to another one.") from error
     way_out = WAYS_OUT.get(sys.platform)
-    if verb is None or way_out is None or (sys.platform == "darwin" and verb in READING):
+    if way_out is None or (sys.platform == "darwin" and verb in READING):
         return
     raise NpukitError(f"npukit {verb} needs Linux, and this is {way_out}.")
 

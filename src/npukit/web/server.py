@@ -45,6 +45,11 @@ def run_until_signal(
             await super().startup(sockets)
             on_ready()
 
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().shutdown(sockets)
+            if self.force_exit:  # by a second Ctrl-C, after which uvicorn would not close the application
+                await self.lifespan.shutdown()
+
         async def on_tick(self, counter: int) -> bool:
             return await super().on_tick(counter) or ended()
 

@@ -172,14 +172,20 @@ def test_asynchronous(client: openai.OpenAI) -> None:
         ({"messages": [{"role": "user"}]}, None),
         ({"max_tokens": 5000}, "max_tokens"),
         ({"max_tokens": -1}, "max_tokens"),
-        ({"top_logprobs": 30, "logprobs": True}, "logprobs"),
+        ({"top_logprobs": 30, "logprobs": True}, "top_logprobs"),
         ({"response_format": {"type": "json_schema"}}, "response_format"),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "no"}}}}, None),
-        ({"tool_choice": "required"}, None),
-        ({"stream_options": {"include_usage": True}}, None),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": "any"}, "tool_choice"),
+        ({"stop": ["a"] * 17}, "stop"),
+        ({"stop": ["a", 1]}, "stop.1"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"extra_body": {"guided_choice": ["yes", "no"]}}, "guided_choice"),
+        ({"functions": [{"name": "f"}]}, "functions"),
         ({"extra_body": {"structured_outputs": {"regex": "("}}}, None),
         ({"logit_bias": {"999999": 1}}, "logit_bias"),
-        ({"logprobs": True, "top_logprobs": -1}, "logprobs"),  # the whole vocabulary: more than --max-logprobs
+        ({"logprobs": True, "top_logprobs": -1}, "top_logprobs"),  # the whole vocabulary: more than --max-logprobs
     ],
 )
 def test_what_the_client_can_mend_is_a_400(client: openai.OpenAI, change: dict[str, Any], param: str | None) -> None:
@@ -188,6 +194,18 @@ def test_what_the_client_can_mend_is_a_400(client: openai.OpenAI, change: dict[s
     assert caught.value.type == "invalid_request_error" and isinstance(caught.value.body, dict)
     assert param is None or caught.value.param == param
     assert set(caught.value.body) == {"message", "type", "param", "code"}
+
+
+def test_no_reasoning_effort_is_no_reasoning(client: openai.OpenAI) -> None:
+    changes: list[Any] = [
+        {},
+        {"reasoning_effort": "none"},
+        {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}},
+        {"reasoning_effort": "none", "extra_body": {"enable_thinking": True}},
+    ]
+    answers = [client.chat.completions.create(**{**ASK, **change}) for change in changes]
+    plain, none, off, on = (answer.usage.prompt_tokens for answer in answers if answer.usage)
+    assert plain < none == off and on == plain
 
 
 def test_other_errors(client: openai.OpenAI) -> None:

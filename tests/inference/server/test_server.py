@@ -180,6 +180,16 @@ def test_what_is_said_is_not_logged(server: Any) -> None:
     assert "secret" not in "".join(server.lines)
 
 
+def test_fields_that_are_not_known_are_named_once(server: Any) -> None:
+    for _ in range(2):
+        assert ask(server, "/v1/chat/completions", {**CHAT, "temprature": 0, "a\x1b[2Jb": 1})[0] == 200
+    said(server, tools=None, guided_json=None)  # which asks for nothing
+    while not any("temprature" in line for line in server.lines):
+        time.sleep(0.02)
+    log = "".join(server.lines)
+    assert (log.count("temprature"), log.count("guided"), log.count("\x1b")) == (1, 1, 0)
+
+
 @pytest.fixture(scope="module")
 def open_server(fork: Any, tiny_qwen2: Path) -> Any:
     return fork(tiny_qwen2, "--timeout", "2")
@@ -188,7 +198,7 @@ def open_server(fork: Any, tiny_qwen2: Path) -> Any:
 def test_pages_of_others_cannot_reach_a_server_without_a_key(open_server: Any) -> None:
     plain = json.dumps(CHAT).encode()
     assert ask(open_server, "/v1/models", key=None, Host="evil.example")[0] == 403
-    assert ask(open_server, "/v1/chat/completions", plain, None, **{"Content-Type": "text/plain"})[0] == 400
+    assert ask(open_server, "/v1/chat/completions", plain, None, **{"Content-Type": "text/plain"})[0] == 415
     assert ask(open_server, "/v1/load_lora_adapter", {"lora_name": "a", "lora_path": "b"}, None)[0] == 404
 
 

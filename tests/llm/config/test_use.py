@@ -37,6 +37,13 @@ def use(verb: Verb, *words: str, **environ: str) -> Use:
     return read_use(verb, words, environ).use
 
 
+def test_a_folder_whose_name_is_not_utf8_is_served_under_a_name_that_json_can_hold() -> None:
+    names = [
+        Use(model={"path": f"models/{name}"}).ready_to_serve().serve.served_model_name for name in ("模型", "a\udce9")
+    ]
+    assert names == [("模型",), ("a\ufffd",)]
+
+
 def test_our_own_words(folder: Path) -> None:
     used = use("chat", "models/tiny", "--temperature", "0.7", "--max-new-tokens", "64", "--stop", "a", "b")
     assert used.model.path == "models/tiny"

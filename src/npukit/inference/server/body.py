@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 from pydantic_core import from_json
 
-from npukit.inference.server.errors import bad_request
+from npukit.inference.server.errors import ApiError, bad_request
 
 OVERFLOW = re.compile(rb"[eE]\+?\d{3}|\d{309}")  # a number that may be too large for a float
 
@@ -47,9 +47,16 @@ class StrictRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def strict(request: Request) -> Response:
+            if self.body_field is not None and not _is_json(request.headers.get("content-type", "")):
+                raise ApiError(415, "Send the request as JSON, with the header Content-Type: application/json.")
             return await handle(StrictRequest(request.scope, request.receive))
 
         return strict
+
+
+def _is_json(content_type: str) -> bool:
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
 def make_router() -> APIRouter:

@@ -88,10 +88,6 @@ class ChatCompletion:
         """Render and tokenise a conversation; call it in a thread."""
         serving.adapter(request.model)
         offered = () if request.tool_choice == "none" else request.tools or ()
-        variables = dict(request.chat_template_kwargs or {})
-        thinking = serving.enable_thinking if request.enable_thinking is None else request.enable_thinking
-        if thinking is not None:
-            variables.setdefault("enable_thinking", thinking)
         messages, sources = split_media(request.messages)
         pictures = _pictures(serving, request, sources) if sources else None
         prompt = serving.chat.prompt(
@@ -99,7 +95,7 @@ class ChatCompletion:
             tools=[tool.model_dump(exclude_none=True) for tool in offered] or None,
             add_generation_prompt=request.add_generation_prompt is not False,
             continue_final_message=bool(request.continue_final_message),
-            template_kwargs=variables,
+            template_kwargs=_variables(serving, request),
             max_characters=serving.max_characters if request.truncate_prompt_tokens is None else None,
             media=pictures.written if pictures else None,
         )
@@ -253,6 +249,16 @@ def _pictures(serving: Serving, request: ChatRequest, media: list[MediaItem]) ->
     if request.truncate_prompt_tokens is not None:
         raise bad_request("A conversation with images or videos cannot be truncated.", "truncate_prompt_tokens")
     return Pictures(serving.images, media, serving.media.read)
+
+
+def _variables(serving: Serving, request: ChatRequest) -> dict[str, Any]:
+    """What the client sets in the chat template; chat_template_kwargs wins over the fields of the request."""
+    thinking = serving.enable_thinking if request.enable_thinking is None else request.enable_thinking
+    if request.reasoning_effort == "none" and request.enable_thinking is None:
+        thinking = False
+    fields = {"enable_thinking": thinking, "reasoning_effort": request.reasoning_effort}
+    given = {name: value for name, value in fields.items() if value is not None}
+    return given | (request.chat_template_kwargs or {})
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from npukit.inference.grammar import Constraint
 from npukit.inference.server.body import parse_json
 from npukit.inference.server.errors import bad_request
 from npukit.inference.server.generate import ChoiceRequest
-from npukit.inference.server.schema import SamplingFields
+from npukit.inference.server.schema import ChatRequest, SamplingFields
 from npukit.inference.server.serving import Serving
 
 
@@ -31,7 +31,8 @@ def make_choices(
     """
     prompt = _truncated(prompt, request)
     longest = _check_length(serving, prompt, longest)
-    sampling = _sampling(serving, request, longest, _check_logprobs(serving, "logprobs", logprobs))
+    name = "top_logprobs" if isinstance(request, ChatRequest) else "logprobs"
+    sampling = _sampling(serving, request, longest, _check_logprobs(serving, name, logprobs))
     scored = _check_logprobs(serving, "prompt_logprobs", request.prompt_logprobs)
     hidden = serving.special - shown if request.skip_special_tokens is not False else frozenset()
     choice = ChoiceRequest(

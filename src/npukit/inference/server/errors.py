@@ -61,11 +61,55 @@ def too_long(longest: int, characters: int) -> ApiError:
     return bad_request(sentence, "prompt", "context_length_exceeded")
 
 
-def invalid_fields(errors: Sequence[Any]) -> ApiError:
-    """pydantic's errors: all of them in the message, the first as the parameter."""
-    placed = [(".".join(str(part) for part in error["loc"] if part != "body"), error) for error in errors]
-    sentences = [f"{where}: {error['msg']} ({error['type']})".removeprefix(": ") for where, error in placed[:SHOWN]]
-    return bad_request("; ".join(sentences), placed[0][0] or None, placed[0][1]["type"])
+def invalid_fields(errors: Sequence[Any], body: Any) -> ApiError:
+    """pydantic's errors in a body: all of them in the message, the first as the parameter.
+
+    >>> invalid_fields([{"loc": ("n",), "type": "int_type", "msg": "Input should be a number"}], {"n": []}).message
+    'n: Input should be a number'
+    """
+    placed = [(_place(error, body), error) for error in errors]
+    kept = [(where, error) for where, error in placed if not _is_elsewhere(where, error, placed)]
+    messages: dict[str, list[str]] = {}
+    for where, error in kept:
+        messages.setdefault(where, []).append(_sentence(error))
+    sentences = [f"{where}: {_either(some)}".removeprefix(": ") for where, some in messages.items()]
+    begins_with = sentences[0].partition(" ")[0]  # what a check of the whole request names first
+    param = kept[0][0] or (begins_with if isinstance(body, dict) and begins_with in body else None)
+    return bad_request("; ".join(sentences[:SHOWN]), param, kept[0][1]["type"])
+
+
+def _place(error: Any, body: Any) -> str:
+    """The place in the request: pydantic's location without the names of its own types."""
+    parts: list[str] = []
+    value = body
+    for part in error["loc"]:
+        is_there = part in value if isinstance(value, dict) else isinstance(part, int) and isinstance(value, list)
+        if is_there:
+            value = value[part]
+            parts.append(str(part))
+    missing = [str(error["loc"][-1])] if error["type"] == "missing" and error["loc"][-1:] != ("body",) else []
+    return ".".join([*parts, *missing])
+
+
+def _is_elsewhere(where: str, error: Any, placed: Sequence[tuple[str, Any]]) -> bool:
+    """Whether the error is that of a union's type which the value is not of: another one says more about it."""
+    wrong = [other for other, kind in placed if not kind["type"].endswith("_type")]
+    if error["type"].endswith("_type") and where in wrong:
+        return True
+    is_type = error["type"].endswith("_type") or error["type"] == "literal_error"
+    return is_type and any(other.startswith(f"{where}.") for other, _ in placed)
+
+
+def _either(sentences: Sequence[str]) -> str:
+    """What is wrong in one place, once: a value of a union may be any of its types."""
+    first, *others = dict.fromkeys(sentences)
+    return "".join([first, *(f" or {other.removeprefix('Input should be ')}" for other in others)])
+
+
+def _sentence(error: Any) -> str:
+    if error["type"] in ("model_attributes_type", "model_type", "dict_type"):
+        return "Input should be an object"
+    return str(error["msg"]).removeprefix("Value error, ")
 
 
 def answer_errors(app: FastAPI) -> None:
@@ -85,7 +129,7 @@ def answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-        return invalid_fields(error.errors()).as_response()
+        return invalid_fields(error.errors(), error.body).as_response()
 
     @app.exception_handler(AnyHTTPException)
     async def http_error(request: Request, error: AnyHTTPException) -> JSONResponse:

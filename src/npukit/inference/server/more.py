@@ -107,6 +107,7 @@ def _ids(serving: Serving, request: TokenizeRequest) -> list[int]:
     if request.messages is not None:
         return serving.chat.prompt(
             request.messages,
+            tools=[tool.model_dump(exclude_none=True) for tool in request.tools or ()] or None,
             add_generation_prompt=request.add_generation_prompt is not False,
             template_kwargs=request.chat_template_kwargs,
         ).ids

@@ -53,6 +53,12 @@ class TextOptions(Lenient):
     format: TextFormat | None = None
 
 
+class ReasoningOptions(Lenient):
+    """How much to think."""
+
+    effort: str | None = None
+
+
 class ResponseRequest(Lenient):
     """/v1/responses"""
 
@@ -67,6 +73,7 @@ class ResponseRequest(Lenient):
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
+    reasoning: ReasoningOptions | None = None
     metadata: dict[str, str] | None = None
     previous_response_id: str | None = None
     background: bool | None = None
@@ -111,6 +118,7 @@ def as_chat(request: ResponseRequest) -> ChatRequest:
         "top_p": request.top_p,
         "parallel_tool_calls": request.parallel_tool_calls,
         "tool_choice": request.tool_choice,
+        "reasoning_effort": request.reasoning and request.reasoning.effort,
     }
     if request.tools:
         given["tools"] = [{"type": "function", "function": tool.model_dump(exclude={"type"})} for tool in request.tools]
@@ -124,7 +132,7 @@ def as_chat(request: ResponseRequest) -> ChatRequest:
     try:
         return ChatRequest.model_validate(given)
     except ValidationError as error:
-        raise invalid_fields(error.errors()) from error
+        raise invalid_fields(error.errors(), given) from error
 
 
 def _messages(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -213,7 +221,7 @@ class ResponseAnswer:
             "output": output,
             "parallel_tool_calls": request.parallel_tool_calls is not False,
             "previous_response_id": None,
-            "reasoning": {"effort": None, "summary": None},
+            "reasoning": {"effort": request.reasoning and request.reasoning.effort, "summary": None},
             "store": False,
             "temperature": sampling.temperature,
             "text": {"format": shape.model_dump(exclude_none=True, by_alias=True)},

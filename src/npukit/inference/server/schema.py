@@ -1,10 +1,13 @@
-"""The requests of clients. Unknown fields are ignored, as in every server of this API."""
+"""The requests of clients. Unknown fields are ignored and named in the log, see `ignored`."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from npukit.inference.server.ignored import check_unknown
 
 T = TypeVar("T")
 
@@ -29,9 +32,22 @@ Bias = Annotated[float, Field(ge=-100, le=100)]
 
 
 class Lenient(BaseModel):
-    """A model of this API: numbers are finite, other fields are ignored."""
+    """A model of this API: numbers are finite, unknown fields are ignored unless they change the answer."""
 
     model_config = ConfigDict(allow_inf_nan=False, extra="ignore")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _unknown(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            check_unknown(cls.__name__, _names(cls), given)
+        return given
+
+
+@cache
+def _names(kind: type[BaseModel]) -> frozenset[str]:
+    """The names of the fields, as clients write them."""
+    return frozenset(field.alias or name for name, field in kind.model_fields.items())
 
 
 class StreamOptions(Lenient):
@@ -163,6 +179,9 @@ class Tool(Lenient):
     function: FunctionTool
 
 
+Tools = Annotated[list[Tool], Field(fail_fast=True, max_length=1024)]
+
+
 class NamedFunction(Lenient):
     """The name of a function."""
 
@@ -183,11 +202,12 @@ class ChatRequest(SamplingFields):
     max_completion_tokens: Count | None = None
     logprobs: bool | None = False
     top_logprobs: CountOrAll | None = None
-    tools: Annotated[list[Tool], Field(fail_fast=True, max_length=1024)] | None = None
+    tools: Tools | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     enable_thinking: bool | None = None
+    reasoning_effort: Annotated[str, Field(max_length=32)] | None = None
     add_generation_prompt: bool | None = True
     continue_final_message: bool | None = False
     echo: bool | None = False
@@ -195,6 +215,8 @@ class ChatRequest(SamplingFields):
 
     @model_validator(mode="after")
     def _tools(self) -> ChatRequest:
+        if self.longest == 0:
+            raise ValueError("max_tokens must be at least 1")
         if self.top_logprobs and not self.logprobs:
             raise ValueError("top_logprobs needs logprobs to be true")
         wanted = self.tool_choice
@@ -220,6 +242,7 @@ class TokenizeRequest(Lenient):
     add_special_tokens: bool | None = True
     add_generation_prompt: bool | None = True
     return_token_strs: bool | None = False
+    tools: Tools | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
     @model_validator(mode="after")

@@ -89,9 +89,12 @@ def _text(where: str, content: Any) -> str:
     if not isinstance(content, list):
         raise BadConversation(f"{where}.content must be text or a list of parts.")
     for part in content:
-        if not isinstance(part, Mapping) or not isinstance(part.get("text"), str):
-            kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-            raise BadConversation(f"{where}.content has a part of type {kind}: only text is supported.")
+        if not isinstance(part, Mapping):
+            raise BadConversation(f"{where}.content has a part that is not an object with a type.")
+        if not isinstance(part.get("text"), str):
+            kind = part.get("type")
+            text = "its text is missing" if kind == "text" else "only text is supported"
+            raise BadConversation(f"{where}.content has a part of type {kind}: {text}.")
     return "\n".join(part["text"] for part in content)
 
 

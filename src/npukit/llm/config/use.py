@@ -447,7 +447,9 @@ class Use(FrozenOptions):
     def ready_to_serve(self) -> Use:
         """The same with a name for the model, once nothing about the server and the names is wrong."""
         self.serve.check()
-        names = self.serve.served_model_name or (Path(self.model.path).name or self.model.path,)
+        given = self.serve.served_model_name or (Path(self.model.path).name or self.model.path,)
+        # JSON cannot hold the bytes of a folder's name that are not UTF-8.
+        names = tuple(name.encode(errors="surrogateescape").decode(errors="replace") for name in given)
         known = list(names)
         for adapter in self.adapters:
             if adapter.name is None:
