@@ -22,7 +22,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from benchmarks.agreement.planted_faults import cases, family_cases, fresh_cases, later_cases, more_cases, right_pairs
+from benchmarks.agreement.planted_faults import (
+    cases,
+    family_cases,
+    fresh_cases,
+    later_cases,
+    more_cases,
+    right_pairs,
+    unseen_cases,
+)
 from benchmarks.agreement.planted_faults.faults import Clean, Fault, Patch, WrongKernel
 from benchmarks.agreement.planted_faults.models import make
 from torch import Tensor, nn
@@ -42,6 +50,7 @@ CASES: dict[str, tuple[list[Fault], list[Clean]]] = {
     "later_last": (later_cases.LAST, later_cases.LAST_CLEAN),
     "fresh": (fresh_cases.FAULTS, fresh_cases.CLEAN),
     "right_pairs": ([], right_pairs.CLEAN),
+    "unseen": (unseen_cases.FAULTS, unseen_cases.CLEAN),
 }
 
 

@@ -6,7 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from benchmarks.agreement.planted_faults import fresh_families, later_families, more_families, right_pairs
+from benchmarks.agreement.planted_faults import (
+    fresh_families,
+    later_families,
+    more_families,
+    right_pairs,
+    unseen_families,
+)
 from benchmarks.agreement.planted_faults.faults import Run
 from torch import Tensor, nn
 from torch.nn import functional
@@ -154,10 +160,11 @@ _TRANSFORMERS: dict[str, Callable[[Any], Any]] = {
     "convnext": _convnext, "bart": _bart, "whisper": _whisper, "gemma2": _gemma2, "swin": _swin,
     "wav2vec2": _wav2vec2, "deberta": _deberta, "bloom": _bloom, "clip": Clip, **more_families.TRANSFORMERS,
     **later_families.TRANSFORMERS, **fresh_families.TRANSFORMERS, **right_pairs.TRANSFORMERS,
+    **unseen_families.TRANSFORMERS,
 }  # fmt: skip
 _OTHERS: dict[str, Callable[[], Any]] = {
     "denoiser": Denoiser, "image codec": ImageCodec, **more_families.DIFFUSERS, **later_families.OWN,
-    **fresh_families.OWN,
+    **fresh_families.OWN, **unseen_families.OWN,
 }  # fmt: skip
 FAMILIES = {*_TRANSFORMERS, *_OTHERS}
 
@@ -187,6 +194,8 @@ def _batch(kind: str) -> dict[str, Tensor]:
         return later_families.batch(kind)
     if kind in {*fresh_families.TRANSFORMERS, *fresh_families.OWN}:
         return fresh_families.batch(kind)
+    if kind in {*unseen_families.TRANSFORMERS, *unseen_families.OWN}:
+        return unseen_families.batch(kind)
     if kind in right_pairs.TRANSFORMERS:
         return right_pairs.batch(kind)
     tokens = torch.randint(3, 96, (2, 10))
