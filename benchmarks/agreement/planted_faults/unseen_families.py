@@ -124,7 +124,7 @@ def _decision(t: Any) -> Any:
 
 def _xlstm(t: Any) -> Any:
     sizes = {"vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 2, "num_heads": 2, "chunk_size": 4}
-    kinds = {"mode": "train", "autocast_kernel_dtype": "float32", "return_last_states": False, "use_cache": False}
+    kinds = {"mode": "train", "autocast_kernel_dtype": "float32", "use_cache": False}
     return t.xLSTMForCausalLM(t.xLSTMConfig(**sizes, **kinds, ffn_round_up_to_multiple_of=16))
 
 
