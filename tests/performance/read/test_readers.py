@@ -11,7 +11,8 @@ from tests.performance.profiles import database, kineto_trace, text_profile
 
 from npukit.errors import NpukitError
 from npukit.performance.read import read_profiles, stream
-from npukit.performance.read.model import Work
+from npukit.performance.read.kineto import outermost
+from npukit.performance.read.model import HostCall, Work
 from npukit.performance.read.values import microseconds, number, shapes_of, users_line
 
 
@@ -177,3 +178,9 @@ def test_raw_data_beside_what_torch_npu_made_of_it_is_left_alone(tmp_path: Path)
     output = text_profile(tmp_path)
     msprof_output(output.parent, (0, 1))
     assert len(read_profiles([tmp_path])) == 1
+
+
+def test_on_a_cpu_a_function_of_the_users_is_not_an_operator() -> None:
+    """Only what an autograd function calls is work; the Python between belongs to the host."""
+    calls = [HostCall("SoftRankBackward", 0, 100), HostCall("aten::mul", 10, 20), HostCall("aten::sum", 70, 80)]
+    assert [call.name for call in outermost(calls)] == ["aten::mul", "aten::sum"]

@@ -44,6 +44,13 @@ def copies(x):
 def wide(x):
     y = x.double()
     return y * y
+
+def filled(x):
+    y = torch.zeros(4)
+    return y.index_add_(0, torch.arange(4), x)
+
+def epochs(loader):
+    return [x for _ in range(2) for x in loader]
 """
 
 
@@ -79,6 +86,7 @@ def test_what_depends_on_no_batch_is_constant(tmp_path: Path) -> None:
     with torch.device("cpu"):  # as torch.set_default_device
         assert examined(tmp_path, "mask", 4)[18, "aten::triu"]["direct"]
     assert examined(tmp_path, "copies", torch.randn(3, 4))[21, "aten::clone"]["constant"] == 0
+    assert examined(tmp_path, "filled", torch.randn(4))[28, "aten::zeros"]["constant"] == 0
 
 
 def test_copies_are_told_from_views_and_float64_from_where_it_comes(tmp_path: Path) -> None:
@@ -125,6 +133,14 @@ def test_what_torch_compile_takes_is_noted(tmp_path: Path) -> None:
     read = read_script(tmp_path, 0, base=0)
     assert read and len(read.compiled) == 2 and all(start < end for start, end in read.compiled)
     assert not read.written
+
+
+def test_the_start_of_a_loader_is_noted(tmp_path: Path) -> None:
+    insight = Insight()
+    functions(tmp_path)["epochs"](torch.utils.data.DataLoader([1, 2, 3]))
+    insight.write(tmp_path / "lines.rank0.json.gz")
+    read = read_script(tmp_path, 0, base=0)
+    assert read and len(read.loading) == 2 and not read.written
 
 
 def test_lines_are_noted_with_their_times_and_read_again(tmp_path: Path) -> None:

@@ -106,7 +106,9 @@ class Rank:
 
     @functools.cached_property
     def loading(self) -> Spans:
-        return self._clipped(mark for mark in self.trace.marks if mark.name.startswith(LOADER))
+        """When the training loop was inside of a data loader, or of the start and the end of its workers."""
+        marked = self._clipped(mark for mark in self.trace.marks if mark.name.startswith(LOADER))
+        return union([*marked, *overlap([self.window], self.script.loading)])
 
     @functools.cached_property
     def tracing(self) -> Spans:

@@ -196,7 +196,8 @@ class _Reader:
             trace.kernels.append(kernel)
 
 
-# Wrappers are not work: their contents are counted, and Python code between them belongs to the host.
+# Wrappers are not work: their contents are counted, and Python code between them belongs to the host. So are autograd's
+# functions, whose names have no namespace: those of torch hold one operator, those of a user's are Python.
 _WRAPPER = (EVALUATE, "c10d::", "record_param_comms", "torch/csrc", "## ")
 
 
@@ -205,7 +206,7 @@ def outermost(calls: list[HostCall]) -> list[HostCall]:
     outer: list[HostCall] = []
     ends: dict[str, int] = {}
     for call in sorted(calls, key=lambda item: (item.start, -item.end)):
-        if call.name.startswith(_WRAPPER) or call.name.endswith("Backward0") or call.name.endswith("Backward1"):
+        if call.name.startswith(_WRAPPER) or "::" not in call.name:
             continue
         if call.start >= ends.get(call.thread, call.start):
             outer.append(call)

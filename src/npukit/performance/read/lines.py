@@ -41,6 +41,7 @@ class Script:
     writing: frozenset[int] = frozenset()  # lines with calls that write files
     written: list[tuple[int, int, str]] = field(default_factory=list)  # library calls that wrote files
     compiled: Spans = field(default_factory=list)  # when torch.compile was working
+    loading: Spans = field(default_factory=list)  # when workers of a data loader were started or ended
     operators: list[OperatorAtLine] = field(default_factory=list)
     float64: list[str] = field(default_factory=list)  # lines that float64 comes from
     step_loops: frozenset[str] = frozenset()  # the loops over steps
@@ -105,6 +106,7 @@ def _script(data: dict[str, Any], base: int) -> Script:
         writing=frozenset(data["writing"]),
         written=[(int(start) - base, int(end) - base, str(name)) for start, end, name in data["written"]],
         compiled=union((int(start) - base, int(end) - base) for start, end in data.get("compiled", ())),
+        loading=union((int(start) - base, int(end) - base) for start, end in data.get("loading", ())),
         operators=operators,
         float64=[str(line) for line in data.get("float64", ())],
         step_loops=frozenset(data["step_loops"]),

@@ -77,6 +77,8 @@ class StepExaminer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         self._calls[site] += 1
         self._constant[site] += constant
+        if func._schema.is_mutable and not constant:
+            self._no_longer_constant(results)
         self._depth[site] = max(self._depth[site], depth[site])
         self._loops[site] |= set(_loops(lines))
         if _calls_directly(at):
@@ -85,7 +87,14 @@ class StepExaminer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if isinstance(tensor, torch.Tensor):
                 origin = self._origin(tensor, inputs, known, here)
                 reference = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
-                self._facts[reference.cdata] = (reference, _Fact(constant, depth, origin))
+                self._facts[reference.cdata] = (reference, _Fact(constant, depth, origin, site))
+
+    def _no_longer_constant(self, written: list[Any]) -> None:
+        """What is made the same in each step, and then filled with what differs, cannot be made once."""
+        for tensor in written:
+            fact = self._fact(tensor) if isinstance(tensor, torch.Tensor) else None
+            if fact and fact.constant:
+                self._constant[fact.site] -= 1
 
     def _fact(self, tensor: torch.Tensor) -> _Fact | None:
         entry = self._facts.get(tensor.untyped_storage()._cdata)
@@ -127,10 +136,10 @@ class StepExaminer(TorchDispatchMode):  # type: ignore[no-untyped-call]
 class _Fact:
     """What is known about a tensor: whether it is constant over steps, and how many calls of each line precede it."""
 
-    __slots__ = ("constant", "depth", "origin")
+    __slots__ = ("constant", "depth", "origin", "site")
 
-    def __init__(self, constant: bool, depth: dict[Site, int], origin: str) -> None:
-        self.constant, self.depth, self.origin = constant, depth, origin
+    def __init__(self, constant: bool, depth: dict[Site, int], origin: str, site: Site) -> None:
+        self.constant, self.depth, self.origin, self.site = constant, depth, origin, site
 
 
 def _is_view(results: list[Any], inputs: list[torch.Tensor]) -> bool:

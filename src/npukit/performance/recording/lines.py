@@ -14,6 +14,7 @@ from typing import Any
 
 from npukit.performance.recording.users_code import (
     COMPILING,
+    LOADING,
     is_users,
     library_call,
     line_name,
@@ -105,7 +106,7 @@ class LineTracer:
         return leave
 
     def as_data(self) -> dict[str, Any]:
-        """The lines, their text, when each began to run, and when files were written or functions compiled."""
+        """The lines, their text, when each began to run, and what libraries did: write, compile, start workers."""
         numbers: dict[tuple[str, int], int] = {}
         changes = [(at, numbers.setdefault((code.co_filename, line), len(numbers))) for at, code, line in self._changes]
         return {
@@ -113,6 +114,7 @@ class LineTracer:
             "text": [source_of(file).text(line) for file, line in numbers],
             "writing": [number for (file, line), number in numbers.items() if source_of(file).writes(line)],
             "changes": changes,
-            "written": [call for call in self._library if call[2] != COMPILING],
+            "written": [call for call in self._library if call[2] not in {COMPILING, *LOADING}],
+            "loading": [call[:2] for call in self._library if call[2] in LOADING],
             "compiled": [call[:2] for call in self._library if call[2] == COMPILING],
         }

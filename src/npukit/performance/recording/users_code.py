@@ -27,9 +27,11 @@ WRITERS = {
     "add_scalar", "add_scalars", "add_image", "add_histogram",
 }  # fmt: skip
 # The same inside of libraries, where a script's own line is far away: the end of the file's name, and the function.
-# Functions of libraries whose time is noted: they write files, and the first one compiles.
+# Functions of libraries whose time is noted: the first compiles, the next two start and end workers, the others write.
 LIBRARY_CALLS = {
     ("torch/_dynamo/convert_frame.py", "_compile"),
+    ("torch/utils/data/dataloader.py", "_get_iterator"),
+    ("torch/utils/data/dataloader.py", "_shutdown_workers"),
     ("torch/serialization.py", "save"),
     ("safetensors/torch.py", "save_file"),
     ("transformers/trainer.py", "_save_checkpoint"),
@@ -42,7 +44,8 @@ LIBRARY_CALLS = {
     ("matplotlib/figure.py", "savefig"),
     ("PIL/Image.py", "save"),
 }
-COMPILING = "torch._compile"  # the name of that one
+COMPILING = "torch._compile"
+LOADING = {"torch._get_iterator", "torch._shutdown_workers"}
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
