@@ -169,3 +169,83 @@ def test_sums_of_what_cancels_out(name: str, place: str) -> None:
     assert norm_results(place, zero, tiny, name).same
     assert not norm_results(place, zero, tiny + 1e-2, name).same
     assert not norm_results("0", X, off(1e-2), name).same
+
+
+@pytest.mark.parametrize(("labels", "same"), [([3, 2, 1, 0], True), ([2, 3, 1, 0], False)])
+def test_rows_of_a_batch_in_another_order(tmp_path: Path, labels: list[int], same: bool) -> None:
+    def run(name: str, rows: Tensor, wanted: Tensor) -> Path:
+        torch.manual_seed(0)
+        model = nn.Linear(8, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with capture(tmp_path / name, level="ops"):
+            nn.functional.cross_entropy(model(rows), wanted).backward()
+            optimizer.step()
+        return tmp_path / name
+
+    rows = torch.arange(32.0).sin().view(4, 8)
+    comparison = compare(run("a", rows, torch.arange(4)), run("b", rows.flip(0), torch.tensor(labels)))
+    assert comparison.same is same and bool(comparison.notes) is same
+
+
+@pytest.mark.parametrize(("fault", "same"), [(0.0, True), (0.1, False)])
+def test_a_bias_that_is_added_later(tmp_path: Path, fault: float, same: bool) -> None:
+    class Gate(nn.Linear):
+        def __init__(self, apart: bool) -> None:
+            super().__init__(8, 4)
+            nn.init.zeros_(self.weight)
+            self.apart = apart
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.apart:
+                return (x[None] @ self.weight.t()[None])[0] + self.bias + fault
+            return super().forward(x)
+
+    def run(name: str, apart: bool) -> Path:
+        torch.manual_seed(0)
+        gate = nn.Sequential(Gate(apart))
+        with capture(tmp_path / name, level="ops"):
+            gate(torch.ones(3, 8)).sum().backward()
+        return tmp_path / name
+
+    assert compare(run("a", False), run("b", True)).same is same
+
+
+def test_an_exponential_of_a_large_number_rounds_more() -> None:
+    """The loss of CTC is a logarithm, of which the backward pass computes the exponential."""
+    loss = torch.tensor([100.0, 99.0])
+    large = [op("_ctc_loss_backward", result, X, loss) for result in (X, off(1e-5), off(1e-3))]
+    small = [op("_ctc_loss_backward", result, X, loss / 100) for result in (X, off(1e-5))]
+    assert compared(large[0], large[1]).same and not compared(large[0], large[2]).same
+    assert not compared(*small).same
+
+
+def test_a_step_of_adam_where_gradients_are_rounding_noise() -> None:
+    """The first step of a weight that is zero is full size, in either direction."""
+    zero, moment = torch.zeros(64), torch.full((64,), 1e-4)
+    noise = torch.where(torch.arange(64) < 4, 1e-8, 0.0)
+
+    def step(sign: float, error: float = 0.0) -> Call:
+        first = torch.where(noise > 0, sign * noise, moment)
+        second = first.abs() + 1e-8
+        result = -1e-3 * first / second + error
+        return op("addcdiv_", result, zero, first, second, -1e-3, phase="optimizer", path="")
+
+    assert compared(step(1.0), step(-1.0)).same
+    assert not compared(step(1.0), step(1.0, error=1e-4)).same
+
+
+def test_another_mask_is_named_and_not_what_reads_the_scores() -> None:
+    """Norms of masked scores overflow. A mask may also have the values of another tensor by chance."""
+    kept = torch.ones(64, 64, dtype=torch.bool).tril()
+    window = kept & ~kept.tril(-8)
+    before = op("le", kept, X, path="")
+
+    def calls(keep: Tensor) -> list[Call]:
+        scores = X.masked_fill(~keep, torch.finfo().min)
+        return [before, op("where", scores, keep, X), op("_softmax", scores.softmax(-1), scores)]
+
+    first = compared(calls(window), calls(kept)).first
+    assert first is not None and (first.kind, first.row.left) == ("source", "Aten.where.0.forward")
+    added = [torch.zeros(64, 64).masked_fill(~keep, torch.finfo().min) for keep in (window, kept)]
+    first = compared(*(op("add", X + mask, X, mask) for mask in added)).first
+    assert first is not None and first.kind == "source"

@@ -26,7 +26,7 @@ from npukit.precision.judge import (
 from npukit.precision.losses import losses_of
 from npukit.precision.one_sided import OneSidedGradients
 from npukit.precision.own_ways import OwnWays, Place
-from npukit.precision.parts import is_of_all_parts, parts_of, uneven_modules
+from npukit.precision.parts import has_other_order, of_all_parts, parts_of, uneven_modules
 from npukit.precision.provenance import SIDES, Provenance
 from npukit.precision.reading.find import find_dumps, read
 from npukit.precision.replay import replay
@@ -34,6 +34,7 @@ from npukit.precision.result import Comparison, Divergence, Loss, Outcome, Row
 from npukit.precision.tolerance import ROUNDINGS, unit
 
 _MAX_COMPARED = 64  # divergences to keep; the first one that is not settled is reported
+_SAME_LOSS = 1e-4  # what another order of summing changes
 _OPERATORS = ("Aten.", "NPU.", "Torch.")
 
 
@@ -90,11 +91,34 @@ def compare_dumps(
     >>> compare_dumps(read(a), read(b)).coverage
     1.0
     """
-    parts, losses = parts_of(left, right), losses_of(left, right, step, rank)
-    if parts:
-        left, right = (
-            dataclasses.replace(dump, calls=tuple(filter(is_of_all_parts, dump.calls))) for dump in (left, right)
-        )
+    losses = losses_of(left, right, step, rank)
+    options = rename, step, rank, exact, is_later
+    if parts := parts_of(left, right):
+        compared = _compare_all(of_all_parts(left), of_all_parts(right), *options)
+        note = f"the left run computes the batch in {parts[0]} parts, the right run in {parts[1]}"
+        return _with(compared, losses, note)
+    compared = _compare_all(left, right, *options)
+    if compared.first and not exact and has_other_order(left, right) and losses and all(map(_agree, losses)):
+        of_batch = _compare_all(of_all_parts(left), of_all_parts(right), *options)
+        if of_batch.same:
+            return _with(of_batch, losses, "the runs have the rows of the batch in a different order")
+    return dataclasses.replace(compared, losses=losses)
+
+
+def _agree(loss: Loss) -> bool:
+    return math.isclose(loss.left, loss.right, rel_tol=_SAME_LOSS)
+
+
+def _with(compared: Comparison, losses: tuple[Loss, ...], note: str) -> Comparison:
+    """A comparison of what concerns the whole batch."""
+    note = f"{note}: gradients and the optimizer are compared, not the passes"
+    return dataclasses.replace(compared, losses=losses, notes=(*compared.notes, note))
+
+
+def _compare_all(
+    left: Dump, right: Dump, rename: Mapping[str, str] | None, step: int, rank: int, exact: bool, is_later: bool
+) -> Comparison:
+    """Compare all rows of two dumps."""
     aligned = align(left.calls, right.calls, rename)
     largest = max(
         (value.norm or 0.0 for call in left.calls if call.kind == "gradients" for value in call.outputs.values()),
@@ -107,13 +131,8 @@ def compare_dumps(
     rows = walk.settled([walk.row(one, other) for one, other in aligned.pairs])
     counts = Counter(row.outcome.value for row in rows)
     first = walk.end()
-    notes = walk.notes(first)
-    if parts:
-        notes.append(
-            f"the left run computes the batch in {parts[0]} parts, the right run in {parts[1]}: gradients and the "
-            "optimizer are compared, not the passes"
-        )
-    return Comparison(str(left.file), str(right.file), first, dict(counts), aligned.renames, tuple(notes), rows, losses)
+    notes = tuple(walk.notes(first))
+    return Comparison(str(left.file), str(right.file), first, dict(counts), aligned.renames, notes, rows)
 
 
 def _list(dumps: Mapping[tuple[int, int], Path]) -> str:
@@ -248,7 +267,7 @@ class _Walk:
         belongs = self._place(left, right, judged)
         place = belongs, self._own_ways.pass_of(belongs)
         if left.kind != "gradients":
-            self._numbers[left.name] = self._own_ways.both(left, judged.outcome is Outcome.same)
+            self._numbers[left.name] = self._own_ways.both(left, judged.outcome is Outcome.same, right.op)
         if place not in self._divergences and len(self._divergences) < _MAX_COMPARED:
             divergence = self._divergence(row, left, right, judged)
             if divergence:

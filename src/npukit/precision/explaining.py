@@ -117,7 +117,9 @@ def _input(left: Call, right: Call, place: str, origins: Provenance) -> Reason:
         return made_alone(title, left, *alone)
     makers = origins.makers(*values)
     maker = makers[0] or makers[1]
-    if maker is None:
+    # A constant may hold the values of another tensor by chance, in one of the runs.
+    is_constant = not all(makers) and not any(value.maker for value in values)
+    if maker is None or is_constant:
         return Reason(*_unmade_input(left, place, title, values), left.path)
     path = _common_module(left.path, maker.call.path)
     rows = [made.call.name if made else value.maker for made, value in zip(makers, values, strict=True)]

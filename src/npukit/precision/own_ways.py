@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from npukit.precision.align import plain_path
 from npukit.precision.dump import Call
+from npukit.precision.provenance import SIDES
 
 Place = tuple[str, str]  # a module path, and forward, backward or optimizer
 
@@ -39,10 +40,12 @@ class OwnWays:
         if call.kind == "op":
             self._alone[plain_path(call.path), call.phase].add(side)
 
-    def both(self, call: Call, agrees: bool) -> int:
-        """Add a call of both runs and return its number."""
+    def both(self, call: Call, agrees: bool, other_op: str) -> int:
+        """Add a call of both runs and return its number. `other_op` is what the right run calls instead."""
         self._number += 1
         place = plain_path(call.path), call.phase
+        if call.kind == "op" and call.op.rstrip("_") != other_op.rstrip("_"):
+            self._alone[place].update(SIDES)  # such as a product with a bias, and one to which it is added later
         if call.kind == "module":
             passes = self._passes[place]
             has_own_ways = len(self._alone[place]) == 2

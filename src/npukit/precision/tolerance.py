@@ -5,7 +5,9 @@ tensors it is estimated from their sketches. Without sketches it is bounded from
 as far apart as their norms, their means times the root of the element count, and their extremes.
 
 An operator may add a few roundings of its dtype and those of a sum, which grow with the root of its length. It may pass
-on the error of its inputs, enlarged by a factor, up to the most that rounding can explain at all.
+on the error of its inputs, enlarged by a factor, up to the most that rounding can explain at all. An exponential turns
+the rounding of a large number into a relative error of its size, and Adam's division enlarges the error of elements
+whose denominator is small.
 """
 
 from __future__ import annotations
@@ -47,6 +49,8 @@ _ADDS = {
 _UPDATES = {"lerp", "addcmul", "addcdiv"}
 # fmt: on
 _MULTIPLIES = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "convolution", "convolution_backward")
+_EXPONENTIALS = {"exp", "exp2", "expm1", "_ctc_loss_backward"}
+_DIVIDES = {"addcdiv", "_foreach_addcdiv"}
 _NORMALIZES = ("norm", "var", "std")
 # Results that are means, which normalisation layers keep for the backward pass or for evaluation.
 _MEANS = {"native_layer_norm": "1", "native_group_norm": "1", "native_batch_norm": "13", "var_mean": "1"}
@@ -94,13 +98,21 @@ def error(left: Value, right: Value) -> float | None:
         return _integers(left, right)
     if not _same_nonfinite(left, right):
         return math.inf
-    least = _SMALLEST if left.hash and right.hash and left.dtype == right.dtype else 0.0
+    have_bits = bool(left.hash and right.hash) and left.dtype == right.dtype
+    if have_bits and _is_mask(left) and _is_mask(right):
+        return math.inf  # no rounding turns one mask into another, and their norms overflow
+    least = _SMALLEST if have_bits else 0.0
     scale = max(left.norm or 0.0, right.norm or 0.0)
     if left.sketch and len(left.sketch) == len(right.sketch) and math.isfinite(scale):
         distance = math.dist(left.sketch, right.sketch)
         return max(distance / scale if scale else 0.0, least)
     bound = _at_least(left, right)
     return bound if bound is None else max(bound, least)
+
+
+def _is_mask(value: Value) -> bool:
+    """Whether a tensor is 0 where something is kept and hugely negative or -inf elsewhere, as far as figures show."""
+    return value.maximum == 0.0 and value.norm is not None and not math.isfinite(value.norm) and not value.nan
 
 
 def _sizes(value: Value) -> list[int]:
@@ -157,12 +169,37 @@ def allowance(left: Call, right: Call, inherited: float, place: str = "") -> All
     # If a result cancels out to rounding noise, one run may have an exact zero.
     call = max(left, right, key=lambda call: call.outputs[place].norm or 0.0 if place in call.outputs else 0.0)
     cancelled = cancellation(call, place)
-    own = ROUNDINGS * (coarse + math.sqrt(reduction(left)) * min(coarse, 2**-24)) * cancelled
-    grown = min(_GROWTH * inherited, ceiling(values)) if math.isfinite(inherited) else ceiling(values)
+    exponent = _exponent(left)
+    own = ROUNDINGS * (coarse * exponent + math.sqrt(reduction(left)) * min(coarse, 2**-24)) * cancelled
+    growth = max(_GROWTH, exponent)
+    grown = min(growth * inherited, ceiling(values)) if math.isfinite(inherited) else ceiling(values)
     grown += min(inherited, ceiling(values)) * (cancelled - 1)  # cancellation leaves the errors of what was added
     if left.phase == "optimizer" and inherited:
-        grown = OPTIMIZER_GROWTH * ceiling(values)
+        grown = OPTIMIZER_GROWTH * ceiling(values) + inherited * _quotient(left, place)
     return Allowance(own, inherited, own + grown)
+
+
+def _exponent(call: Call) -> float:
+    """The largest number of which an operator computes an exponential; 1 for other operators."""
+    if call.op.rstrip("_") not in _EXPONENTIALS:
+        return 1.0
+    return max(1.0, _largest(*(value.maximum for value in call.inputs.values() if value.is_float)))
+
+
+def _quotient(call: Call, place: str) -> float:
+    """How much a scaled quotient, added to a tensor, enlarges an error that may lie in any one element of its dividend.
+
+    The smallest divisor decides, which for Adam's first steps is that of an element whose gradient is rounding noise.
+    """
+    if call.op.rstrip("_") not in _DIVIDES or place not in call.outputs:
+        return 0.0
+    element = place[1:]  # of a list of tensors
+    dividend, divisor = call.inputs.get(f"1{element}"), call.inputs.get(f"2{element}")
+    size, smallest = call.outputs[place].norm, divisor.minimum if divisor else None
+    if dividend is None or not size or smallest is None or smallest <= 0:
+        return 0.0
+    factors = [abs(value.scalar) for value in call.inputs.values() if isinstance(value.scalar, float)]
+    return max(factors, default=1.0) * (dividend.norm or 0.0) / smallest / size
 
 
 def reduction(call: Call) -> int:

@@ -9,7 +9,7 @@ optimizer = torch.optim.RMSprop([*policy.parameters(), *value.parameters()], lr=
 
 def advantages(rewards, values, done, gamma=0.99, decay=0.95):
     last, result = torch.zeros_like(rewards[0]), torch.empty_like(rewards)
-    for t in range(len(rewards) - 1, -1, -1):
+    for t in range(len(rewards) - 1, -1, -1):  # slow: NPK801  # slow: NPK809
         after = values[t + 1] if t + 1 < len(rewards) else torch.zeros_like(last)  # slow: NPK801  # slow: NPK809
         delta = rewards[t] + gamma * after * (1 - done[t]) - values[t]  # slow: NPK801  # slow: NPK809
         last = delta + gamma * decay * (1 - done[t]) * last  # slow: NPK801  # slow: NPK809
