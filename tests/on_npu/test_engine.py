@@ -29,6 +29,14 @@ WAYS = {
 
 
 SMALL = {**LLAMA, "max_position_embeddings": 512}
+DELTA = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "layer_types": ["linear_attention", "full_attention"],
+    "head_dim": 32,
+}
 EXPERTS = {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 
 
@@ -49,6 +57,18 @@ def test_answers_equal_generate(way: str) -> None:
         [Request(prompt, SamplingParams(temperature=0, max_tokens=8)) for prompt in asked]
     )
     assert [answer.ids for answer in answers] == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["plain", "as graphs"])
+def test_layers_with_states_give_the_tokens_that_they_give_on_a_cpu(dtype: torch.dtype) -> None:
+    model = make_model("qwen3_5_text", dtype, **DELTA)
+    asked = prompts(4, 60)
+    expected = [generated(model, prompt, 8) for prompt in asked]
+    options = EngineOptions(max_num_seqs=3, max_model_len=300, num_blocks=9, max_num_batched_tokens=32)
+    engine = Engine(model.to("npu"), options)
+    answers = engine.generate([Request(prompt, SamplingParams(temperature=0, max_tokens=8)) for prompt in asked])
+    assert [answer.ids for answer in answers] == expected
+    assert (engine._runner._graphs is not None) == (dtype == torch.float16)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["plain", "as graphs"])

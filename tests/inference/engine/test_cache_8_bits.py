@@ -33,7 +33,7 @@ def test_attention_is_nearly_that_of_the_full_cache(name: str, error: float) -> 
     tables = (torch.randperm(4 * 63) + 1).view(4, 63).int()
     slots = torch.cat([tables[row, torch.arange(n) // 16] * 16 + torch.arange(n) % 16 for row, n in enumerate(lengths)])
     new = tuple(lengths.tolist())
-    prompts_ = Prefill(slots.long(), torch.tensor(borders), torch.tensor(borders), new, new)
+    prompts_ = Prefill(slots.long(), torch.tensor(borders), torch.tensor(borders), (0, 1, 2, 3), new, new)
     tokens = torch.randn(3, len(slots), 2, 64) * torch.tensor([0.01, 1.0])[:, None]  # heads of different sizes
     query = torch.randn(len(slots), 4, 64)
     results = []

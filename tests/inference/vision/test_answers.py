@@ -101,7 +101,8 @@ def assert_same(actual: list[RequestOutput], wanted: list[Answer]) -> None:
 
 
 # What the paged cache does not compute.
-ONE_BY_ONE = ("qwen3_5", "qwen3_5_moe", "minicpmv4_6", "mllama", "gemma4", "llama4")
+ONE_BY_ONE = ("mllama", "gemma4", "llama4")
+WITH_STATES = ("qwen3_5", "qwen3_5_moe", "minicpmv4_6")  # which no prompt can begin with
 
 
 @pytest.mark.parametrize("family", ONE_BY_ONE)
@@ -128,7 +129,9 @@ def test_answers_are_those_of_transformers(
     cut = Engine(model.model, EngineOptions(**SMALL, max_num_batched_tokens=7))
     for _ in range(2):
         assert_same(cut.generate(requests), wanted)
-    assert cut.stats().cached_tokens > sum(len(request.prompt) for request in requests) * 0.8
+    assert cut.is_paged
+    if family not in WITH_STATES:
+        assert cut.stats().cached_tokens > sum(len(request.prompt) for request in requests) * 0.8
     tight = 1 + sum(len(request.prompt) // 8 + 1 for request in requests)  # enough to begin them all, and to end some
     options = {**SMALL, "num_blocks": tight, "enable_prefix_caching": False}
     crowded = Engine(model.model, EngineOptions(**options))

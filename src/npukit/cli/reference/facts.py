@@ -24,7 +24,11 @@ ERRORS = {
     "python": "Messages without a code",
 }
 LINKS = {"mesh": "HCCS, every card to every other", "pairs": "HCCS, two dies per package", "pcie": "PCIe"}
-REMARKS = {"latent": "latent attention (MLA)", "capped": "capped attention scores"}
+REMARKS = {
+    "mixed": "states of a fixed size in most layers",
+    "latent": "latent attention (MLA)",
+    "capped": "capped attention scores",
+}
 
 
 def cards_page() -> str:
@@ -50,7 +54,7 @@ def models_page() -> str:
     known = (
         row(
             f"`{name}`",
-            *map(_yes, (family.can_pack, family.fused_rotary, family.attention == "plain")),
+            *map(_yes, (family.can_pack, family.fused_rotary, family.attention in ("plain", "mixed"))),
             ", ".join(filter(None, (REMARKS.get(family.attention), "mixture of experts" if family.experts else None))),
         )
         for name, family in sorted(families.known().items())

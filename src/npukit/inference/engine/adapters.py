@@ -195,7 +195,8 @@ class AdaptedLinear(nn.Module):
         mask = self._adapters[0].mask
         if mask is None:
             return result
-        mask = mask[-hidden.shape[-2] :]  # the output layer may get the last tokens only
+        tokens = hidden.shape[:-1]  # one after another, or each in a row of its own
+        mask = mask[-tokens.numel() :].view(*tokens, -1)  # the output layer may get the last tokens only
         return result + ((hidden @ self.a.T) * mask.to(hidden.dtype)) @ self.b.T
 
 

@@ -11,6 +11,7 @@ from torch import nn
 from npukit.errors import NpukitError
 from npukit.inference.engine.paged import to_device
 from npukit.inference.engine.pool import NULL_BLOCK
+from npukit.inference.engine.states import release_states
 from npukit.launch.abilities import abilities, eight_bits
 from npukit.llm.models.vision import language_model
 
@@ -19,7 +20,7 @@ SCALE_BYTES = 4  # of a token and head, in a cache in 8 bits
 
 @dataclass(frozen=True)
 class CacheShape:
-    """The memory that one token takes in the cache of a model.
+    """The memory that one token takes in the cache of a model. Layers without attention take none.
 
     >>> CacheShape.of(model).bytes_per_token
     57344
@@ -33,11 +34,13 @@ class CacheShape:
     @classmethod
     def of(cls, model: Any, dtype: torch.dtype | None = None, extra_layers: int = 0) -> CacheShape:
         """Of a transformers model; `dtype` if it computes in another one than its weights have."""
-        config = model.config.get_text_config()
+        config, layers = model.config.get_text_config(), len(attention_modules(model)) + extra_layers
+        if not layers:
+            return cls(0, 0, 0, dtype or model.dtype)
         heads = config.num_attention_heads
         head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
         key_heads = getattr(config, "num_key_value_heads", None) or heads
-        return cls(config.num_hidden_layers + extra_layers, key_heads, head_size, dtype or model.dtype)
+        return cls(layers, key_heads, head_size, dtype or model.dtype)
 
     @property
     def bytes_per_token(self) -> int:
@@ -107,7 +110,8 @@ class Cache:
 
 
 def release_cache(model: nn.Module) -> None:
-    """Remove the cache from a model and free its memory."""
+    """Remove the cache and the states from a model and free their memory."""
+    release_states(model)
     for layer in attention_modules(model):
         for name in ("key_cache", "value_cache", "key_scales", "value_scales"):
             layer.__dict__.pop(name, None)

@@ -27,9 +27,12 @@ class PassSettings:
     compile: bool
 
 
-def pass_settings(options: EngineOptions, model: Any, dtype: torch.dtype, is_paged: bool) -> PassSettings:
+def pass_settings(
+    options: EngineOptions, model: Any, dtype: torch.dtype, is_paged: bool, has_states: bool = False
+) -> PassSettings:
     """The settings that the options ask for, and else the best for the device. Without the paged cache there are
-    neither graphs nor mixed passes, and no prefix is cached.
+    neither graphs nor mixed passes, and no prefix is cached. Layers with states compute the tokens of a prompt together
+    and know no prefix.
 
     >>> pass_settings(EngineOptions(), model, torch.bfloat16, is_paged=True).block_size
     128
@@ -42,11 +45,11 @@ def pass_settings(options: EngineOptions, model: Any, dtype: torch.dtype, is_pag
     return PassSettings(
         block_size=_given_or(options.block_size, has.block_size),
         max_num_batched_tokens=_given_or(options.max_num_batched_tokens, 8192 if has.own_memory else 512),
-        max_num_mixed_tokens=mixed if is_paged else 0,
-        enable_prefix_caching=is_paged and options.enable_prefix_caching,
+        max_num_mixed_tokens=mixed if is_paged and not has_states else 0,
+        enable_prefix_caching=is_paged and not has_states and options.enable_prefix_caching,
         async_scheduling=is_paged and _given_or(options.async_scheduling, has.own_memory),
         graphs=graphs,
-        compile=_given_or(options.compile, graphs and has.compiles),
+        compile=not has_states and _given_or(options.compile, graphs and has.compiles),
     )
 
 

@@ -36,8 +36,9 @@ from npukit.inference.engine.results import PendingStep
 from npukit.inference.engine.runner import Runner
 from npukit.inference.engine.scheduler import MEMORY_BOUND_TOKENS, MEMORY_BOUND_TOKENS_ON_CPU, Scheduler
 from npukit.inference.engine.sequence import Sequence
-from npukit.inference.engine.sizes import blocks_that_fit
+from npukit.inference.engine.sizes import blocks_that_fit, rows_that_fit
 from npukit.inference.engine.speculative import DraftModel, PromptLookup, Proposer
+from npukit.inference.engine.states import StateLayer, States, state_layers
 from npukit.inference.engine.tower import Tower
 from npukit.inference.engine.trial import TOKENS, agrees
 from npukit.inference.engine.w8a8 import quantize
@@ -85,17 +86,20 @@ class Engine:
         self.is_paged = options.paged if options.paged is not None else _can_page(model, self.max_model_len)
         if options.quantization:
             quantize(model)
-        passes = pass_settings(options, model, self._dtype, self.is_paged)
+        layers = state_layers(model) if self.is_paged else []
+        passes = pass_settings(options, model, self._dtype, self.is_paged, has_states=bool(layers))
+        states = sum(layer.bytes_per_row for layer in layers)
+        seqs = rows_that_fit(states, options.max_num_seqs, options.gpu_memory_utilization, self.device)
 
         self._adapters, self._num_loaded = Adapters(model), 0
         self._adapter_keys: dict[str, str] = {}  # by the names that requests can use
         self._draft = draft
         pool, self._runner, proposer = (
-            self._make_paged(options, passes) if self.is_paged else self._make_unpaged(options)
+            self._make_paged(options, passes, layers, seqs) if self.is_paged else self._make_unpaged(options)
         )
         self._scheduler = Scheduler(
             pool,
-            options.max_num_seqs,
+            seqs,
             passes.max_num_batched_tokens,
             passes.enable_prefix_caching,
             passes.max_num_mixed_tokens,
@@ -120,15 +124,26 @@ class Engine:
         return PromptLookup(options.prompt_lookup) if options.prompt_lookup else None
 
     def _make_paged(
-        self, options: EngineOptions, passes: PassSettings
+        self, options: EngineOptions, passes: PassSettings, layers: list[StateLayer], seqs: int
     ) -> tuple[BlockPool, Runner | OwnCaches, Proposer | None]:
-        """A paged cache, what runs the model on it, and what drafts tokens."""
-        model, size, seqs = self._model, passes.block_size, options.max_num_seqs
+        """A paged cache with the states of these layers, what runs the model on it, and what drafts tokens."""
+        model, size = self._model, passes.block_size
+        if layers and (self._draft is not None or options.prompt_lookup):
+            raise NpukitError(
+                f"{model.config.model_type} models keep a state that guessed tokens would change: leave out "
+                "--prompt-lookup, --speculative-model and --speculative-method."
+            )
         extra = self._draft.body if isinstance(self._draft, NextTokenLayer) else None
         dtype = cache_dtype(options.kv_cache_dtype, self._dtype, self.device)
         shape = CacheShape.of(model, dtype, extra_layers=extra is not None)
         blocks = options.num_blocks or blocks_that_fit(
-            shape, size, seqs, self.max_model_len, options.gpu_memory_utilization, self.device
+            shape,
+            size,
+            seqs,
+            self.max_model_len,
+            options.gpu_memory_utilization,
+            self.device,
+            states=sum(layer.bytes_per_row for layer in layers),
         )
         self.max_model_len = min(self.max_model_len, (blocks - 1) * size)
         cache = Cache(model, shape, blocks, size, seqs, self.max_model_len, extra)
@@ -140,6 +155,7 @@ class Engine:
             model,
             attention,
             cache,
+            States(layers, seqs + 1, self._adapters),
             self._adapters,
             self._make_tower(),
             seqs,
@@ -428,7 +444,25 @@ def _can_page(model: Any, max_model_len: int) -> bool:
         return False  # the NPU's decoding kernel has no window
     if family.attention == "unknown":
         options = EngineOptions(
-            max_model_len=TOKENS, max_num_seqs=2, num_blocks=12, enforce_eager=True, compile=False, paged=True
+            max_model_len=TOKENS,
+            max_num_seqs=2,
+            max_num_batched_tokens=16,
+            num_blocks=12,
+            enforce_eager=True,
+            compile=False,
+            paged=True,
         )
         return agrees(model, lambda requests: Engine(model, options).generate(requests))
-    return family.attention == "plain" and family.plain_logits
+    return _has_layers_of(family.attention, model) and family.plain_logits
+
+
+def _has_layers_of(attention: str, model: Any) -> bool:
+    """Whether the engine has what the layers of such a model keep. Older releases of transformers keep states
+    elsewhere.
+    """
+    if attention != "mixed":
+        return attention == "plain"
+    try:
+        return bool(state_layers(model))
+    except (AttributeError, ImportError, TypeError):
+        return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Many
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -38,6 +38,7 @@ class Prefill:
     slots: Tensor  # of all tokens of the sequences
     new_borders: Tensor  # where each sequence begins among the new tokens, and the last one ends
     borders: Tensor  # the same among all
+    rows: tuple[int, ...]  # of the sequences, on the host
     new: tuple[int, ...]  # how many tokens of each sequence are new, on the host
     total: tuple[int, ...]
     groups: tuple[Tensor | None, ...] | None = None  # of all tokens of each sequence, if some see each other
@@ -48,7 +49,7 @@ class Prefill:
             to_device(tensor, device) for tensor in (self.slots, self.new_borders, self.borders)
         )
         groups = self.groups and tuple(None if group is None else to_device(group, device) for group in self.groups)
-        return Prefill(slots, new_borders, borders, self.new, self.total, groups)
+        return replace(self, slots=slots, new_borders=new_borders, borders=borders, groups=groups)
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ def pack(chunks: Many[Chunk], block_size: int) -> Prompts:
         slots.append(own)
     new, total = tuple(chunk.stop - chunk.start for chunk in chunks), tuple(chunk.stop for chunk in chunks)
     new_borders, borders = (torch.tensor([0, *accumulate(lengths)], dtype=torch.int32) for lengths in (new, total))
-    kind = Prefill(torch.cat(slots), new_borders, borders, new, total, _groups(chunks))
+    rows = tuple(chunk.sequence.row for chunk in chunks)
+    kind = Prefill(torch.cat(slots), new_borders, borders, rows, new, total, _groups(chunks))
     return Prompts(torch.cat(inputs, 1), kind)
 
 

@@ -23,6 +23,7 @@ from npukit.inference.engine.results import PendingStep, score
 from npukit.inference.engine.sampler import ChosenTokens, choose
 from npukit.inference.engine.scheduler import MEMORY_BOUND_TOKENS, Chunk, SchedulerOutput, padded
 from npukit.inference.engine.sequence import Sequence
+from npukit.inference.engine.states import States
 from npukit.inference.engine.tower import Tower
 from npukit.launch.abilities import abilities
 from npukit.llm.models.vision import language_model
@@ -38,6 +39,7 @@ class Runner:
         model: Any,
         attention: str,
         cache: Cache,
+        states: States,
         adapters: Adapters,
         tower: Tower | None,
         max_num_seqs: int,
@@ -50,7 +52,7 @@ class Runner:
         self._model, self._body, self._attention = model, model.base_model, attention
         self.use_paged_attention()
         self._cache, self._adapters, self._tower, self._padding_row = cache, adapters, tower, max_num_seqs
-        self._mtp = mtp
+        self._states, self._mtp = states, mtp
         self.device = cache.last_tokens.device
         num_sampled = max(max_num_seqs, min(num_sampled, MEMORY_BOUND_TOKENS))
         max_tokens = max(max_num_mixed_tokens, padded(num_sampled))
@@ -142,7 +144,8 @@ class Runner:
         cache.tables[rows, (lengths - 1) // cache.block_size] = blocks.int()
         ids = torch.where(ids == LAST_TOKEN, cache.last_tokens[rows], ids)
         batch = self._batch(inputs, host_lengths)
-        hidden = self._body(ids[None], position_ids=positions[None], use_cache=False, batch=batch)[0][0]
+        with self._states.within(batch.kind):
+            hidden = self._body(ids[None], position_ids=positions[None], use_cache=False, batch=batch)[0][0]
         logits = self._logits(hidden, sampled)
         tokens = logits.argmax(-1)
         cache.last_tokens[rows[sampled]] = tokens
@@ -204,7 +207,8 @@ class Runner:
         ids, slots, *positions = to_device(prompts.inputs, self.device)
         batch = PagedBatch(slots, prompts.kind.to(self.device))
         places = torch.stack(positions)[:, None] if len(positions) > 1 else positions[0][None]
-        hidden: Tensor = self._body(ids[None], position_ids=places, use_cache=False, batch=batch, **seen)[0]
+        with self._states.within(batch.kind):
+            hidden: Tensor = self._body(ids[None], position_ids=places, use_cache=False, batch=batch, **seen)[0]
         return hidden[0], places, batch
 
     def _choose(

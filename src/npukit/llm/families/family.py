@@ -24,6 +24,9 @@ class Dimensions:
     experts: int = 0  # of a layer
     experts_per_token: int = 0
     expert: int = 0  # the intermediate width of one
+    state_layers: int = 0  # those that keep a state of a fixed size instead of keys and values
+    state_inputs: int = 0  # numbers of a sequence in such a layer: the last inputs of its convolution,
+    state_memory: int = 0  # and what it remembers, in float32
 
     @property
     def queries(self) -> int:
@@ -77,8 +80,9 @@ def optional_window(config: Config) -> int | None:
 class Family:
     """One family of models."""
 
-    attention: Literal["plain", "latent", "capped", "unknown"] = "plain"
-    """plain: softmax(qk)v, the only kind that packing and npukit's own inference engine compute.
+    attention: Literal["plain", "mixed", "latent", "capped", "unknown"] = "plain"
+    """plain: softmax(qk)v, the only kind that packing computes.
+    mixed: plain in some layers; the others keep a state of a fixed size (linear attention, state spaces).
     latent: keys and values are unpacked from a smaller vector (MLA). capped: scores pass through a tanh."""
     plain_logits: bool = True
     """Logits are the last hidden states times the output layer, with no scale or cap."""

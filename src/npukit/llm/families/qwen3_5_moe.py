@@ -1,5 +1,7 @@
-"""Qwen3.5-MoE: Qwen3.5 with experts."""
+"""Qwen3.5-MoE: Qwen3.5 with experts, of which all tokens take one."""
 
-from npukit.llm.families import qwen3_vl
+from dataclasses import replace
 
-VISION = qwen3_vl.VISION
+from npukit.llm.families import qwen3_5
+
+FAMILY, VISION = replace(qwen3_5.FAMILY, experts=True), qwen3_5.VISION
