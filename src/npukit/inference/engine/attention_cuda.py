@@ -12,7 +12,8 @@ import triton
 from torch import Tensor
 
 from npukit.inference.engine.kernels_cuda import attend, store
-from npukit.inference.engine.paged import PagedCall, PagedRows, Prefill, read, write
+from npukit.inference.engine.paged import PagedCall, PagedRows, Prefill, read
+from npukit.llm.models.quantized import largest_of
 
 _KEYS, _WARPS, _STAGES = 64, 4, 3  # keys that a program looks at together, and how it is compiled
 _QUERIES = 16  # the least that the tensor cores take
@@ -110,10 +111,7 @@ def _splits(programs: int) -> int:
 
 
 def _write(call: PagedCall) -> None:
-    """Put each token's key and value where it belongs, in one kernel for both if they are not made smaller."""
-    if call.key_scales is not None:
-        write(call)
-        return
+    """Put each token's key and value where it belongs, in one kernel for both."""
     key, value = (tensor if tensor.stride(2) == 1 else tensor.contiguous() for tensor in (call.key, call.value))
     tokens, shared, size = key.shape
     store[(tokens,)](
@@ -121,6 +119,8 @@ def _write(call: PagedCall) -> None:
         value,
         call.key_cache,
         call.value_cache,
+        call.key_scales,
+        call.value_scales,
         call.slots,
         key.stride(0),
         key.stride(1),
@@ -130,6 +130,7 @@ def _write(call: PagedCall) -> None:
         HEADS=triton.next_power_of_2(shared),
         SIZE=size,
         WIDE=triton.next_power_of_2(size),
+        LARGEST=0.0 if call.key_scales is None else largest_of(call.key_cache.dtype),
     )
 
 

@@ -133,6 +133,8 @@ def store(  # type: ignore[no-untyped-def]
     value,
     key_cache,
     value_cache,
+    key_scales,
+    value_scales,
     slots,
     key_token,
     key_head,
@@ -142,8 +144,9 @@ def store(  # type: ignore[no-untyped-def]
     HEADS: tl.constexpr,
     SIZE: tl.constexpr,
     WIDE: tl.constexpr,
+    LARGEST: tl.constexpr,
 ):
-    """All heads of one token."""
+    """All heads of one token. LARGEST is the largest number of a cache in 8 bits, and 0 for other caches."""
     token = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots + token).to(tl.int64)
     heads, wide = tl.arange(0, HEADS)[:, None], tl.arange(0, WIDE)[None, :]
@@ -151,5 +154,21 @@ def store(  # type: ignore[no-untyped-def]
     k = tl.load(key + token * key_token + heads * key_head + wide, mask=there)
     v = tl.load(value + token * value_token + heads * value_head + wide, mask=there)
     at = (slot * SHARED + heads) * SIZE + wide
+    if LARGEST > 0:
+        k, k_scale = _to_8_bits(tl.where(there, k, 0.0), LARGEST, key_cache.dtype.element_ty)
+        v, v_scale = _to_8_bits(tl.where(there, v, 0.0), LARGEST, value_cache.dtype.element_ty)
+        tl.store(key_scales + slot * SHARED + heads, k_scale, mask=heads < SHARED)
+        tl.store(value_scales + slot * SHARED + heads, v_scale, mask=heads < SHARED)
     tl.store(key_cache + at, k, mask=there)
     tl.store(value_cache + at, v, mask=there)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _to_8_bits(vectors, LARGEST: tl.constexpr, KIND: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Each row of vectors as 8-bit numbers, and its scale, as `npukit.llm.models.quantized.to_8_bits` has them."""
+    vectors = vectors.to(tl.float32)
+    scale = tl.maximum(tl.max(tl.abs(vectors), 1, keep_dims=True), 1e-12) / LARGEST
+    numbers = vectors / scale
+    if KIND.is_int8():
+        numbers = tl.floor(numbers + 0.5)
+    return numbers.to(KIND), scale

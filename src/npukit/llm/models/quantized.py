@@ -72,14 +72,22 @@ class _Product(torch.autograd.Function):
         return gradient @ ctx.layer.unpacked(gradient.dtype), None
 
 
+def largest_of(dtype: torch.dtype) -> float:
+    """The largest number of an 8-bit type that values are scaled to. For integers it is symmetric.
+
+    >>> largest_of(torch.int8), largest_of(torch.float8_e4m3fn)
+    (127.0, 448.0)
+    """
+    return torch.finfo(dtype).max if dtype.is_floating_point else 127.0
+
+
 def to_8_bits(matrix: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """The rows of a matrix as 8-bit integers or floats, and their scales [rows, 1].
 
     >>> to_8_bits(torch.tensor([[-127.0, 63.5]]), torch.int8)[0]
     tensor([[-127,   64]], dtype=torch.int8)
     """
-    largest = torch.finfo(dtype).max if dtype.is_floating_point else 127
-    scale = matrix.abs().amax(-1, keepdim=True).float().clamp(min=1e-12) / largest
+    scale = matrix.abs().amax(-1, keepdim=True).float().clamp(min=1e-12) / largest_of(dtype)
     numbers = matrix.float() / scale
     return (numbers if dtype.is_floating_point else numbers.round()).to(dtype), scale
 
