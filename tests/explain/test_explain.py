@@ -106,6 +106,11 @@ def test_names_that_are_in_no_row_are_read_by_their_shape(message: str, code: st
             "E80007",
         ),
         ("[ERROR] [op_info_utils.cc:17] Load op info json failed, version: Ascend310P3", "card-not-supported"),
+        # The warning of a fallback goes on after this; where the sentence ends, there is none.
+        (
+            "RuntimeError: CAUTION: The operator 'aten::addmm' is not currently supported on the NPU backend.",
+            "not-implemented-on-npu",
+        ),
         # What a code's sentence says comes before the code.
         ("error code is 161002\nEZ1001: Tensor scale not implemented for DT_FLOAT16", "dtype-unsupported"),
         ("EZ1001: Io input dtype or format is not supported, input info is x(DT_BFLOAT16, ND)", "bf16-unsupported"),

@@ -42,7 +42,9 @@ def test_run_a_module_with_options_of_its_own(script: Path) -> None:
 def test_a_cuda_script_that_left_the_npu_idle_is_told_of_auto(choice: str, told: bool, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        f"import torch\nprint(torch.ones(2, device='cuda' if torch.cuda.is_available() else {choice}).device.type)"
+        "import torch\n"
+        f"inputs = torch.ones(2, device='cuda' if torch.cuda.is_available() else {choice})\n"
+        "print(inputs.device.type)"
     )
     result = subprocess.run([*NPUKIT, "run", "--device", "sim", str(script)], capture_output=True, text=True)
     assert (result.returncode, result.stdout) == (0, "cpu\n" if told else "npu\n")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
+
+_NPU = re.compile(r"(?<![a-z])npu(?![a-z])", re.IGNORECASE)  # "input" contains it too
 
 
 def left_npu_idle(folder: str) -> bool:
@@ -17,7 +20,7 @@ def left_npu_idle(folder: str) -> bool:
     if torch_npu is None or torch_npu.npu.is_initialized() or int(os.environ.get("LOCAL_RANK", "0")):
         return False
     sources = [text for path in _imported_from(folder) if "cuda" in (text := path.read_text(errors="replace"))]
-    return bool(sources) and not any("npu" in text for text in sources)
+    return bool(sources) and not any(map(_NPU.search, sources))
 
 
 def _imported_from(folder: str) -> list[Path]:
