@@ -5,6 +5,8 @@ train_parallel.py OUTPUT ACCUMULATION NAME...
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -74,6 +76,8 @@ def make(output: Path, accumulation: int, parallel: str, **options: Any) -> Trai
 def main() -> None:
     output, accumulation, names = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     for name in names:
+        if name == "zero3":
+            check_that_no_device_holds_the_model(output)
         trainer = make(output / name, accumulation, name)
         exchanges = count_exchanges(trainer) if name == "ddp" and trainer.parallel.world_size > 1 else []
         trainer.train()
@@ -86,6 +90,22 @@ def main() -> None:
             first, second = (load_file(output / run / "model.safetensors") for run in (name, f"{name}-resumed"))
             assert all(torch.equal(first[key], second[key]) for key in first), f"{name} ends elsewhere when resumed"
             print(f"trained by {name}")
+
+
+def check_that_no_device_holds_the_model(output: Path) -> None:
+    """Not even while the model is shared out."""
+    zero = {"stage": 3, "reduce_bucket_size": 1000, "stage3_prefetch_bucket_size": 1000}
+    frozen = [nn.Linear(512, 512, bias=False).requires_grad_(False) for _ in range(8)]
+    whole = sum(part.weight.nbytes for part in frozen)
+    file = output / f"small-buckets-{os.environ['RANK']}.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps({"zero_optimization": zero}))
+    chosen = TrainOptions(output=output / "shared-out", max_steps=1, batch_size=2, precision="fp32", parallel=file)
+    torch.npu.reset_peak_memory_stats()
+    before = torch.npu.memory_allocated()
+    Trainer(nn.Sequential(*frozen, nn.Linear(512, 1)), chosen, torch.zeros(4, 512), loss=lambda *_: torch.zeros(()))
+    held = torch.npu.max_memory_allocated() - before
+    assert held < 0.8 * whole, f"{held} of {whole} bytes"
 
 
 def count_exchanges(trainer: Trainer) -> list[int]:

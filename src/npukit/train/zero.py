@@ -53,10 +53,26 @@ class Zero(Parallel):
         self.scaler = None  # DeepSpeed has its own
         deepspeed = _import_deepspeed(self.device)
         with redirect_stdout(io.StringIO()):  # of what it compiles it tells with print
+            if self._shares_weights:
+                self._shard(model, config)
             self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
         self._engine.register_forward_pre_hook(self._in_its_type, with_kwargs=True)
         self.model = self._engine
         self.optimizer = self._engine.optimizer
+
+    def _shard(self, model: nn.Module, config: dict[str, Any]) -> None:
+        """Give each rank its part of one parameter at a time: DeepSpeed would move the whole model to every device."""
+        import deepspeed
+
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                parameter.data = parameter.data.to(self.dtype)
+        for module in model.modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                module._buffers[name] = buffer.to(self.device)
+        deepspeed.init_distributed()  # from which zero.Init learns how many ranks there are
+        offloaded = config["zero_optimization"].get("offload_param", {})
+        deepspeed.zero.Init(module=model, config_dict_or_path=config, remote_device=offloaded.get("device"))
 
     def _in_its_type(self, _engine: nn.Module, args: Any, kwargs: Any) -> Any:
         """DeepSpeed turned the weights into bf16 or fp16; what is fed to them follows."""

@@ -91,6 +91,12 @@ def test_zero3_updates_a_part_of_its_parameters_at_a_time() -> None:
     assert update("zero3") == 0 < update("zero2") / GIB < 2 * 4 * 72.7 / 8
 
 
+def test_zero3_loads_a_part_of_the_model_on_each_device() -> None:
+    model, training = {"path": "Qwen/Qwen2.5-72B"}, {"parallel": "zero3", "activation_checkpointing": True}
+    planned = plan(Config(model=model, data={"train": "rows.jsonl", "cutoff": 512}, training=training), devices=8)
+    assert planned.parameters and planned.memory and planned.memory.total < planned.parameters * 2 / 4
+
+
 @pytest.mark.parametrize(
     ("name", "parameters", "computed"),
     # All parameters, and those of its layers' matrices that a token meets, in billions as the models' cards say.

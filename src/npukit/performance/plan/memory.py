@@ -37,7 +37,6 @@ class MemoryPlan:
     logits: float
     communication: float
     update: float  # in the optimizer's step, beyond the memory of activations and logits
-    loading: float  # while loading the model, beyond all the others
     outside: float  # of torch's allocator
     sampling: float = 0.0  # while sampling answers, beyond all the others
 
@@ -183,8 +182,6 @@ def memory(config: Config, model: Outline, devices: int) -> MemoryPlan:
     update = 0.0 if training.offload else temporaries * held * updated
     update += 0.0 if training.offload else _head_gradient(config, model)
     communication = _exchanged(config, model, trained, low) if devices > 1 else 0.0
-    steady = weights + gradients + optimizer + max(batch + logits, update) + communication
-    loading = whole if deepspeed and stage == 3 and devices > 1 else 0.0  # DeepSpeed shards it there
     gathered = model.parameters * low if stage == 3 and devices > 1 else 0
     sampling = gathered + row_length(config) * token_cache(config, model) if tasks.of(config).samples else 0.0
     return MemoryPlan(
@@ -195,7 +192,6 @@ def memory(config: Config, model: Outline, devices: int) -> MemoryPlan:
         logits=logits,
         communication=communication,
         update=max(0.0, update - batch - logits),
-        loading=max(0.0, loading - steady),
         outside=planning().outside_mib * 2.0**20,
         sampling=max(0.0, sampling - max(batch + logits, update)),
     )

@@ -26,7 +26,6 @@ PARTS = {
     "logits": "logits, computed in chunks",
     "communication": "buffers for communication",
     "update": "more while the optimizer updates the weights",
-    "loading": "more while the model is loaded",
     "sampling": "more during generation, at least",
     "outside": "outside of torch's allocator: HCCL, runtime, logs",
 }
