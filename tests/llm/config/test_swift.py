@@ -411,6 +411,17 @@ def test_images_are_limited_by_the_environment() -> None:
     assert not tuning.freeze_vision_tower and tuning.freeze_projector and tuning.vision_tower_rate == 1e-5
 
 
+def test_pixels_in_flags() -> None:
+    """max_pixels scales an image before all else; model_kwargs are variables."""
+    kwargs = """--model_kwargs '{"max_pixels": 1003520, "fps_max_frames": 8, "image_factor": 2}'"""
+    reading = swift(f"{SFT} --max_pixels 50000 {kwargs}", MAX_PIXELS="28")
+    data = reading.config.data
+    assert (data.image_scaled_pixels, data.image_max_pixels, data.video_max_frames) == (50000, 1280 * 28**2, 8)
+    assert any(note.startswith("model_kwargs.image_factor:") for note in reading.notes)
+    with pytest.raises(Mistakes):
+        swift(f"{SFT} --model_kwargs max_pixels")
+
+
 def test_longlora_attends_to_groups_of_a_quarter() -> None:
     words = shlex.split("--model meta-llama/Llama-3.1-8B --tuner_type longlora --dataset a/b --max_length 10000")
     tuning = read(None, words, {}, "sft", 1, files=False).config.tuning

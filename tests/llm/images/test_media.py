@@ -208,6 +208,18 @@ def test_ms_swift_resizes_once(seeing_models: Callable[[str], Path], pictures: P
     assert f"user\n{text}Who?" in load_text(made, of(row))
 
 
+def test_ms_swift_scales_down_before_that(seeing_models: Callable[[str], Path], pictures: Path) -> None:
+    """Images of more than max_pixels, for every family, with bilinear sampling."""
+    made = encoder(seeing_models("llava"), media_dir=pictures, tokens="ms_swift", image_scaled_pixels=1500)
+    (row,) = made.encode([Illustrated([{**ASKED, "content": "<image>Who?"}, ANSWERED], images("c.png"))])
+    picture = Image.open(pictures / "c.png").convert("RGB")
+    factor = (1500 / (picture.width * picture.height)) ** 0.5
+    small = picture.resize((int(picture.width * factor), int(picture.height * factor)), Image.Resampling.BILINEAR)
+    assert made.images and isinstance(row, list) and small.size != picture.size
+    seen = made.images.processor(images=[small], return_tensors="np")
+    assert np.array_equal(made.images.pixels(row[0].images)[0], seen["pixel_values"])
+
+
 @pytest.mark.parametrize(
     ("family", "objects", "written"),
     [

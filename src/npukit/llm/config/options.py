@@ -293,6 +293,9 @@ class DataOptions(FrozenOptions):
     image_max_pixels: Annotated[PositiveInt | None, Called(llama_factory=True)] = Field(
         None, description="images with more pixels are scaled down, which means fewer tokens; see image_min_pixels"
     )
+    image_scaled_pixels: PositiveInt | None = Field(
+        None, description="images with more pixels are scaled down before all else, as by ms-swift's --max_pixels"
+    )
     video_fps: Annotated[PositiveFloat | None, Called(llama_factory=True)] = Field(
         None, description="frames of a video to take per second; as the model's video processor says if empty, or 2"
     )

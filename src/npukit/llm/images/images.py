@@ -20,7 +20,7 @@ from npukit.llm.families.vision import Grid, ImageSize, Vision
 from npukit.llm.images.audio import read_length, read_samples
 from npukit.llm.images.files import BadImage, locate, read_image, read_size
 from npukit.llm.images.objects import pointed_at
-from npukit.llm.images.resize import resized, resizes
+from npukit.llm.images.resize import resized, resizes, scaled_down
 from npukit.llm.images.sampling import Sampled, Sampling
 from npukit.llm.images.video import MAX_SECONDS, Source, frame_files, is_frame, read_frames, read_header
 from npukit.llm.medium import Kind, MediaItem, Objects
@@ -258,6 +258,7 @@ class Images:
         return pointed_at(turns, objects, self.vision.boxes, sizes)
 
     def _size(self, size: tuple[int, int], name: str) -> ImageSize:
+        size = scaled_down(size, self._data.image_scaled_pixels)
         try:
             for each in resizes(size, self._data, self.vision, self.processor):
                 size = each

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Size = tuple[int, int]  # width and height
 LLAMA_FACTORY = (32 * 32, 768 * 768)  # its image_min_pixels and image_max_pixels
 MS_SWIFT = (4, 16384)  # tokens, as in qwen_vl_utils
+BILINEAR = 2  # PIL.Image.Resampling.BILINEAR
 SHORTEST, LONGEST, SQUEEZED = 28, 200, 180  # LLaMA-Factory's limits on sides and proportions for Qwen-VL
 
 
@@ -29,6 +30,19 @@ def resizes(size: Size, data: DataOptions, vision: Vision, processor: Any) -> It
         yield from as_llama_factory(size, (least, most), isinstance(vision, GridVision))
     elif data.tokens == "ms_swift" and isinstance(vision, GridVision) and vision.uses_qwen_vl_utils:
         yield as_qwen_vl_utils(size, data, processor)
+
+
+def scaled_down(size: Size, most: int | None) -> Size:
+    """The size of an image with at most this many pixels, as ms-swift computes it.
+
+    >>> scaled_down((1280, 960), 120_000)
+    (400, 300)
+    """
+    if most is None or size[0] * size[1] <= most:
+        return size
+    ratio = size[0] / size[1]
+    height = math.sqrt(most / ratio)
+    return int(height * ratio), int(height)
 
 
 def as_llama_factory(size: Size, limits: tuple[int, int], is_grid: bool) -> Iterator[Size]:
@@ -68,6 +82,8 @@ def as_qwen_vl_utils(size: Size, data: DataOptions, processor: Any) -> Size:
 
 def resized(image: Image, data: DataOptions, vision: Vision, processor: Any) -> Image:
     """The image in RGB as the tool passes it to the processor."""
+    if (size := scaled_down(image.size, data.image_scaled_pixels)) != image.size:
+        image = image.convert("RGB").resize(size, BILINEAR)
     if data.tokens == "llama_factory":  # ms-swift resizes first, in the file's mode
         for size in resizes(image.size, data, vision, processor):
             image = image.resize(size)

@@ -242,10 +242,32 @@ VARIABLES = {
 }
 
 
+# The variables that `images` reads.
+READ = frozenset(
+    {"FPS", "FPS_MAX_FRAMES", "ROOT_IMAGE_DIR", "IMAGE_MIN_TOKEN_NUM", "IMAGE_MAX_TOKEN_NUM"}
+    | {f"{kind}{limit}" for kind in ("", "VIDEO_") for limit in ("MIN_PIXELS", "MAX_PIXELS")}
+    | {"VIDEO_MIN_TOKEN_NUM", "VIDEO_MAX_TOKEN_NUM"}
+)
+
+
+def _variables_of_model(values: Values) -> dict[str, str]:
+    """What model_kwargs says, as {"max_pixels": 1003520}: ms-swift sets it in the environment."""
+    wanted = values.get("model_kwargs", {})
+    if not isinstance(wanted, dict):
+        raise RefusedValue("model_kwargs", """model_kwargs must be JSON such as {"max_pixels": 1003520}.""")
+    if unread := sorted(key for key in wanted if key.upper() not in READ):
+        values.notes.append(f"model_kwargs.{', model_kwargs.'.join(unread)}: variables that npukit does not read")
+    return {key.upper(): str(value) for key, value in wanted.items()}
+
+
 def images(values: Values) -> Translated:
     """What ms-swift and qwen_vl_utils read from the environment; pixels are whole tokens of a model's size."""
     model = str(values.get("model", ""))
-    environ = {**VARIABLES.get(_template(values)[0].get("data.template") or "", {}), **values.environ}
+    environ = {
+        **VARIABLES.get(_template(values)[0].get("data.template") or "", {}),
+        **values.environ,
+        **_variables_of_model(values),
+    }
     kind = _of_config(model, "model_type") or media_type(model) or ""
     token = (32 if str(kind).startswith("qwen3") else 28) ** 2
     translated: Translated = {}
