@@ -218,6 +218,20 @@ def test_a_loop_inside_of_one_over_layers_is_named_itself() -> None:
     assert place and place.line == 6
 
 
+@pytest.mark.parametrize(("names", "ms"), [(("sub", "mean", "pow", "sqrt"), 10), (("add", "mul"), None)])
+def test_elementwise_operators_on_neighbouring_lines_are_named(names: tuple[str, ...], ms: float | None) -> None:
+    noted, each = script(), 20 / len(names)
+    noted.operators = [OperatorAtLine(LINE, f"aten::{name}_", 1, 0, True, 1, ()) for name in names]
+
+    def kernels(at: int) -> list[Kernel]:
+        begins = [at + 40 + n * each for n in range(len(names))]
+        pairs = zip(names, begins, strict=True)
+        return [kernel(name, begin, begin + each, op=f"aten::{name}", stack=LINE) for name, begin in pairs]
+
+    found = [advice for advice in judge([trace(kernels, script=noted)]).advice if advice.finding.code == "NPK817"]
+    assert [advice.ms for advice in found] == ([pytest.approx(ms, rel=0.02)] if ms else [])
+
+
 @pytest.mark.parametrize("device", ["cpu", "npu"])
 def test_torch_compile_in_each_step_is_named_with_its_line(device: str) -> None:
     """By what `npukit profile` notes; torch's own profiler shows operators that are traced as if they ran."""

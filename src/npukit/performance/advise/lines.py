@@ -1,4 +1,4 @@
-"""Attribute work to lines of the script: loops of small operators, and the time of operators by line."""
+"""Attribute work to lines of the script: loops of small operators, chains of others, and the time by line."""
 
 from __future__ import annotations
 
@@ -9,10 +9,28 @@ from dataclasses import dataclass
 from npukit.performance.advise.rank import Rank
 from npukit.performance.read.kineto import outermost
 from npukit.performance.read.lines import OperatorAtLine
-from npukit.performance.read.model import HostCall, Kernel
+from npukit.performance.read.model import HostCall, Kernel, Work
 
 MANY = 8  # iterations in a step: fewer are not worth a change
 SMALL = 100_000  # ns: longer operators are work, not overhead
+
+
+LINKS = 4  # different operators: fewer are not worth a function of their own
+ELEMENTWISE = frozenset(
+    {
+        "add", "sub", "rsub", "mul", "div", "pow", "square", "sqrt", "rsqrt", "reciprocal", "exp", "log", "tanh", "erf",
+        "sigmoid", "neg", "abs", "maximum", "minimum", "clamp", "where", "sin", "cos", "mean", "sum", "var", "amax",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Element-wise operators on neighbouring lines, with their backward passes."""
+
+    line: str  # the one that takes longest
+    operators: float  # per step
+    ms: float
 
 
 @dataclass(frozen=True)
@@ -64,6 +82,37 @@ def _with_between(loop: str, lines: set[str]) -> set[str]:
     own = [int(number) for name, _, number in (line.rpartition(":") for line in lines) if name == file]
     last = max((number for number in own if number >= int(first)), default=int(first))
     return lines | {f"{file}:{number}" for number in range(int(first), last + 1)}
+
+
+def chains(rank: Rank) -> list[Chain]:
+    """Places where many element-wise operators follow each other, such as a norm or an activation written out."""
+    by_line: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for operator in rank.script.operators:
+        file, _, number = operator.line.rpartition(":")
+        if operator.direct and _plain(operator.op) in ELEMENTWISE:
+            by_line[file, int(number)].add(_plain(operator.op))
+    groups: list[list[tuple[str, int]]] = []
+    for file, number in sorted(by_line):
+        if groups and groups[-1][-1] == (file, number - 1):
+            groups[-1].append((file, number))
+        else:
+            groups.append([(file, number)])
+    return [_chain(rank, lines) for lines in groups if len(set().union(*(by_line[line] for line in lines))) >= LINKS]
+
+
+def _chain(rank: Rank, group: list[tuple[str, int]]) -> Chain:
+    lines = {f"{file}:{number}" for file, number in group}
+    work = rank.of(Work.compute)
+    parts = [kernel for kernel in work if kernel.stack in lines and _plain(kernel.op) in ELEMENTWISE]
+    by_line: dict[str, int] = dict.fromkeys(lines, 0)
+    for kernel in parts:
+        by_line[kernel.stack] += kernel.duration
+    return Chain(max(by_line, key=lambda line: by_line[line]), len(parts) / rank.steps, rank.time_of(parts))
+
+
+def _plain(op: str) -> str:
+    """The name of an operator without its namespace, and without the mark of one that writes in place."""
+    return op.rpartition("::")[2].rstrip("_")
 
 
 def time_by_line(

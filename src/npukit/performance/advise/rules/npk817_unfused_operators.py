@@ -1,7 +1,8 @@
 """Attention, RMS norm, a gated activation or a rotary embedding is computed by several small kernels.
 
 torch_npu has one operator for each of these, which reads and writes the tensors once. They are recognised by the
-kernels that only the written-out form has.
+kernels that only the written-out form has. Where `npukit profile` recorded, lines with many element-wise operators are
+named too, such as a layer norm or GELU written out: torch has functions for these, and torch.compile fuses others.
 
 example:
     out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 
 from npukit.facts.affinity import fused
 from npukit.facts.target import Target
+from npukit.performance.advise.lines import chains
 from npukit.performance.advise.rank import Rank
 from npukit.performance.advise.rule import Advice, Confidence, Rule
 from npukit.performance.read.model import Kernel, Work
@@ -38,6 +40,7 @@ PATTERNS: dict[str, tuple[frozenset[str], ...]] = {
     ),
     "swiglu": (frozenset({"swish", "silu", "swishgrad", "silu_backward"}), frozenset({"mul"})),
 }
+WRITTEN_OUT = 0.5  # of a chain's time; an estimate
 WON = {"attention": 0.5, "rms_norm": 0.6, "swiglu": 0.3}  # of the first kernels' time; estimates, not measured
 
 
@@ -70,6 +73,13 @@ def check(rank: Rank) -> Iterator[Advice]:
             line,
             subject=pattern,
         )
+    for chain in chains(rank):
+        text = rank.script.text_of(chain.line)
+        evidence = f"{chain.operators:.0f} of them per step" + (f", such as `{text[:60]}`" if text else "")
+        what = f"Element-wise operators that follow each other take {chain.ms:.1f} ms of each step"
+        remedy = "Use torch's own function for it (layer_norm, rms_norm, gelu, softplus …), or torch.compile."
+        ms = chain.ms * WRITTEN_OUT
+        yield rule.advice(rank, what, ms, evidence, Confidence.low, remedy, chain.line, subject=chain.line)
 
 
 def _is_scores(kernel: Kernel) -> bool:
