@@ -1,11 +1,13 @@
 """How fast are many answers at once? Output tokens a second of npukit's engine, with its peers beside it.
 
 The weights are new (speed does not depend on them), prompts are random and every answer has a given length, so that
-all ways do the same work, greedily. On a GPU with the shapes of Qwen2 and Qwen3-30B-A3B; `--shape small` runs anywhere.
+all ways do the same work, greedily. On a GPU with the shapes of Qwen2 and Qwen3-30B-A3B; `--shape small` runs anywhere,
+and so does `--shape hybrid`, a small Qwen3.5 with linear attention in three of four layers.
 
     python -m benchmarks serve --shape 7b --requests 64 256 --peers one-by-one static compiled continuous
     python -m benchmarks serve --shape 7b --requests 64 256 --vllm pip
     python -m benchmarks serve --shape small --requests 16 --peers one-by-one static continuous
+    python -m benchmarks serve --shape hybrid --requests 16 --peers own-cache static
 """
 
 from __future__ import annotations
@@ -36,6 +38,21 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
     "1.5b": known_model("Qwen2-1.5B") or {},
     "7b": known_model("Qwen2-7B") or {},
+    "hybrid": {
+        "model_type": "qwen3_5_text",
+        "vocab_size": 8000,
+        "hidden_size": 256,
+        "intermediate_size": 704,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+        "linear_num_key_heads": 4,
+        "linear_num_value_heads": 8,
+        "linear_key_head_dim": 32,
+        "linear_value_head_dim": 32,
+        "tie_word_embeddings": True,
+    },
     "30b-a3b": {**(known_model("Qwen3-30B-A3B") or {}), "norm_topk_prob": True},
 }
 GREEDY: dict[str, Any] = {"temperature": 0.0}
@@ -225,6 +242,13 @@ def one_by_one(model: Any, work: Work) -> int:
     return tokens
 
 
+def own_cache(model: Any, work: Work) -> int:
+    """npukit's engine with a cache of transformers for each sequence, as for models that it cannot page."""
+    longest = max(len(prompt) + length for prompt, length in work)
+    engine = Engine(model, EngineOptions(paged=False, max_num_seqs=len(work), max_model_len=longest))
+    return run_engine(engine, list(work), len(work))
+
+
 def static(model: Any, work: Work) -> int:
     """`generate` for all, filled up to the longest; only wanted tokens count."""
     generate(model, [prompt for prompt, _ in work], max(length for _, length in work))
@@ -278,6 +302,7 @@ def synchronize() -> None:
 
 PEERS: dict[str, Callable[[Any, Work], int]] = {
     "one-by-one": one_by_one,
+    "own-cache": own_cache,
     "static": static,
     "compiled": compiled,
     "continuous": continuous,

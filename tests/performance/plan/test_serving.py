@@ -33,6 +33,25 @@ def test_weights_that_leave_no_room(npukit: Npukit) -> None:
     assert "leave out --walk" in npukit("plan", "--serve", TWICE, "--walk").stderr
 
 
+def test_states_are_counted_beside_the_cache(tmp_path: Path, npukit: Npukit) -> None:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from npukit.inference.engine.cache import CacheShape
+    from npukit.inference.engine.states import state_layers
+
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4}
+    delta = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "head_dim": 16, "num_key_value_heads": 2}
+    model = AutoModelForCausalLM.from_config(
+        AutoConfig.for_model("qwen3_5_text", **sizes, **delta, vocab_size=300), dtype=torch.bfloat16
+    )
+    model.save_pretrained(tmp_path)
+    plan = planned(npukit, str(tmp_path), "max_num_seqs=2", "max_model_len=64")
+    assert plan["states"] == 3 * sum(layer.bytes_per_row for layer in state_layers(model))
+    assert plan["cached_token"] == CacheShape.of(model).bytes_per_token
+    assert plan["full_length"] == 2
+
+
 @pytest.mark.parametrize("dtype", ["auto", "int8"])
 def test_the_engine_takes_what_was_planned(dtype: str, folder: Path, npukit: Npukit) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM

@@ -71,7 +71,14 @@ def token_cache(config: Config, model: Outline) -> float:
 def cached_token(model: Outline, size: int) -> int:
     """Bytes of a token in a key/value cache whose numbers have `size` bytes; in 8 bits each head has a scale."""
     sizes = model.sizes
-    return 2 * sizes.layers * sizes.key_value_heads * (sizes.head * size + (4 if size == 1 else 0))
+    layers = sizes.layers - sizes.state_layers
+    return 2 * layers * sizes.key_value_heads * (sizes.head * size + (4 if size == 1 else 0))
+
+
+def states(model: Outline, size: int) -> int:
+    """Bytes of a sequence in layers that keep a state of a fixed size, beside that cache."""
+    sizes = model.sizes
+    return sizes.state_layers * (sizes.state_inputs * size + sizes.state_memory * 4)
 
 
 def batch_tokens(config: Config) -> int:

@@ -11,7 +11,7 @@ from npukit.facts.planning import device_of
 from npukit.launch.abilities import KINDS
 from npukit.llm.config.use import Use
 from npukit.llm.models.outline import UNLIMITED, Outline, look_at
-from npukit.performance.plan.memory import cached_token
+from npukit.performance.plan.memory import cached_token, states
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}  # auto is 16 bits on every card
 
@@ -24,6 +24,7 @@ class ServingPlan:
     parameters: int
     weights: float
     cache: int
+    states: int  # of layers that keep one of a fixed size for each sequence, instead of keys and values
     cached_token: int  # bytes
     cached_tokens: int
     max_model_len: int  # tokens of a prompt with its answer
@@ -32,7 +33,7 @@ class ServingPlan:
 
     @property
     def total(self) -> float:
-        return self.weights + self.cache
+        return self.weights + self.cache + self.states
 
     @property
     def full_length(self) -> int:
@@ -66,18 +67,23 @@ def plan_serving(use: Use, card: str) -> ServingPlan:
     token = cached_token(model, 1 if engine.kv_cache_dtype != "auto" else low)
     size = engine.block_size or KINDS["cuda" if device.is_gpu else "npu"].block_size
     longest = min(filter(None, (engine.max_model_len, model.max_length)), default=UNLIMITED)
-    useful = engine.max_num_seqs * ceil(longest / size) + 1
     budget = device.usable_mib * 2.0**20 - (1 - engine.gpu_memory_utilization) * device.memory_mib * 2.0**20 - weights
-    blocks = engine.num_blocks or min(useful, max(0, int(budget // (token * size))))
+    row, seqs = states(model, low), engine.max_num_seqs
+    if row:  # they get half of the memory at most, and one row is for padding
+        seqs = min(seqs, max(0, int(budget / 2 / row) - 1))
+    kept = (seqs + 1) * row
+    useful = seqs * ceil(longest / size) + 1
+    blocks = engine.num_blocks or min(useful, max(0, int((budget - kept) // (token * size))))
     return ServingPlan(
         card=device.name,
         parameters=model.parameters,
         weights=weights,
         cache=blocks * size * token,
+        states=kept,
         cached_token=token,
         cached_tokens=max(0, blocks - 1) * size,  # one block is for padding
         max_model_len=longest,
-        max_num_seqs=engine.max_num_seqs,
+        max_num_seqs=seqs,
         usable=device.usable_mib * 2.0**20,
     )
 

@@ -90,6 +90,8 @@ def serving_text(plan: ServingPlan) -> str:
         f"  {size(plan.weights)}  {PARTS['weights']}",
         f"  {size(plan.cache)}  key/value cache of {plan.cached_tokens:,} tokens, {plan.cached_token:,} bytes each",
     ]
+    if plan.states:
+        lines.append(f"  {size(plan.states)}  states of {plan.max_num_seqs:,} sequences")
     if not plan.fits:
         return "\n".join([*lines, f"does not fit: no sequence of {plan.max_model_len:,} tokens has room in the cache"])
     room = f"{counted(plan.full_length, 'sequence')} of {plan.max_model_len:,} tokens"
