@@ -22,7 +22,7 @@ from npukit.migrate.rule import Effort, Findings, Goal, PythonFile, Rule, Severi
 rule = Rule(
     "NPK712",
     "data-parallel",
-    words=("DataParallel", "data_parallel"),
+    words=("DataParallel", "data_parallel", "replicate"),
     why="It replicates the model across cards within one process, which torch_npu does not support.",
     remedy="Start one process per card with torchrun, and use DistributedDataParallel and a DistributedSampler.",
     effort=Effort(120, 20),
@@ -34,6 +34,8 @@ rule = Rule(
     "torch.nn.parallel.DataParallel",
     "torch.nn.parallel.data_parallel",
     "torch.nn.parallel.data_parallel.DataParallel",
+    "torch.nn.parallel.replicate",  # what DataParallel does, by hand
+    "torch.nn.parallel.replicate.replicate",
 )
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     conditional = any(isinstance(ancestor, (ast.If, ast.IfExp)) for ancestor in file.ancestors(call))
