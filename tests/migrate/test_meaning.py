@@ -140,7 +140,7 @@ def test_a_wrapper_is_found_below_lib(tmp_path: Path) -> None:
          "scaler = ShardedGradScaler()  # on cuda\n", ["NPK202"]),
         ("a.py", "def f():\n    try:\n        import apex\n    except ImportError as error:\n"
          "        raise ImportError('install apex') from error\n", ["NPK401"]),
-        ("a.py", "import torch_fidelity\nm = torch_fidelity.calculate_metrics(input1='a', cuda=True, fid=True)\n", ["NPK406"]),
+        ("a.py", "import torch_fidelity\nm = torch_fidelity.calculate_metrics(input1='a', cuda=True)\n", ["NPK406"]),
         ("a.py", "import torch\ncopies = torch.nn.parallel.replicate(model, devices)\n", ["NPK712"]),
         ("a.sh", "torchrun train.py --tf32 True --optim paged_adamw_8bit\n", ["NPK406", "NPK406"]),
         ("a.py", "import torch\nfrom ts.torch_handler.base_handler import BaseHandler\nclass H(BaseHandler):\n"
