@@ -1,1 +1,1 @@
-"""Checks over what was found on a machine: can it train on NPUs, and if not, what is wrong?"""
+"""Checks whether a machine can train on NPUs, and explains what is wrong if it cannot."""

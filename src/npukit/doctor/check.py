@@ -1,4 +1,4 @@
-"""One check and its result."""
+"""The result of one check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npukit.report import Finding, Severity
 
 
 class CheckState(str, Enum):
-    """How a check came out."""
+    """How a check ended."""
 
     good = "good"
     warning = "warning"
@@ -20,7 +20,7 @@ class CheckState(str, Enum):
 
 @dataclass(frozen=True)
 class Check:
-    """What one check saw, in a line, and what is wrong."""
+    """A check's title, a one-line summary of what it saw, and the problems that it found."""
 
     title: str
     says: str
@@ -42,5 +42,5 @@ class Check:
 
 
 def skip(title: str, because: str) -> Check:
-    """A check that could tell nothing here."""
+    """Return a check that has no result on this machine, with the reason."""
     return Check(title, because, skipped=True)

@@ -1,4 +1,7 @@
-"""Which torch, torch_npu and CANN go together, from the published table; what it does not hold is unknown."""
+"""Which versions of torch, torch_npu and CANN work together.
+
+This comes from a published table. Nothing is assumed about versions that the table does not list.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,20 @@ from npukit.facts.versions import key, same
 
 
 def release_of(torch_npu: str) -> Release | None:
-    """The row of a torch_npu, or None where the table has none."""
+    """Return the table's row for a version of torch_npu, or None if it is not listed."""
     return next((release for release in releases() if same(release.torch_npu, torch_npu)), None)
 
 
 def pythons_of(torch: str) -> list[str]:
-    """The Pythons that torch_npu is published for, with this torch; empty where that is not known."""
+    """Return the Python versions that torch_npu supports with this torch, or nothing if this torch is not listed."""
     return next((pythons for known, pythons in pythons_by_torch().items() if same(known, torch)), [])
 
 
 def nearest(torch: str, torch_npu: str, cann: str, python: str) -> Release | None:
-    """The known combination that changes least: of those for this CANN, the one that keeps most packages.
+    """Return the listed combination that requires the fewest changes to the installed packages.
 
-    Where the table does not list the installed CANN, a combination for an older one is taken; one for a CANN that is
-    not there is never offered.
+    Combinations for the installed CANN come first. If there is none, combinations for an older CANN are considered. A
+    combination that needs a newer CANN than the installed one is never returned.
 
     >>> nearest("2.8.0", "", "8.5.0", "3.11").torch_npu
     '2.8.0.post2'
@@ -34,14 +37,14 @@ def nearest(torch: str, torch_npu: str, cann: str, python: str) -> Release | Non
 
 
 def _change(release: Release, torch: str, torch_npu: str) -> tuple[int, ...]:
-    """How much a combination would change: how many packages, then how far torch would move."""
+    """Return how much a combination would change: the number of packages, then how far torch's version would move."""
     changed = not same(release.torch, torch), not same(release.torch_npu, torch_npu)
     distance = zip((*key(release.torch), 0, 0, 0)[:3], (*key(torch), 0, 0, 0)[:3], strict=True)
     return (sum(changed), *(abs(one - other) for one, other in distance)) if torch else (0,)
 
 
 def pip_line(release: Release, torch: str = "", torch_npu: str = "") -> str:
-    """The command that installs a combination over what is there: only what differs."""
+    """Return the pip command that installs a combination. It names only the packages whose version changes."""
     wanted = {"torch": (release.torch, torch), "torch_npu": (release.torch_npu, torch_npu)}
     differing = [f"{name}=={version}" for name, (version, there) in wanted.items() if not same(version, there)]
     return f"pip install {' '.join(differing)}"

@@ -1,4 +1,4 @@
-"""A diagnosis as plain data, for --json and for files that are sent to somebody."""
+"""A diagnosis as plain data, for `--json` and for files that users send to others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FIELDS = ("code", "what", "why", "remedy", "evidence")
 
 
 def as_data(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Everything that was checked, with what is wrong and the commands that fix it.
+    """Return all checks with the problems that they found and the commands that fix these.
 
     >>> as_data(examine())["good"]
     False

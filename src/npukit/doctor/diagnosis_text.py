@@ -1,4 +1,4 @@
-"""A diagnosis as lines for the terminal, and its remedies as a shell script."""
+"""A diagnosis as text for the terminal, and its remedies as a shell script."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ INDENT = " " * 4
 
 
 def as_text(diagnosis: Diagnosis, color: bool = False, width: int = 100) -> str:
-    """One line a check, what is wrong and what to do under it, and what it comes to at the end."""
-    # Without cards the checks that had nothing to look at say nothing of interest.
+    """Return one line for each check, its problems and their remedies below it, and the verdict at the end."""
+    # Without cards, most checks are skipped and have nothing useful to show.
     shown = [check for check in diagnosis.checks if diagnosis.has_npus or check.state is not CheckState.skipped]
     lines = [line for check in shown for line in _check(check, color, width)]
     findings = [diagnosis.first] if diagnosis.first else []
@@ -34,7 +34,7 @@ def as_text(diagnosis: Diagnosis, color: bool = False, width: int = 100) -> str:
 
 
 def verdict(diagnosis: Diagnosis) -> str:
-    """What it comes to, in a sentence."""
+    """Return one sentence that says whether this machine can train, and what to fix first."""
     first, count = diagnosis.first, sum(t.finding.severity is Severity.error for t in diagnosis.troubles)
     if not diagnosis.good and first:
         others = f" ({count - 1} more after it)" if count > 1 else ""
@@ -69,7 +69,7 @@ def _sentence(what: str) -> str:
 def _wrapped(text: str, width: int) -> list[str]:
     if language() == "zh":
         return wrap(printable(text), width, INDENT, INDENT + "  ")
-    # A command stays on its line.
+    # Commands are not wrapped, so that they can be copied.
     whole = re.sub("`[^`]+`", lambda command: command[0].replace(" ", "\0"), printable(text))
     lines = textwrap.wrap(
         whole,
@@ -83,7 +83,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def fix_script(diagnosis: Diagnosis) -> str:
-    """The remedies that are commands, as a script to read and then source; the others as comments."""
+    """Return a shell script with the commands that fix the problems. Remedies without a command become comments."""
     lines = ["# Written by `npukit doctor --fix-script`. Read it, then source it, so that variables reach your shell."]
     for trouble in diagnosis.troubles:
         finding = trouble.finding

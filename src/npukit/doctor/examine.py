@@ -1,4 +1,4 @@
-"""Examine a machine: probe it, check what was found, in the order in which one would fix it."""
+"""Examines a machine: collects its state and runs all checks over it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npukit.machine.found import MachineState
 from npukit.machine.probe import probe
 from npukit.report import Finding, Severity
 
-# What stands first is fixed first: nothing below a missing driver can work.
+# The order is that in which problems have to be fixed: without a driver, nothing after it can work.
 CHECKS = (
     hardware.npus,
     hardware.driver,
@@ -33,7 +33,7 @@ CHECKS = (
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The checks of a machine, in order."""
+    """The results of all checks of a machine."""
 
     checks: tuple[Check, ...]
     simulated: bool
@@ -41,14 +41,14 @@ class Diagnosis:
 
     @property
     def troubles(self) -> list[Trouble]:
-        """What is wrong: errors first, else in the order of the checks."""
+        """All problems, by severity. Problems of the same severity are in the order of the checks."""
         order = (Severity.error, Severity.warning, Severity.note)
         all_of_them = [trouble for check in self.checks for trouble in check.troubles]
         return sorted(all_of_them, key=lambda trouble: order.index(trouble.finding.severity))
 
     @property
     def first(self) -> Finding | None:
-        """The first thing to fix; notes need no fix."""
+        """The problem to fix first, or None. Notes need no fix."""
         worst = next(iter(self.troubles), None)
         return worst.finding if worst and worst.finding.severity is not Severity.note else None
 
@@ -58,7 +58,7 @@ class Diagnosis:
 
 
 def examine(machine: Machine | None = None, target: Target | None = None) -> Diagnosis:
-    """What is right and wrong with a machine for training on NPUs, and whether it is the target.
+    """Examine a machine, by default this one. With a target, also check that the machine matches it.
 
     >>> examine().first
     """
@@ -66,7 +66,7 @@ def examine(machine: Machine | None = None, target: Target | None = None) -> Dia
 
 
 def diagnose(state: MachineState, target: Target | None = None) -> Diagnosis:
-    """The same, from what was found before."""
+    """Run all checks over the state of a machine that was collected before."""
     checks = [check(state) for check in CHECKS]
     if target:
         checks.append(software.target(state, target))

@@ -1,4 +1,4 @@
-"""Checks of cards, driver and device files."""
+"""Checks of the cards, the driver and the device files."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from npukit.machine.npus import MANAGEMENT_FILES
 from npukit.report import Severity
 from npukit.report.report import counted
 
-HEALTHY = ("OK", "NA", "")  # what npu-smi does not tell is no fault
+HEALTHY = ("OK", "NA", "")  # npu-smi reports no health for some cards, which is no fault
 
 
 def npus(state: MachineState) -> Check:
-    """Are there any?"""
+    """Check that the machine has NPUs."""
     if not state.has_npus:
         instead = f"GPUs: {', '.join(state.gpus)}" if state.gpus else "and no GPUs"
         says = f"none, {instead}"
@@ -40,7 +40,7 @@ def npus(state: MachineState) -> Check:
 
 
 def _limits(state: MachineState) -> Iterator[Trouble]:
-    """What the types of the cards that programs of this shell use do not allow."""
+    """Yield what the visible cards cannot do, such as training or bf16."""
     for name in sorted({chip.name for chip in state.visible_chips if chip.name}):
         card = card_of(name)
         if card and not card.trains:
@@ -64,7 +64,7 @@ def _inference_only(state: MachineState, name: str) -> Trouble:
 
 
 def driver(state: MachineState) -> Check:
-    """Is there a driver, and firmware that goes with it?"""
+    """Check that there is a driver, and that the firmware fits it."""
     if state.simulated:
         return skip("Driver", "simulated, needs none")
     if not state.has_npus:
@@ -94,7 +94,7 @@ def _firmware(state: MachineState, firmware: str) -> Iterator[Trouble]:
 
 
 def device_files(state: MachineState) -> Check:
-    """Are the device files there, and may this user open them?"""
+    """Check that the device files exist and that this user can open them."""
     if state.simulated or not state.has_npus:
         return skip("Device files", "simulated, needs none" if state.simulated else "none expected")
     if state.driver is None and not state.device_files:
@@ -124,7 +124,7 @@ def _listed(names: list[str]) -> str:
 
 
 def health(state: MachineState) -> Check:
-    """Does npu-smi answer, and does it say that the cards are well?"""
+    """Check that npu-smi works and reports all cards as healthy."""
     if not state.has_npus:
         return skip("Health", "no cards")
     if not state.chips:
@@ -148,12 +148,12 @@ def _ill(chip: Chip, visible: bool) -> Trouble:
     )
     severity = Severity.warning if chip.health == "Warning" else None
     if not visible:
-        severity = Severity.note  # nothing of this shell runs there
+        severity = Severity.note  # this shell's programs do not use the card
     return trouble("NPK907", f"NPU {chip.npu} chip {chip.chip} reports {chip.health}", remedy, severity=severity)
 
 
 def in_use(state: MachineState) -> Check:
-    """Is somebody using the cards?"""
+    """Check that no other process uses the cards."""
     if not state.chips:
         return skip("In use", "no cards" if not state.has_npus else "unknown")
     busy = [chip for chip in state.visible_chips if is_busy(state, chip)]
@@ -168,7 +168,7 @@ def in_use(state: MachineState) -> Check:
 
 
 def is_busy(state: MachineState, chip: Chip) -> bool:
-    """Whether a process holds memory of a chip: one that is listed, or one of another container."""
+    """Return whether a process uses a chip's memory. npu-smi does not list processes of other containers."""
     if any((process.npu, process.chip) == (chip.npu, chip.chip) for process in state.smi.processes):
         return True
     return (chip.memory_used_mib or 0) > max(IDLE_MEMORY_MIB, (chip.memory_total_mib or 0) // 10)
@@ -183,13 +183,13 @@ def _users(state: MachineState, chip: Chip) -> str:
 
 
 def links(state: MachineState) -> Check:
-    """Are all cards linked alike, and are their CPUs within reach?"""
+    """Check that all cards have the same kind of link, and that the CPUs near the cards may be used."""
     topology = state.topology
     if len(topology.names) < 2:
         return skip("Links", "one card" if len(state.chips) == 1 else "unknown")
     kinds = sorted(topology.kinds)
     troubles = []
-    # Two dies of one package and the switch between packages belong together, as do all others only with themselves.
+    # SIO connects the two dies of a package. It is always beside another kind, which connects the packages.
     if len(topology.kinds - {"SIO"}) > 1:
         troubles.append(trouble("NPK942", f"The cards have different kinds of links: {', '.join(kinds)}"))
     near: set[int] = set().union(*(numbers_of(cpus) for cpus in topology.cpus))

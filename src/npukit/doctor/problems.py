@@ -1,4 +1,4 @@
-"""What can be wrong with a machine: findings and their pages are made from one text a code."""
+"""The known problems of a machine. Both the findings and their pages are made from problems.yaml."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from npukit.report import Finding, Severity
 
 @dataclass(frozen=True)
 class Problem:
-    """One code of `npukit doctor`: `why` it matters and what generally fixes it."""
+    """A known problem with its code, why it matters, and how it is usually fixed."""
 
     code: str
     title: str
     severity: Severity
     why: str
     remedy: str
-    example: str  # shell commands, or settings, that fix it
+    example: str  # shell commands or settings that fix it
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """A problem as it was found on this machine, with the shell commands that fix it, where commands can."""
+    """A problem that was found on this machine, with the shell commands that fix it, if there are any."""
 
     finding: Finding
     commands: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Trouble:
 
 @functools.cache
 def problems() -> dict[str, Problem]:
-    """Every problem that is known, by its code."""
+    """Return all known problems by their code."""
     rows = load_yaml(Path(__file__).with_name("problems.yaml"))
     return {row["code"]: Problem(**{**row, "severity": Severity(row["severity"])}) for row in rows}
 
@@ -45,7 +45,7 @@ def trouble(
     commands: tuple[str, ...] = (),
     severity: Severity | None = None,
 ) -> Trouble:
-    """A problem as found here; what is not said is taken from the text of its code."""
+    """Return a problem as it was found here. Arguments that are left out are taken from the known problem."""
     problem = problems()[code]
     finding = Finding(
         code,
@@ -59,7 +59,7 @@ def trouble(
 
 
 def page(problem: Problem) -> str:
-    """The page of one code in docs/reference/findings, in Markdown."""
+    """Return the Markdown page of a problem for docs/reference/findings."""
     seen = {
         Severity.error: "an error: training will not work",
         Severity.warning: "a warning: training will work, but slowly or unreliably",
@@ -77,13 +77,13 @@ def page(problem: Problem) -> str:
 
 
 def problem_page(code: str) -> str | None:
-    """The page of a code; None where `doctor` has no such code."""
+    """Return the page of a code, or None if it is not one of doctor's codes."""
     problem = problems().get(code)
     return page(problem) if problem else None
 
 
 def pages() -> dict[str, str]:
-    """The pages of docs/reference/findings by file name, with their index."""
+    """Return all pages for docs/reference/findings with their index, by file name."""
     rows = [f"- [{problem.code}]({problem.code}.md) {problem.title}" for problem in problems().values()]
     head = "# Findings of doctor\n\n`npukit explain NPK933` prints one page.\n\n"
     return {f"{problem.code}.md": page(problem) for problem in problems().values()} | {

@@ -1,4 +1,4 @@
-"""Checks of variables, memory, disk and network."""
+"""Checks of environment variables, memory, disk space and network."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OURS = re.compile(
 
 
 def environment(state: MachineState) -> Check:
-    """Are variables spelt, valued and combined rightly?"""
+    """Check the names, the values and the combinations of environment variables."""
     known = variables()
     ours = {name: value for name, value in state.environ.items() if name in known and not known[name].of_cuda}
     if not state.has_npus:
@@ -104,7 +104,7 @@ def _names(state: MachineState) -> Iterator[Trouble]:
 
 
 def memory(state: MachineState) -> Check:
-    """Is there enough shared memory and disk?"""
+    """Check that there is enough shared memory and disk space, and that processes can open enough files."""
     sizes, troubles = [], []
     if state.memory:
         sizes.append(f"{state.memory / GIB:.0f} GiB of memory")
@@ -127,7 +127,7 @@ def _size(number: int) -> str:
 
 
 def network(state: MachineState) -> Check:
-    """Can ranks meet: are the ports free, and is the interface there?"""
+    """Check that HCCL's ports are free and that its network interface exists."""
     if not state.has_npus:
         return skip("Network", ", ".join(state.interfaces) or "no interface")
     says = ", ".join(state.interfaces) or "no interface except loopback"

@@ -16,13 +16,13 @@ from npukit.machine.found import MachineState
 from npukit.machine.installed import Cann
 from npukit.report import Severity
 
-CUDA_BUILD = re.compile(r"\+cu\d+$")  # as torch's version says
+CUDA_BUILD = re.compile(r"\+cu\d+$")  # in the version of torch
 DRIVER_LIBRARY = re.compile(r"\blib(?:ascend_hal|drv\w*|dcmi|c_sec|mmpa)\.so")
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 
 
 def cann(state: MachineState) -> Check:
-    """Is CANN there, set up, and fit for the driver?"""
+    """Check that CANN is installed, set up in this shell, and compatible with the driver."""
     installed = state.cann
     if installed is None:
         if not state.has_npus:
@@ -71,14 +71,14 @@ def _cann_troubles(state: MachineState, installed: Cann) -> Iterator[Trouble]:
 
 
 def kernels(state: MachineState) -> Check:
-    """Are there kernels for these cards?"""
+    """Check that CANN's kernels are installed for these cards."""
     installed = state.cann
     if state.simulated:
         return skip("Kernels", "simulated, needs none")
     if installed is None or not state.has_npus:
         return skip("Kernels", "no CANN" if state.has_npus else "no cards")
     known = [model for chip in state.visible_chips if (model := card_of(chip.name))]
-    training = [one for one in known if one.trains] or known  # the others are to be excluded
+    training = [one for one in known if one.trains] or known  # cards that cannot train need none
     wanted = sorted({one.kernels for one in training})
     package = f"Install the kernels (ops) package for {{}} in version {installed.version}."
     says = ", ".join(installed.kernels) or "none"
@@ -98,7 +98,7 @@ def kernels(state: MachineState) -> Check:
 
 
 def packages(state: MachineState) -> Check:
-    """Do torch, torch_npu, CANN and Python belong together?"""
+    """Check that the versions of torch, torch_npu, CANN and Python are compatible."""
     listed = [
         f"Python {state.python}",
         *(f"{name} {version}" for name, version in state.packages.items() if name != "numpy"),
@@ -173,7 +173,7 @@ def _cann_for(
 
 
 def target(state: MachineState, wanted: Target) -> Check:
-    """Are these the versions and the card that the user is preparing for?"""
+    """Check that the machine has the card and the versions that the user prepares for."""
     there = {"torch_npu": state.packages.get("torch_npu", ""), "torch": state.packages.get("torch", "")}
     there["cann"] = state.cann.version if state.cann else ""
     names = [chip.name for chip in state.chips]
@@ -189,7 +189,7 @@ def target(state: MachineState, wanted: Target) -> Check:
 
 
 def _driver_libraries(state: MachineState) -> str:
-    """What to do where a library of the driver is missing, which CANN's set_env.sh does not bring."""
+    """Return the remedy for a missing library of the driver, which CANN's set_env.sh does not make available."""
     folder = f"{state.driver.folder if state.driver else '/usr/local/Ascend/driver'}/lib64"
     command = f"export LD_LIBRARY_PATH={folder}:{folder}/common:{folder}/driver:$LD_LIBRARY_PATH"
     mount = " In a container it has to be mounted: `npukit container` prints the command." if state.in_container else ""
@@ -197,7 +197,7 @@ def _driver_libraries(state: MachineState) -> str:
 
 
 def imports(state: MachineState) -> Check:
-    """Will `import torch` work, where torch loads torch_npu by itself?"""
+    """Check that `import torch` works although torch loads torch_npu automatically."""
     if "torch_npu" not in state.packages:
         return skip("Import", "torch_npu is not installed")
     if state.missing_library is None:

@@ -1,8 +1,8 @@
-"""Model families: one file for each `model_type`, and nothing about a family anywhere else.
+"""Model families. Each has a file of its own, and no other code knows a family by name.
 
-To add one, write a file named after its `model_type` that defines FAMILY, and VISION where it sees images; of a model
-that is put together from a tower and some language model, VISION alone. NEXT_TOKENS is for one whose checkpoints bring
-a layer for multi-token prediction.
+To add a family, write a file named after its `model_type` that defines FAMILY, and also VISION if its models see
+images. A model that combines a vision tower with any language model needs VISION only. NEXT_TOKENS is for families
+whose checkpoints contain a layer for multi-token prediction.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ UNKNOWN = Family(attention="unknown", plain_logits=False, window=window)
 
 
 def of(config: Any) -> Family:
-    """The family of a model, by the contents of its config.json or by transformers' configuration object.
+    """Return the family of a model, given the contents of config.json or transformers' configuration object.
 
-    A model type without a file is UNKNOWN: nothing is assumed about it.
+    The family of a model type without a file is UNKNOWN, for which nothing is assumed.
 
     >>> of({"model_type": "qwen2"}).attention
     'plain'
@@ -36,7 +36,7 @@ def of(config: Any) -> Family:
 
 
 def vision_of(config: Any) -> Vision | None:
-    """How a model sees images or hears; None for a model of text, or one whose images npukit does not know.
+    """Return how a model sees images or hears, or None for text models and for models npukit does not know.
 
     >>> vision_of({"model_type": "qwen2_vl"}).token
     '<|image_pad|>'
@@ -47,12 +47,12 @@ def vision_of(config: Any) -> Vision | None:
 
 
 def _value(config: Any, name: str) -> Any:
-    """Of a configuration object without making it a mapping, which takes milliseconds."""
+    """Return one key of a configuration. Converting a configuration object to a dict would take milliseconds."""
     return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
 
 
 def next_tokens_of(config: Any) -> NextTokens | None:
-    """Where a model's checkpoint has its layer for multi-token prediction, if the family has one.
+    """Return where a model's checkpoint has its layer for multi-token prediction, or None.
 
     >>> next_tokens_of({"model_type": "glm4_moe"}).projection
     'model.layers.{layers}.eh_proj'
@@ -61,13 +61,13 @@ def next_tokens_of(config: Any) -> NextTokens | None:
 
 
 def as_mapping(config: Any) -> Mapping[str, Any]:
-    """The keys of config.json that describe the language model; a multimodal one has them under text_config."""
+    """Return the keys of the language model. In config.json of a multimodal model they are under text_config."""
     values = thinker(config)
     return {**values, **(values.get("text_config") or {})}
 
 
 def thinker(config: Any) -> Mapping[str, Any]:
-    """The keys of config.json; of a model that also speaks, those of the part that reads and writes text.
+    """Return the keys of config.json. Of a model that also speaks, only those of its "thinker", which writes the text.
 
     >>> thinker({"model_type": "qwen2_5_omni", "thinker_config": {"model_type": "qwen2_5_omni_thinker"}})
     {'model_type': 'qwen2_5_omni_thinker'}
@@ -77,17 +77,17 @@ def thinker(config: Any) -> Mapping[str, Any]:
 
 
 def known() -> dict[str, Family]:
-    """Every family, by its model type."""
+    """Return all families by model type."""
     return _named("FAMILY")
 
 
 def visions() -> dict[str, Vision]:
-    """How every family that sees does it, by its model type."""
+    """Return all VISION definitions by model type."""
     return _named("VISION")
 
 
 @functools.cache
 def _named(name: str) -> dict[str, Any]:
-    """What the files define under a name, by model type."""
+    """Return what the families' files define under a name, by model type."""
     modules = (importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__))
     return {module.__name__.rpartition(".")[2]: getattr(module, name) for module in modules if hasattr(module, name)}

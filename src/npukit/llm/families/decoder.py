@@ -1,4 +1,4 @@
-"""The weights of a decoder that is built like Llama; families differ in a few of them."""
+"""The shapes of the weights of decoders that are built like Llama."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from npukit.llm.families.family import Config, Dimensions, Shapes, dimensions
 
 @dataclass(frozen=True)
 class Decoder:
-    """How a family differs from Llama; calling it gives the shapes of its weights.
+    """How a family's decoder layer differs from Llama's. Call it to get the shapes of the weights.
 
     >>> Decoder()(config)["model.layers.0.self_attn.q_proj.weight"]
     (3584, 3584)
     """
 
-    bias: bool | None = None  # of queries, keys and values; None: as attention_bias says
-    output_bias: bool = False  # attention_bias holds for the output too
+    bias: bool | None = None  # of queries, keys and values; None means that attention_bias decides
+    output_bias: bool = False  # whether attention_bias also applies to the output projection
     fused_queries: bool = False  # queries, keys and values are one matrix
-    fused_gate: bool = False  # gate and up are one matrix
-    tied: bool = False  # whether the output layer is the embedding where the configuration does not say
+    fused_gate: bool = False  # the gate and up projections are one matrix
+    tied: bool = False  # the default of tie_word_embeddings
     norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
-    head_norms: str = ""  # norms of queries and keys: of each "head", or of "all" heads together
-    shared_expert: bool = False  # beside the experts, one that every token takes, with a gate of its own
+    head_norms: str = ""  # queries and keys are normalised: by "head", or "all" heads together
+    shared_expert: bool = False  # a gated expert that every token uses besides its own
 
     def __call__(self, config: Config) -> Shapes:
         sizes = dimensions(config)
@@ -66,7 +66,7 @@ class Decoder:
             yield "self_attn.k_norm.weight", (sizes.keys if of_all else sizes.head,)
 
     def _experts(self, config: Mapping[str, Any], sizes: Dimensions) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """All experts of a layer are one tensor, as transformers keeps them since release 5."""
+        """Yield the weights of the experts. Since transformers 5, all experts of a layer are in one tensor."""
         hidden, inner = sizes.hidden, sizes.expert
         yield "mlp.gate.weight", (sizes.experts, hidden)
         yield "mlp.experts.gate_up_proj", (sizes.experts, 2 * inner, hidden)

@@ -1,4 +1,4 @@
-"""ERNIE 4.5 (dense): Llama whose heads are turned in pairs, in fp32, with a tied output layer."""
+"""ERNIE 4.5 (dense): Llama with an interleaved rotary embedding in fp32 and a tied output layer."""
 
 from npukit.llm.families.decoder import Decoder
 from npukit.llm.families.family import Family

@@ -1,4 +1,4 @@
-"""ERNIE 4.5 with experts: its layer that predicts the token after the next one is dense, and no norm follows it."""
+"""ERNIE 4.5 with experts. Its layer for multi-token prediction is dense and has no norm after it."""
 
 from npukit.llm.families.next_tokens import NextTokens
 

@@ -1,4 +1,4 @@
-"""What npukit has to know about a model family, and the ways in which families commonly differ."""
+"""What npukit needs to know about a model family."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Config = Mapping[str, Any]  # the contents of config.json
-Shapes = dict[str, tuple[int, ...]]  # of the weights, by name
+Shapes = dict[str, tuple[int, ...]]  # the shapes of the weights by name
 
 
 @dataclass(frozen=True)
 class Dimensions:
-    """The sizes that memory and work depend on."""
+    """The sizes that determine a model's memory and computation."""
 
     layers: int
     hidden: int
-    intermediate: int  # of all experts that a token takes, where there are experts
+    intermediate: int  # with experts, the sum over all experts that a token uses
     heads: int
     key_value_heads: int
-    head: int  # the width of one
+    head: int  # the width of one head
     vocabulary: int
-    experts: int = 0  # of a layer
+    experts: int = 0  # the number of experts in a layer
     experts_per_token: int = 0
-    expert: int = 0  # the intermediate width of one
-    state_layers: int = 0  # those that keep a state of a fixed size instead of keys and values
-    state_inputs: int = 0  # numbers of a sequence in such a layer: the last inputs of its convolution,
-    state_memory: int = 0  # and what it remembers, in float32
+    expert: int = 0  # the intermediate size of one expert
+    state_layers: int = 0  # the number of layers with a state of fixed size instead of keys and values
+    state_inputs: int = 0  # in such a layer, the numbers of a sequence that its convolution keeps,
+    state_memory: int = 0  # and those of its state, in float32
 
     @property
     def queries(self) -> int:
@@ -35,12 +35,12 @@ class Dimensions:
 
     @property
     def keys(self) -> int:
-        """The width of all key heads together, and of all value heads."""
+        """The width of all key heads together. Value heads have the same width."""
         return self.key_value_heads * self.head
 
 
 def dimensions(config: Config) -> Dimensions:
-    """Sizes by the names that most families use."""
+    """Read the sizes under the names that most families use in config.json."""
     heads, hidden = config["num_attention_heads"], config["hidden_size"]
     experts = config.get("num_experts") or config.get("num_local_experts") or 0
     taken = config.get("num_experts_per_tok", 0) if experts else 0
@@ -62,48 +62,49 @@ def dimensions(config: Config) -> Dimensions:
 
 
 def no_window(config: Config) -> int | None:
-    """Every token sees all tokens before it."""
+    """For families in which every token attends to all tokens before it."""
     return None
 
 
 def window(config: Config) -> int | None:
-    """Every layer looks back over `sliding_window` tokens, where that is set."""
+    """For families in which all layers attend to the last `sliding_window` tokens, if that is set."""
     return config.get("sliding_window")
 
 
 def optional_window(config: Config) -> int | None:
-    """The same, but only where `use_sliding_window` asks for it; Qwen's configurations name an unused width."""
+    """Like `window`, but only if `use_sliding_window` is set. Qwen's configurations contain unused window sizes."""
     return config.get("sliding_window") if config.get("use_sliding_window") else None
 
 
 @dataclass(frozen=True)
 class Family:
-    """One family of models."""
+    """What npukit knows about one family of models."""
 
     attention: Literal["plain", "mixed", "latent", "capped", "unknown"] = "plain"
-    """plain: softmax(qk)v, the only kind that packing computes.
-    mixed: plain in some layers; the others keep a state of a fixed size (linear attention, state spaces).
-    latent: keys and values are unpacked from a smaller vector (MLA). capped: scores pass through a tanh."""
+    """plain: softmax(qk)v, the only kind that packing supports.
+    mixed: plain in some layers; the others have a state of fixed size (linear attention, state spaces).
+    latent: keys and values are projections of a smaller vector (MLA). capped: a tanh limits the scores."""
     plain_logits: bool = True
-    """Logits are the last hidden states times the output layer, with no scale or cap."""
+    """Whether logits are the output layer times the last hidden states, without a scale or a cap."""
     experts: bool = False
-    """Each token takes its own way through some of many expert layers."""
+    """Whether the model is a mixture of experts."""
     rotary: Literal["halves", "pairs", "none"] = "none"
-    """Which elements of a head are turned together: its two halves, neighbours, or none (learned positions)."""
+    """Which elements of a head the rotary embedding pairs: those of its two halves, neighbours, or none (learned
+    positions)."""
     fused_rotary: bool = False
-    """Whether torch_npu's npu_rotary_mul computes what the family's apply_rotary_pos_emb does: halves, the whole
-    head, in the type of its input."""
+    """Whether torch_npu's npu_rotary_mul can replace the family's apply_rotary_pos_emb. The operator pairs halves,
+    rotates the whole head, and computes in the dtype of its input."""
     window: Callable[[Config], int | None] = no_window
-    """How many tokens a layer looks back over; None means all of them."""
+    """The number of previous tokens that a layer attends to, or None for all of them."""
     dimensions: Callable[[Config], Dimensions] = dimensions
     shapes: Callable[[Config], Shapes] | None = None
-    """The names and shapes of the weights, as transformers makes them; None where npukit cannot tell."""
+    """The names and shapes of the weights in transformers, or None if npukit does not know them."""
     packs: bool = True
-    """False for a model whose attention to images does not work in packed rows."""
+    """False if the attention to images does not work in packed rows."""
     templates: Mapping[str, str] = field(default_factory=dict)
-    """Names of chat templates that LLaMA-Factory or ms-swift have for its models, and the template here."""
+    """The chat templates of npukit for the names that LLaMA-Factory and ms-swift use for this family."""
 
     @property
     def can_pack(self) -> bool:
-        """Whether several texts can be one row of a training batch."""
+        """Whether a row of a training batch can hold several texts."""
         return self.attention == "plain" and self.packs

@@ -1,4 +1,4 @@
-"""Gemma 2: attention scores and logits pass through a tanh, and every other layer has a sliding window."""
+"""Gemma 2: attention scores and logits are capped by a tanh, and every other layer has a sliding window."""
 
 from npukit.llm.families.family import Family, window
 

@@ -1,4 +1,4 @@
-"""Gemma 3: images of one size, 256 tokens each, which see each other; most layers look back over a window."""
+"""Gemma 3: images of one size, with 256 tokens that attend to each other. Most layers have a sliding window."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Gemma3Vision(TileVision):
-    """A template writes where an image begins; its tokens, its end and empty lines around it are added."""
+    """Prompts contain only the start token of an image; `text` adds its tokens, its end and empty lines around it."""
 
     def tower_sizes(self, config: Mapping[str, Any]) -> TowerSizes:
         vision = config["vision_config"]

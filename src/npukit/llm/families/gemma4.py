@@ -1,7 +1,7 @@
-"""Gemma 4: images of any shape, all enlarged or reduced to about the same number of tokens.
+"""Gemma 4: images of any aspect ratio, resized to about the same number of tokens.
 
-The tokens of an image see each other in the larger models, in layers with a window. The smaller ones have embeddings
-for each layer, and also hear, which is not used here.
+In the larger models, the tokens of an image attend to each other in layers with a window. The smaller models have
+additional embeddings for each layer. They can also hear, which npukit does not support.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Gemma4Vision(Vision):
-    """A token is the mean of a square of patches."""
+    """Each token is the mean of a square of patches."""
 
     def tower_sizes(self, config: Mapping[str, Any]) -> TowerSizes:
         vision = {"patch_size": 16, **config["vision_config"]}
@@ -40,7 +40,7 @@ class Gemma4Vision(Vision):
         return name.startswith(("model.audio_tower.", "model.embed_audio."))
 
     def pixels(self, processed: Mapping[str, Any]) -> Any:
-        """Patches without those that fill the image up to the largest size."""
+        """Return the patches of the image without padding."""
         return processed["pixel_values"][0][(processed["image_position_ids"][0] >= 0).all(-1)]
 
     def groups(self, config: Any, is_image: NDArray[np.bool_], prompt: int) -> NDArray[np.int64] | None:
@@ -53,7 +53,7 @@ class Gemma4Vision(Vision):
         return (groups >= 0).astype(np.int64)
 
     def tower_inputs(self, config: Any, grids: Sequence[Grid]) -> dict[str, Any]:
-        """Which patches each image has, [images, patches], and where they are; -1 for those that fill it up."""
+        """Return the indices of each image's patches [images, patches] and their positions, with -1 for padding."""
         import torch
 
         counts = [high * wide for _, high, wide in grids]
@@ -71,7 +71,7 @@ class Gemma4Vision(Vision):
         return super().features(body, pixel_values[tower["at"]], {"image_position_ids": tower["image_position_ids"]})
 
     def language_inputs(self, body: Any, input_ids: Any) -> dict[str, Any]:
-        """The embeddings of each layer; those of an image are the ones of padding."""
+        """Return the additional embeddings of each layer. Image tokens have those of the padding token."""
         text = body.config.text_config
         if not text.hidden_size_per_layer_input:
             return {}

@@ -1,4 +1,4 @@
-"""GLM-4 (9B, 2024): half of each head is turned, in pairs; gate and up are one matrix."""
+"""GLM-4 (9B, 2024): interleaved rotary embedding of half of each head; gate and up are one matrix."""
 
 from npukit.llm.families.decoder import Decoder
 from npukit.llm.families.family import Family

@@ -1,4 +1,4 @@
-"""GLM-4.6V-Flash: GLM-4.1V in a newer release."""
+"""GLM-4.6V-Flash: a newer release of GLM-4.1V."""
 
 from npukit.llm.families import glm4v
 

@@ -1,4 +1,4 @@
-"""GLM-4.5 to 4.7: experts after the first layers, and a layer that predicts the token after the next one."""
+"""GLM-4.5 to 4.7: experts after the first layers, and a layer for multi-token prediction."""
 
 from npukit.llm.families.next_tokens import nested
 

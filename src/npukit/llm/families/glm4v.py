@@ -1,4 +1,7 @@
-"""GLM-4.1V: GLM-4 that sees as Qwen2-VL does; its processor counts an image as two frames, and enlarges narrow ones."""
+"""GLM-4.1V: GLM-4 with the vision of Qwen2-VL.
+
+Its processor counts the pixels of an image twice, as two frames, and enlarges narrow images.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from npukit.llm.families.vision import GridVision, ImageSize
 
 @dataclass(frozen=True)
 class GlmVision(GridVision):
-    """Sides are at least as long as a token is wide."""
+    """Enlarges images until both sides are at least one token long."""
 
     def size(self, processor: Any, config: Any, width: int, height: int, call: Mapping[str, Any]) -> ImageSize:
         least = processor.patch_size * processor.merge_size

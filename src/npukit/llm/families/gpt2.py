@@ -1,17 +1,17 @@
-"""GPT-2: learned positions, layer norms with biases, and matrices that lie the other way round (Conv1D)."""
+"""GPT-2: learned positions, layer norms with biases, and transposed weight matrices (Conv1D)."""
 
 from npukit.llm.families.family import Config, Dimensions, Family, Shapes
 
 
 def dimensions(config: Config) -> Dimensions:
-    """Sizes by GPT-2's own names."""
+    """Read the sizes under GPT-2's own names."""
     hidden, heads = config["n_embd"], config["n_head"]
     inner = config.get("n_inner") or 4 * hidden
     return Dimensions(config["n_layer"], hidden, inner, heads, heads, hidden // heads, config["vocab_size"])
 
 
 def shapes(config: Config) -> Shapes:
-    """The weights of GPT-2, whose output layer is always its embedding."""
+    """Return the shapes of the weights. The output layer is always the embedding."""
     sizes = dimensions(config)
     hidden = sizes.hidden
     shapes: Shapes = {

@@ -1,4 +1,4 @@
-"""HunyuanOCR: images of any shape; a learnt token ends each row of an image, and others begin and end the image."""
+"""HunyuanOCR: images of any size. Learned tokens mark the begin and the end of an image and the end of each row."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from npukit.llm.families.family import Family
-from npukit.llm.families.vision import Grid, GridVision, ImageSize, TowerSizes
+from npukit.llm.families.vision import Grid, GridVision, ImageSize, segments
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HunyuanVision(GridVision):
-    """Tokens have four positions: in the text, from left to right, from top to bottom, and the image's number."""
-
-    def tower_sizes(self, config: Mapping[str, Any]) -> TowerSizes:
-        vision = config["vision_config"]
-        return TowerSizes.of(vision, vision.get("spatial_merge_size", 2) ** 2)
+    """Tokens have four positions: in the text, the column, the row, and the number of the image."""
 
     def is_unused(self, config: Any, name: str) -> bool:
         return name.endswith(".patch_merger.image_sep")
@@ -31,7 +27,7 @@ class HunyuanVision(GridVision):
         return ImageSize(rows * (columns + 1) + 2, grid)
 
     def positions(self, is_image: NDArray[np.bool_], sizes: Iterable[ImageSize]) -> NDArray[np.int64]:
-        """Text, and what begins and ends an image, have their place in the text in all four."""
+        """Return four positions for each token. For text and the ends of an image, all are the place in the text."""
         import numpy as np
 
         places = np.tile(np.arange(len(is_image)), (4, 1))
@@ -49,21 +45,21 @@ class HunyuanVision(GridVision):
         from transformers import vision_utils
 
         grid, vision = torch.tensor(grids), config.vision_config
-        borders = vision_utils.get_vision_cu_seqlens(grid)
         indices, weights = vision_utils.get_vision_interpolation_indices_and_weights(
             grid, vision.max_image_size // vision.patch_size, mode=vision.interpolate_mode, align_corners=False
         )
         return {
-            "cu_seqlens": borders,
-            "max_seqlen": int(borders.diff().max()),
-            "segment_ends": (tuple(borders[1:].tolist()),),
-            "interp_indices": indices + 1,  # the first position is no patch's
+            **segments(vision_utils.get_vision_cu_seqlens(grid)),
+            "interp_indices": indices + 1,  # position 0 belongs to no patch
             "interp_weights": weights,
             **_order(grids, vision.spatial_merge_size),
         }
 
     def features(self, body: Any, pixel_values: Any, tower: Mapping[str, Any]) -> tuple[Any, Sequence[Any]]:
-        """What the tower computes image by image, of all of them at once: its convolutions are products."""
+        """Compute the tower for all images at once, with matrix products for its convolutions.
+
+        The model's own code computes the images one by one.
+        """
         import torch
         import torch.nn.functional as F
 
@@ -87,7 +83,7 @@ class HunyuanVision(GridVision):
 
 
 def _columns(grid: Grid, tokens: int) -> int:
-    """How many tokens a row of an image is, of so many in all, with the one that ends it.
+    """Return the number of tokens in a row of an image, with the one that ends it, given the number of all tokens.
 
     >>> _columns((1, 4, 6), 8)
     4
@@ -97,11 +93,11 @@ def _columns(grid: Grid, tokens: int) -> int:
 
 
 def _order(grids: Sequence[Grid], merge: int) -> dict[str, Any]:
-    """Which patches each square is made of, and which squares, ends of rows and ends of images the tokens are."""
+    """Return the patches of each square, and for each token its index among the squares and the learned tokens."""
     import torch
 
     squares, parts, patches, done = [], [], 0, 0
-    count = sum(time * high * wide for time, high, wide in grids) // merge**2  # the end of a row is behind them all
+    count = sum(time * high * wide for time, high, wide in grids) // merge**2  # the learned tokens follow all squares
     for _, high, wide in grids:
         rows, columns = high // merge, wide // merge
         own = torch.arange(high * wide).view(rows, merge, columns, merge).transpose(1, 2)
@@ -120,5 +116,6 @@ VISION = HunyuanVision(
     markers={"ms_swift": "<｜hy_place▁holder▁no▁102｜>"},
     tower=("model.vision_tower",),
     projector=("model.vision_tower.patch_merger",),
+    frames_per_patch=1,
     uses_qwen_vl_utils=False,
 )

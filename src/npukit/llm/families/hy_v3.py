@@ -1,4 +1,4 @@
-"""Hy3: experts after the first layer, and a layer that predicts the token after the next one."""
+"""Hy3: experts after the first layer, and a layer for multi-token prediction."""
 
 from npukit.llm.families.next_tokens import nested
 

@@ -1,4 +1,4 @@
-"""InternVL 2.5 and 3, as transformers has them: images are cut into tiles of 448 pixels, 256 tokens each."""
+"""InternVL 2.5 and 3 in transformers' format: images are cut into tiles of 448 pixels with 256 tokens each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npukit.llm.families.vision import BoxRule, ImageSize, TileVision, TowerSize
 
 @dataclass(frozen=True)
 class InternVision(TileVision):
-    """LLaMA-Factory does not cut images; InternVL's own processor does."""
+    """InternVL's processor cuts images into tiles. LLaMA-Factory turns this off."""
 
     def tower_sizes(self, config: Mapping[str, Any]) -> TowerSizes:
         return TowerSizes.of(config["vision_config"], config.get("downsample_ratio", 0.5) ** -2)

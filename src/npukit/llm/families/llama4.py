@@ -1,4 +1,4 @@
-"""Llama 4: an image is cut into tiles of one size, and seen as a whole behind them. Most layers look back in chunks."""
+"""Llama 4: an image is cut into tiles of one size, followed by the whole image. Most layers have chunked attention."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from npukit.llm.families.vision import ImageSize, TowerSizes, Vision
 
 
 def _dimensions(config: Config) -> Dimensions:
-    """A token takes its experts and one that all share."""
+    """Add the shared expert, which every token uses besides its own."""
     sizes = dimensions(config)
     return replace(sizes, intermediate=sizes.intermediate + sizes.expert)
 
 
 @dataclass(frozen=True)
 class Llama4Vision(Vision):
-    """The grid of an image is that of its tiles, its slices are these and the whole."""
+    """`grid` of an image counts its tiles; `slices` are these tiles and the whole image."""
 
     def tower_sizes(self, config: Mapping[str, Any]) -> TowerSizes:
         vision = config["vision_config"]

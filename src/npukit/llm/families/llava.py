@@ -1,4 +1,4 @@
-"""LLaVA 1.5: a CLIP tower that sees every image in one size, and a language model of any family."""
+"""LLaVA 1.5: a CLIP tower for images of one size, with a language model of any family."""
 
 from npukit.llm.families.vision import TileVision
 

@@ -1,4 +1,4 @@
-"""LLaVA-NeXT (1.6): LLaVA that sees an image as a whole and in tiles, without the tiles' padding."""
+"""LLaVA-NeXT (1.6): LLaVA that sees an image as a whole and in tiles, without the padding of the tiles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npukit.llm.families.vision import Grid, ImageSize, Vision
 
 @dataclass(frozen=True)
 class NextVision(Vision):
-    """The grid of an image is its height and width in pixels, from which the model's own code knows its tiles."""
+    """`grid` is the height and width of the image in pixels, from which the model's code computes the tiles."""
 
     def size(self, processor: Any, config: Any, width: int, height: int, call: Mapping[str, Any]) -> ImageSize:
         from transformers.image_processing_utils import select_best_resolution
@@ -25,14 +25,14 @@ class NextVision(Vision):
         else:
             wide -= (wide - int(round(width * (high / height), 7))) // 2 * 2
         high, wide = self.shrunk(config, high, wide, patches)
-        return ImageSize(self.whole(config, patches) + high * (wide + 1), (1, height, width))  # a token ends each row
+        return ImageSize(self.whole(config, patches) + high * (wide + 1), (1, height, width))  # one more ends each row
 
     def whole(self, config: Any, patches: int) -> int:
-        """How many tokens the image as a whole takes, of so many patches on a side."""
+        """Return the number of tokens of the whole image, which has `patches` patches on each side."""
         return patches**2 + int(config.vision_feature_select_strategy == "full")
 
     def shrunk(self, config: Any, high: int, wide: int, patches: int) -> tuple[int, int]:
-        """How many tokens of all tiles together are left from top to bottom and from left to right."""
+        """Return the number of token rows and columns of all tiles together."""
         return high, wide
 
     def pixels(self, processed: Mapping[str, Any]) -> Any:

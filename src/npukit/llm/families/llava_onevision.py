@@ -1,6 +1,6 @@
-"""LLaVA-OneVision: LLaVA-NeXT with a SigLIP tower, whose tiles together take a limited number of tokens.
+"""LLaVA-OneVision: LLaVA-NeXT with a SigLIP tower and a limit for the number of tokens of all tiles.
 
-Several images in a conversation are each cut into tiles, as ms-swift and transformers' processor do it for a list.
+If a conversation has several images, each is cut into tiles. ms-swift and transformers' processor do the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from npukit.llm.families.llava_next import NextVision
 
 @dataclass(frozen=True)
 class OneVision(NextVision):
-    """The limit is in the name of the aspect ratio, as in anyres_max_9."""
+    """The name of the aspect ratio, such as anyres_max_9, contains the limit."""
 
     def whole(self, config: Any, patches: int) -> int:
         return patches**2

@@ -1,4 +1,4 @@
-"""Mellum 2: experts in every layer, and a layer that predicts the token after the next one."""
+"""Mellum 2: experts in every layer, and a layer for multi-token prediction."""
 
 from npukit.llm.families.next_tokens import BESIDE
 

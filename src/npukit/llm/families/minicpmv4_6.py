@@ -1,6 +1,6 @@
-"""MiniCPM-V 4.6: Qwen3.5 that sees an image as a whole and, if it is large, in slices, each with its own size.
+"""MiniCPM-V 4.6: Qwen3.5 that sees the whole image and, if it is large, also its slices, each with its own size.
 
-Earlier ones run on code of their own.
+Earlier versions of MiniCPM-V use code that comes with the checkpoint, and are not supported.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 
 from npukit.llm.families.vision import Grid, ImageSize, TowerSizes, Vision
 
-MODES = {"4x": 2, "16x": 4}  # how many patches a token is wide
+MODES = {"4x": 2, "16x": 4}  # the width of a token in patches
 
 
 @dataclass(frozen=True)
 class SlicedVision(Vision):
-    """The grid of an image has its rows and columns of slices; images of a conversation are numbered."""
+    """`grid` counts the rows and columns of slices. The images of a conversation are numbered in the prompt."""
 
     def tower_sizes(self, config: Mapping[str, Any]) -> TowerSizes:
         return TowerSizes.of(config["vision_config"], MODES[config.get("downsample_mode", "16x")] ** 2)
@@ -42,7 +42,7 @@ class SlicedVision(Vision):
         return f"<image_id>{number}</image_id><image>{whole}</image>" + "\n".join(lines)
 
     def pixels(self, processed: Mapping[str, Any]) -> Any:
-        """Patches, which the processor puts one beside the other."""
+        """Return the patches, which the processor places side by side."""
         beside = processed["pixel_values"]
         _, colours, side, wide = beside.shape
         return beside.reshape(colours, side, wide // side, side).transpose(2, 0, 1, 3)

@@ -1,4 +1,4 @@
-"""Mistral: Llama, in its first version with a sliding window."""
+"""Mistral: Llama; the first version has a sliding window."""
 
 from npukit.llm.families.decoder import Decoder
 from npukit.llm.families.family import Family, window

@@ -1,4 +1,7 @@
-"""Llama 3.2 Vision: every fifth layer of the language model looks at images, each of which is one token in the text."""
+"""Llama 3.2 Vision: every fifth layer of the language model attends to the images (cross-attention).
+
+An image is a single token in the text.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CrossVision(Vision):
-    """The grid of an image is that of its tiles; up to four of one size, the rest of which is empty."""
+    """`grid` of an image counts its tiles. There are at most four, all of one size; unused ones are empty."""
 
     def tower_sizes(self, config: Mapping[str, Any]) -> TowerSizes:
         vision = config["vision_config"]
@@ -48,12 +51,12 @@ class CrossVision(Vision):
         }
 
     def features(self, body: Any, pixel_values: Any, tower: Mapping[str, Any]) -> tuple[Any, Sequence[Any]]:
-        """Those of all tiles of an image [images, patches, width]."""
+        """Return the features of all tiles of each image [images, patches, width]."""
         seen = body.vision_model(pixel_values=pixel_values[:, None], **tower).last_hidden_state
         return body.multi_modal_projector(seen).flatten(1, -2), ()
 
     def groups(self, config: Any, is_image: NDArray[np.bool_], prompt: int) -> NDArray[np.int64]:
-        """A prompt with images is computed as a whole: its cache has their features from the first layer on."""
+        """Compute a prompt with images as a whole, because its cache has the image features from the first layer on."""
         import numpy as np
 
         return np.where((np.arange(len(is_image)) < prompt) & is_image.any(), 0, -1)

@@ -1,4 +1,4 @@
-"""The layer that some checkpoints bring for predicting the token after the next one (multi-token prediction, MTP)."""
+"""The layer for multi-token prediction (MTP) in some checkpoints, which predicts the token after the next one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class NextTokens:
-    """Where a checkpoint has this layer: {layers} is the number of the model's own layers.
+    """The names of this layer's weights in a checkpoint. `{layers}` stands for the model's number of layers.
 
-    The layer's input is a projection of two norms side by side: of a token's last hidden state, and of the embedding
-    of the token after it. What follows is a decoder layer as the model's own ones, and mostly a norm.
+    The hidden state of a token and the embedding of the following token are each normalised, and both together are
+    projected to the layer's input. Then follow a decoder layer like the model's own, and usually a norm.
     """
 
     layer: str
@@ -21,21 +21,21 @@ class NextTokens:
     embedding_norm: str
     projection: str
     norm: str | None
-    """The norm before the output layer; None if there is none."""
+    """The norm before the output layer, or None."""
     hidden_first: bool = False
     """Whether the hidden state is the first half of the projection's input."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of config.json that the decoder layer needs otherwise than the model's own layers."""
+    """Keys of config.json whose values are different for this decoder layer."""
 
     def in_model_of(self, layers: int) -> NextTokens:
-        """The same with the names that they have in a model of so many layers."""
+        """Return a copy with the names for a model with this number of layers."""
         names = ("layer", "hidden_norm", "embedding_norm", "projection", "norm")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
         return replace(self, **{name: value.format(layers=layers) for name, value in given.items()})
 
 
 def nested(layer: str, norm: str, **others: Any) -> NextTokens:
-    """Everything is below one name, as DeepSeek-V3 has it; only the last norm is called differently."""
+    """Return names that share one prefix, as in DeepSeek-V3. Only the last norm is named differently."""
     return NextTokens(layer, f"{layer}hnorm", f"{layer}enorm", f"{layer}eh_proj", layer + norm, **others)
 
 
@@ -46,4 +46,4 @@ BESIDE = NextTokens(
     projection="mtp.fc",
     norm="mtp.norm",
 )
-"""As in Qwen3-Next: the decoder layer is below the name of what belongs to it."""
+"""The names in Qwen3-Next, where the decoder layer and what belongs to it are side by side."""

@@ -1,4 +1,4 @@
-"""PaddleOCR-VL: Ernie that sees as Qwen2-VL does, with positions of pixels that are learnt and stretched."""
+"""PaddleOCR-VL: Ernie with the vision of Qwen2-VL. The patches' positions are learned and interpolated."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from npukit.llm.families.family import Family
-from npukit.llm.families.vision import Grid, GridVision, ImageSize, TowerSizes
+from npukit.llm.families.vision import Grid, GridVision, ImageSize, segments
 
 
 @dataclass(frozen=True)
 class OcrVision(GridVision):
-    """Patches are merged by the projector, behind the tower; sides are at least as long as a token is wide."""
-
-    def tower_sizes(self, config: Mapping[str, Any]) -> TowerSizes:
-        vision = config["vision_config"]
-        return TowerSizes.of(vision, vision.get("spatial_merge_size", 2) ** 2)
+    """The projector after the tower merges the patches. Both sides of an image are at least one token long."""
 
     def size(self, processor: Any, config: Any, width: int, height: int, call: Mapping[str, Any]) -> ImageSize:
         least = processor.patch_size * processor.merge_size
@@ -31,16 +27,13 @@ class OcrVision(GridVision):
         from transformers import vision_utils
 
         grid, vision = torch.tensor(grids), config.vision_config
-        borders = vision_utils.get_vision_cu_seqlens(grid)
         indices, weights = vision_utils.get_vision_interpolation_indices_and_weights(
             grid, vision.image_size // vision.patch_size, mode="bilinear", align_corners=False, spatial_merge_size=1
         )
         return {
             "grid_thw": grid,
             "position_ids": vision_utils.get_vision_position_ids(grid, 1),
-            "cu_seqlens": borders,
-            "max_seqlen": int(borders.diff().max()),
-            "segment_ends": (tuple(borders[1:].tolist()),),
+            **segments(vision_utils.get_vision_cu_seqlens(grid)),
             "interp_indices": indices,
             "interp_weights": weights,
             "merged_at": _merged(grids, vision.spatial_merge_size),
@@ -55,7 +48,7 @@ class OcrVision(GridVision):
 
 
 def _merged(grids: Sequence[Grid], merge: int) -> Any:
-    """Which patches, counted over all images, each token is made of."""
+    """Return the indices of the patches, counted over all images, that make up each token."""
     import torch
 
     done, squares = 0, []
@@ -72,5 +65,6 @@ VISION = OcrVision(
     marker="<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>",
     token="<|IMAGE_PLACEHOLDER|>",
     projector=("model.projector",),
+    frames_per_patch=1,
     uses_qwen_vl_utils=False,
 )

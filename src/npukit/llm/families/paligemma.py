@@ -1,4 +1,4 @@
-"""PaliGemma: images of one size before a question, all of whose tokens see each other; no conversations."""
+"""PaliGemma: an image of fixed size before a question, whose tokens all attend to each other. It does not chat."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PaliGemmaVision(TileVision):
-    """Everything before the first answer is one group."""
+    """All tokens before the first answer are one group."""
 
     def tile_tokens(self, config: Any) -> int:
         return int(config.text_config.num_image_tokens)

@@ -3,7 +3,7 @@
 from npukit.llm.families.decoder import Decoder
 from npukit.llm.families.family import Family, window
 
-# Its apply_rotary_pos_emb may turn a part of each head only, so that the fused operator does not fit.
+# Some of its models rotate only a part of each head, which the fused operator does not support.
 FAMILY = Family(
     rotary="halves",
     window=window,

@@ -1,4 +1,4 @@
-"""Qwen2.5-Omni's thinker: Qwen2.5-VL that also hears, two seconds at a time. Its talker, which speaks, is left out."""
+"""The thinker of Qwen2.5-Omni: Qwen2.5-VL that also hears, in chunks of two seconds. The talker is not supported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from npukit.llm.families import qwen2_vl
 from npukit.llm.families.qwen2_audio import AudioTower
-from npukit.llm.families.vision import Grid, GridVision, ImageSize, VideoRule
+from npukit.llm.families.vision import Grid, GridVision, ImageSize, VideoRule, segments
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +19,7 @@ HEARING = "model.audio_tower"
 
 @dataclass(frozen=True)
 class StretchedAudio(AudioTower):
-    """The tower is given the mel frames of all recordings in one row, and attends within stretches of them."""
+    """The tower takes the mel frames of all recordings in one row and attends within chunks of them."""
 
     tower: tuple[str, ...] = (HEARING,)
 
@@ -27,12 +27,12 @@ class StretchedAudio(AudioTower):
         from torch.nn.functional import pad
 
         inputs = {name: value for name, value in tower.items() if name != "frame_at"}
-        padded = pad(pixel_values, (0, 0, 0, 1))[tower["frame_at"]].transpose(1, 2)  # silence fills the last stretches
+        padded = pad(pixel_values, (0, 0, 0, 1))[tower["frame_at"]].transpose(1, 2)  # silence at the end
         return body.audio_tower(padded_feature=padded, **inputs, return_dict=True).last_hidden_state, ()
 
 
 def stretches(frames: Sequence[int], longest: int, width: int | None = None) -> tuple[Any, Any]:
-    """How long the stretches of recordings are, and which frames each has, of `width` with those that are silence."""
+    """Return the lengths of the recordings' chunks, and the indices of each chunk's frames, padded to `width`."""
     import torch
 
     lengths = torch.tensor([min(longest, left) for count in frames for left in range(count, 0, -longest)])
@@ -41,23 +41,17 @@ def stretches(frames: Sequence[int], longest: int, width: int | None = None) -> 
     return lengths, torch.where(at < lengths[:, None], begins[:, None] + at, sum(frames))
 
 
-def within(borders: Any) -> dict[str, Any]:
-    """What attention is told of the borders of what attends to each other."""
-    ends = tuple(borders[1:].tolist())
-    return {"cu_seqlens": borders, "max_seqlen": int(borders.diff().max()), "segment_ends": (ends,)}
-
-
 @dataclass(frozen=True)
 class OmniAudio(StretchedAudio):
-    """Stretches attend to themselves; every two features become one."""
+    """Each chunk attends to itself, and every two features become one."""
 
     def audio_size(self, processor: Any, samples: int) -> ImageSize:
-        if processor.padding_side == "left":  # where no frame is begun that the recording does not fill
+        if processor.padding_side == "left":  # a frame that the recording does not fill is left out
             samples -= samples % processor.hop_length
         return super().audio_size(processor, samples)
 
     def heard(self, processor: Any, samples: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Its mel frames [frames, bins], as the processor makes them of a recording and the silence around it."""
+        """Return the mel frames [frames, bins], computed from the recording and the silence around it."""
         import numpy as np
 
         hop, samples = processor.hop_length, samples[: processor.n_samples]
@@ -70,7 +64,7 @@ class OmniAudio(StretchedAudio):
         return made[-count:] if is_left else made[:count]
 
     def tower_inputs(self, config: Any, grids: Sequence[Grid]) -> dict[str, Any]:
-        """Which frames each stretch has, and what follows from it for attention and for pooling."""
+        """Return the frames of each chunk, and what attention and pooling need to know about them."""
         import torch
         from transformers.models.qwen2_5_omni import modeling_qwen2_5_omni as own
 
@@ -82,13 +76,13 @@ class OmniAudio(StretchedAudio):
             "chunk_lengths": lengths,
             "valid_indices": own.get_valid_indices(lengths),
             "pool_indices": own.get_pool_indices(torch.tensor(frames)),
-            **within(own.get_audio_cu_seqlens(lengths)),
+            **segments(own.get_audio_cu_seqlens(lengths)),
         }
 
 
 @dataclass(frozen=True)
 class OmniVideo(VideoRule):
-    """Positions in time grow with the seconds between frames. The sound of a video is not heard."""
+    """Positions in time increase with the seconds between frames. The sound of a video is ignored."""
 
     def interval(self, config: Any, seconds: float) -> float:
         return float(config.position_id_per_seconds * seconds)
@@ -96,7 +90,7 @@ class OmniVideo(VideoRule):
 
 @dataclass(frozen=True)
 class OmniVision(GridVision):
-    """Both towers, and both projectors."""
+    """The towers and projectors for both images and sound."""
 
     def is_unused(self, config: Any, name: str) -> bool:
         return name.startswith(f"{HEARING}.audio_bos_eos_token.") or super().is_unused(config, name)

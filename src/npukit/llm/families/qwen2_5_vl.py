@@ -1,4 +1,4 @@
-"""Qwen2.5-VL: Qwen2-VL whose tower looks at windows of an image in most of its layers, and which knows seconds."""
+"""Qwen2.5-VL: Qwen2-VL with windowed attention in most layers of its tower, and positions that follow seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npukit.llm.families.vision import VideoRule
 
 @dataclass(frozen=True)
 class PacedVideo(VideoRule):
-    """Positions in time grow with the seconds between frames."""
+    """Positions in time increase with the seconds between frames."""
 
     def interval(self, config: Any, seconds: float) -> float:
         return float(config.vision_config.tokens_per_second * seconds)

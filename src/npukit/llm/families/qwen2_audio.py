@@ -1,4 +1,4 @@
-"""Qwen2-Audio: Qwen2 that hears: a Whisper tower makes 25 tokens of a second, of 30 seconds at most."""
+"""Qwen2-Audio: Qwen2 with a Whisper tower, which makes 25 tokens a second of up to 30 seconds of sound."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AudioTower(Vision):
-    """The grid of audio is its number of mel frames; the tower takes 30 seconds, and does not attend to the silence
-    that fills them up.
+    """`grid` is the number of mel frames. The tower always takes 30 seconds, but does not attend to the silence at the
+    end.
     """
 
     kind: Kind = "audio"
@@ -31,7 +31,7 @@ class AudioTower(Vision):
         return TowerSizes(layers=int(audio["encoder_layers"]), patch=128, patches_per_token=4.0, **given)
 
     def audio_size(self, processor: Any, samples: int) -> ImageSize:
-        """What so many samples become; those behind the thirtieth second are left out, as the processor does it."""
+        """Return the number of tokens. Samples after 30 seconds are left out, as the processor does."""
         frames = -(-min(samples, processor.n_samples) // processor.hop_length)
         tokens = ((frames - 1) // 2 - 1) // 2 + 1
         if tokens < 1:
@@ -39,7 +39,7 @@ class AudioTower(Vision):
         return ImageSize(tokens, (1, 1, frames))
 
     def heard(self, processor: Any, samples: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Mel frames of 30 seconds."""
+        """Return the mel frames of 30 seconds."""
         rate = processor.sampling_rate
         made: NDArray[np.float32] = processor(samples, sampling_rate=rate, padding="max_length", return_tensors="np")[
             "input_features"
@@ -47,7 +47,7 @@ class AudioTower(Vision):
         return made
 
     def tower_inputs(self, config: Any, grids: Sequence[Grid]) -> dict[str, Any]:
-        """Which positions of the tower are sound, and which of its features are tokens."""
+        """Return which of the tower's positions have sound, and which of its features are tokens."""
         import torch
 
         positions = config.audio_config.max_source_positions

@@ -1,4 +1,4 @@
-"""Qwen2-MoE: Qwen2 with experts and one that all tokens take."""
+"""Qwen2-MoE: Qwen2 with experts and a shared expert."""
 
 from npukit.llm.families.decoder import Decoder
 from npukit.llm.families.family import Family, optional_window

@@ -1,4 +1,4 @@
-"""Qwen2-VL: Qwen2 with images of any shape, and videos; their tokens have positions in time, height and width."""
+"""Qwen2-VL: Qwen2 with images of any size, and videos. Tokens have positions in time, height and width."""
 
 from npukit.llm.families.family import Family, optional_window
 from npukit.llm.families.vision import BoxRule, GridVision, VideoRule

@@ -1,4 +1,4 @@
-"""Qwen3.5: linear attention in most layers, for which rows are not packed; it sees as Qwen3-VL, without DeepStack."""
+"""Qwen3.5: most layers have linear attention, so rows cannot be packed. Its vision is Qwen3-VL's without DeepStack."""
 
 from npukit.llm.families import qwen3_vl
 from npukit.llm.families.family import Family

@@ -1,4 +1,4 @@
-"""Qwen3-Omni's thinker: Qwen3-VL-MoE that also hears, a second at a time. Its talker, which speaks, is left out."""
+"""The thinker of Qwen3-Omni: Qwen3-VL-MoE that also hears, in chunks of a second. The talker is not supported."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from npukit.llm.families import qwen3_vl_moe
-from npukit.llm.families.qwen2_5_omni_thinker import HEARING, StretchedAudio, stretches, within
-from npukit.llm.families.vision import Grid, ImageSize, VideoRule
+from npukit.llm.families.qwen2_5_omni_thinker import HEARING, StretchedAudio, stretches
+from npukit.llm.families.vision import Grid, ImageSize, VideoRule, segments
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-WINDOW = 50  # half a stretch of its tower, in frames
+WINDOW = 50  # half a chunk, in frames
 
 
 @dataclass(frozen=True)
 class SecondsOfAudio(StretchedAudio):
-    """Stretches are filled up with silence, and several attend to each other. No frame is begun that the recording
-    does not fill.
+    """Chunks are padded with silence, and several chunks attend to each other. A frame that the recording does not fill
+    is left out.
     """
 
     def audio_size(self, processor: Any, samples: int) -> ImageSize:
@@ -30,14 +30,14 @@ class SecondsOfAudio(StretchedAudio):
         return ImageSize(_tokens(frames), (1, 1, frames))
 
     def heard(self, processor: Any, samples: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Its mel frames [frames, bins], of a recording alone."""
+        """Return the mel frames [frames, bins] of the recording without padding."""
         made: NDArray[np.float32] = processor(
             samples, sampling_rate=processor.sampling_rate, padding=False, truncation=False, return_tensors="np"
         )["input_features"][0].T
         return made[: self.audio_size(processor, len(samples)).grid[2]]
 
     def tower_inputs(self, config: Any, grids: Sequence[Grid]) -> dict[str, Any]:
-        """Which frames each stretch has, which of its features are tokens, and which of them attend to each other."""
+        """Return the frames of each chunk, which features are tokens, and which tokens attend to each other."""
         import torch
         from transformers.models.qwen3_omni_moe import modeling_qwen3_omni_moe as own
 
@@ -52,12 +52,12 @@ class SecondsOfAudio(StretchedAudio):
             "feature_lens": torch.tensor(frames),
             "chunk_lengths": lengths,
             "valid_indices": is_token.flatten().nonzero().flatten(),
-            **within(borders),
+            **segments(borders),
         }
 
 
 def _tokens(frames: int) -> int:
-    """Every stretch is halved three times.
+    """Return the number of tokens of a recording. The tower halves each chunk three times.
 
     >>> _tokens(137)
     18
@@ -68,7 +68,7 @@ def _tokens(frames: int) -> int:
 
 @dataclass(frozen=True)
 class SteadyVideo(VideoRule):
-    """Its processor takes two seconds for every two frames, however far apart they are. The sound is not heard."""
+    """The processor counts two seconds for every two frames, whatever the real time. Sound is ignored."""
 
     def interval(self, config: Any, seconds: float) -> float:
         return float(config.position_id_per_seconds * 2)

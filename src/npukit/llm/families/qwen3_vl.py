@@ -1,4 +1,4 @@
-"""Qwen3-VL: Qwen3 that is also given features of the tower's earlier layers (DeepStack), and reads times of frames."""
+"""Qwen3-VL: Qwen3 that also takes features of earlier layers of the tower (DeepStack) and reads the times of frames."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npukit.llm.families.vision import ImageSize, VideoLimits, VideoRule, smart_
 
 @dataclass(frozen=True)
 class TimedVideo(VideoRule):
-    """The seconds of every two frames are written before their tokens; the limits are those of all frames together."""
+    """The time of every two frames is written before their tokens. The pixel limits apply to all frames together."""
 
     def frames(self, total: int, fps: float, limits: VideoLimits) -> list[int]:
         import numpy as np

@@ -1,4 +1,4 @@
-"""SmolLM3: Llama in which every fourth layer has no positions, with a tied output layer."""
+"""SmolLM3: Llama with a tied output layer. Every fourth layer has no position embedding."""
 
 from npukit.llm.families.decoder import Decoder
 from npukit.llm.families.family import Family, optional_window

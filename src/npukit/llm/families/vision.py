@@ -1,4 +1,4 @@
-"""How families of models see images and videos: how many tokens one becomes, where they lie, what computes them."""
+"""How model families see images and videos: the number of tokens, their positions, and the tower that computes them."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Grid = tuple[int, int, int]  # patches of an image: in time, from top to bottom, from left to right
+Grid = tuple[int, int, int]  # the number of patches in time, height and width
 
 
 @dataclass(frozen=True)
 class ImageSize:
-    """How many tokens an image or a video takes in a prompt, and the grid of patches that they are made of."""
+    """The number of tokens that an image or video takes in a prompt, and the grid of its patches."""
 
     tokens: int
     grid: Grid = (1, 1, 1)
     interval: float = 1.0
-    """Of a video: by how much positions in time grow from one step of the grid to the next."""
+    """The distance in time between two steps of a video's grid, in positions."""
     seconds: tuple[float, ...] = ()
-    """When each step of a video is, in families that write it into the prompt."""
+    """The time of each step of a video, in families whose prompts contain it."""
     slices: tuple[Grid, ...] = ()
-    """Of an image that is seen in parts: the grid of each, in the order of their tokens."""
+    """The grid of each part of an image that is seen in parts, in the order of their tokens."""
 
     @property
     def merged(self) -> Grid:
-        """The grid of tokens, each made of a square of patches.
+        """The grid of tokens. Each token is made of a square of patches.
 
         >>> ImageSize(391, (1, 34, 46)).merged
         (1, 17, 23)
@@ -41,15 +41,15 @@ class ImageSize:
         return self.grid[0], self.grid[1] // merge, self.grid[2] // merge
 
     def parts(self, steps: int = 1) -> list[ImageSize]:
-        """What the tower sees by itself: slices of an image, `steps` of a video, or all of it."""
+        """Return what the tower computes separately: the slices of an image, `steps` parts of a video, or all of it."""
         if self.slices:
             share = sum(math.prod(grid) for grid in self.slices) // self.tokens
             return [ImageSize(math.prod(grid) // share, grid) for grid in self.slices]
         return [ImageSize(self.tokens // steps, (self.grid[0] // steps, *self.grid[1:]))] * steps
 
     def blocks(self) -> Iterator[NDArray[np.int64]]:
-        """Positions [3, tokens] of each stretch of its tokens, counted from 0: of a video whose seconds are written
-        between its steps, one for each.
+        """Yield the positions [3, tokens] of each block of tokens, counted from 0. A video is one block, unless times
+        are written between its steps: then each step is one.
         """
         import numpy as np
 
@@ -62,18 +62,20 @@ class ImageSize:
 
 @dataclass(frozen=True)
 class TowerSizes:
-    """The sizes that a tower's memory and work depend on."""
+    """The sizes that determine a tower's memory and computation."""
 
     layers: int
     hidden: int
     intermediate: int
     heads: int
-    patch: int  # numbers that a patch is made of
+    patch: int  # values in a patch
     patches_per_token: float
 
     @classmethod
     def of(cls, vision: Mapping[str, Any], patches_per_token: float) -> TowerSizes:
-        """By the names that towers have for them in config.json; Qwen2-VL's hidden_size is its output's.
+        """Read the sizes from a tower's configuration, under any of the names that towers use.
+
+        `embed_dim` comes first, because in Qwen2-VL's configuration `hidden_size` is the size of the tower's output.
 
         >>> TowerSizes.of({"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16}, 4).heads
         16
@@ -90,13 +92,13 @@ class TowerSizes:
 
 
 def _side(size: Any) -> int:
-    """The side of a square that a configuration gives as a number or as two."""
+    """Return the side of a square, which configurations give as one number or two."""
     return int(size[0] if isinstance(size, (list, tuple)) else size)
 
 
 @dataclass(frozen=True)
 class VideoLimits:
-    """How many frames of a video are taken, and the pixels between which they are resized."""
+    """The limits for the number of frames of a video and for the pixels of each."""
 
     fps: float
     min_frames: int
@@ -107,20 +109,20 @@ class VideoLimits:
 
 @dataclass(frozen=True)
 class VideoRule:
-    """How Qwen2-VL sees videos: two frames make a patch, and its limits are those of a frame."""
+    """How Qwen2-VL sees videos: a patch covers two frames, and the pixel limits apply to each frame."""
 
     marker: str = "<|vision_start|><|video_pad|><|vision_end|>"
-    """What stands for a video in a prompt."""
+    """The text that marks a video in a prompt."""
     token: str = "<|video_pad|>"
     """The token that is repeated for every feature of the video."""
     min_tokens: int = 128
-    """Of a frame, where neither the checkpoint nor the user says otherwise."""
+    """The minimum and maximum for a frame, unless the checkpoint or the user sets other ones."""
     max_tokens: int = 768
     swift_seconds: float | None = None
-    """What ms-swift takes for the seconds of two frames, however far apart they are; None where it counts them."""
+    """The constant that ms-swift uses for the seconds of two frames, or None if it measures them."""
 
     def frames(self, total: int, fps: float, limits: VideoLimits) -> list[int]:
-        """Which of a file's frames are taken, as the model's own processor chooses them.
+        """Return the numbers of the frames that the model's own processor selects from a file.
 
         >>> VideoRule().frames(total=100, fps=25, limits=VideoLimits(2, 4, 768, 1, 10**6))
         [0, 12, 25, 37, 50, 62, 75, 87]
@@ -130,84 +132,85 @@ class VideoRule:
         return [number * total // count for number in range(count)]
 
     def resized(self, frames: int, height: int, width: int, factor: int, limits: VideoLimits) -> tuple[int, int]:
-        """The size that each frame is given; all of them together have at most the pixels of a long context."""
+        """Return the size of each frame. All frames together are limited to the pixels of a long context."""
         most = min(limits.max_pixels, int(LONGEST_VIDEO * factor**2) * 2 // frames)
         return smart_resize(height, width, factor, limits.min_pixels, max(most, int(limits.min_pixels * 1.05)))
 
     def interval(self, config: Any, seconds: float) -> float:
-        """By how much positions in time grow from one step of two frames to the next, after so many seconds.
+        """Return the distance in time between two steps of two frames, in positions.
 
-        `config` is that of the model, as transformers has it.
+        `seconds` is the time between them, and `config` the model's configuration in transformers.
         """
         return 1.0
 
     def seconds(self, times: Sequence[float]) -> tuple[float, ...]:
-        """When each step of two frames is, if that is written into the prompt, by the times of all frames."""
+        """Return the time of each step of two frames if prompts contain it. `times` are those of all frames."""
         return ()
 
     def text(self, size: ImageSize) -> str:
-        """What the tokenizer is given in the place of `marker`."""
+        """Return the text that replaces `marker` for the tokenizer."""
         return self.marker.replace(self.token, self.token * size.tokens)
 
 
 @dataclass(frozen=True)
 class BoxRule:
-    """How text names an object of an image and says where it is."""
+    """How text names an object in an image and where it is."""
 
     name: str = "{name}"
     box: str = "[{points}]"
     in_pixels: bool = False
-    """Whether places are counted in pixels of the image as the model sees it, and not in thousandths of its sides."""
+    """Whether coordinates are pixels of the resized image, instead of thousandths of its sides."""
 
 
-LONGEST_VIDEO = 128_000 * 0.9  # tokens, as qwen_vl_utils has them
+LONGEST_VIDEO = 128_000 * 0.9  # tokens, the limit of qwen_vl_utils
 
 
 @dataclass(frozen=True)
 class Vision:
-    """What is common: a tower and a projector turn an image into features, which replace the embeddings of a token."""
+    """What all families share: a tower and a projector turn an image into features, which replace token embeddings."""
 
     marker: str
-    """What stands for an image in a prompt, with `token` in it once."""
+    """The text that marks an image in a prompt. It contains `token` once."""
     token: str
     """The token that is repeated for every feature of the image."""
     markers: Mapping[str, str] = field(default_factory=dict)
-    """The same in prompts of LLaMA-Factory or ms-swift, where they write it otherwise."""
+    """The markers of LLaMA-Factory or ms-swift, if theirs are different."""
     tower: tuple[str, ...] = ("model.vision_tower",)
-    """Modules of the model that `freeze_vision_tower` means."""
+    """The modules that `freeze_vision_tower` freezes."""
     projector: tuple[str, ...] = ("model.multi_modal_projector",)
-    """Modules that `freeze_projector` means; they may lie inside the tower."""
+    """The modules that `freeze_projector` freezes. They may be inside the tower."""
     language_model: tuple[str, ...] = ("model.language_model", "lm_head")
-    """Modules that `freeze_language_model` means."""
+    """The modules that `freeze_language_model` freezes."""
     video: VideoRule | None = None
-    """How it sees videos, if it does."""
+    """How the model sees videos, if it can."""
     kind: Kind = "image"
-    """What it takes: images, or audio."""
+    """Whether this part takes images or audio."""
     audio: Vision | None = None
-    """How it hears, if it does so beside seeing."""
+    """How a model that sees images also hears, if it can."""
     packs: bool = True
-    """Whether several rows can be one row of a training batch, if the language model's attention allows it."""
+    """Whether rows with images can be packed, if the language model's attention supports packing."""
     crosses: bool = False
-    """Whether layers of the language model look at images, and nothing is put in the place of embeddings."""
+    """Whether layers of the language model attend to images (cross-attention), instead of token embeddings being
+    replaced."""
     prefix: bool = False
-    """Whether all tokens of a prompt see each other, and not only those before them."""
+    """Whether all tokens of a prompt attend to each other, instead of only to those before them."""
     token_types_name: str = "token_type_ids"
-    """What the model's own code calls the types of tokens."""
+    """The name of the token types in the model's own code."""
     boxes: BoxRule = BoxRule()
-    """How ms-swift writes objects of images for it."""
+    """How ms-swift writes the objects in an image for this family."""
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """What it takes besides text."""
+        """The kinds of media that the model takes besides text."""
         video: tuple[Kind, ...] = ("video",) if self.video else ()
         return (self.kind, *video, *(self.audio.kinds if self.audio else ()))
 
     def of(self, kind: Kind) -> Vision:
-        """The part that takes media of this kind."""
+        """Return the part that takes media of this kind."""
         return self.audio if self.audio and kind == "audio" else self
 
     def part_of(self, name: str) -> str | None:
-        """Which part of the model a module or parameter belongs to: vision_tower, projector or language_model.
+        """Return the part that a module or parameter belongs to: vision_tower, projector, language_model or None.
 
         >>> VISION.part_of("model.visual.merger.mlp.0.weight")
         'projector'
@@ -222,11 +225,11 @@ class Vision:
         return max(known)[1] if known else None
 
     def is_unused(self, config: Any, name: str) -> bool:
-        """Whether no feature depends on a parameter of the tower: it comes after the layer that features are taken of.
+        """Return whether a parameter of the tower comes after the layer whose output is used as features.
 
-        `config` is that of the model, as transformers has it.
+        `config` is the model's configuration in transformers.
         """
-        if name.startswith("model.vision_tower.head."):  # which would make one vector of an image
+        if name.startswith("model.vision_tower.head."):  # it would reduce an image to one vector
             return True
         last = getattr(config, "vision_feature_layer", None)
         if not isinstance(last, int):
@@ -237,90 +240,93 @@ class Vision:
         return match is not None and (match[1] is None or int(match[1]) >= used)
 
     def size(self, processor: Any, config: Any, width: int, height: int, call: Mapping[str, Any]) -> ImageSize:
-        """What an image of so many pixels becomes; raises ValueError with a reason where it cannot be used.
+        """Return what an image of this size becomes. Raise ValueError with a reason if it cannot be used.
 
-        `config` is that of the model, as transformers has it, `call` what the processor is called with.
+        `config` is the model's configuration in transformers, `call` the arguments with which the processor is called.
         """
         raise NotImplementedError
 
     def box_frame(self, processor: Any, size: ImageSize) -> tuple[int, int]:
-        """The width and height of an image in the unit of its boxes."""
+        """Return the width and height of an image in the unit of its boxes."""
         return 1000, 1000
 
     def audio_size(self, processor: Any, samples: int) -> ImageSize:
-        """What so many samples of audio become; raises ValueError with a reason where they cannot be used."""
+        """Return what this number of audio samples becomes. Raise ValueError with a reason if it cannot be used."""
         raise NotImplementedError
 
     def heard(self, processor: Any, samples: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What the tower is given of audio; those of several recordings are put one behind the other."""
+        """Return the input of the tower for a recording. Those of several recordings are concatenated."""
         raise NotImplementedError
 
     def tower_sizes(self, config: Mapping[str, Any]) -> TowerSizes:
-        """The sizes of the tower, by the contents of config.json."""
+        """Return the sizes of the tower, given the contents of config.json."""
         return TowerSizes.of(config["vision_config"], 1.0)
 
     def load_processor(self, place: str, **given: Any) -> Any:
-        """What makes pixels of images; `given` are options of transformers' from_pretrained."""
+        """Load the image processor. `given` are arguments of transformers' from_pretrained."""
         from transformers import AutoImageProcessor
 
         return AutoImageProcessor.from_pretrained(place, **given)
 
     def call(self, tokens: str) -> dict[str, Any]:
-        """What the processor is called with besides images, as npukit, llama_factory or ms_swift does it."""
+        """Return the arguments of the processor besides images; `tokens` is npukit, llama_factory or ms_swift."""
         return {}
 
     def pixels(self, processed: Mapping[str, Any]) -> Any:
-        """The pixels of an image, of what the processor made; those of several images are put one behind the other."""
+        """Return an image's pixels from the processor's result. Those of several images are concatenated."""
         return processed["pixel_values"]
 
     def text(self, size: ImageSize, number: int = 0) -> str:
-        """What the tokenizer is given in the place of `token`; `number` images are before it in the conversation."""
+        """Return the text that replaces `token` for the tokenizer. `number` counts the images before this one."""
         return self.token * size.tokens
 
     def limit(self, processor: Any, min_pixels: int | None, max_pixels: int | None) -> bool:
-        """Let the processor resize images into these limits; False where it has sizes of its own."""
+        """Set the pixel limits of the processor. Return False if its image sizes are fixed."""
         return False
 
     def positions(self, is_image: NDArray[np.bool_], sizes: Iterable[ImageSize]) -> NDArray[np.int64] | None:
-        """Positions [axes, tokens] of a row with these images and videos; None where they are those of plain text."""
+        """Return the positions [axes, tokens] of a row, or None if they are the same as for plain text."""
         return None
 
     def groups(self, config: Any, is_image: NDArray[np.bool_], prompt: int) -> NDArray[np.int64] | None:
-        """Which tokens of a row see each other, and are computed together: the number of each one's group, or -1 where
-        it sees only those before it; None where no row of the model has groups. The first answer begins after `prompt`
-        tokens. `config` is that of the model, as transformers has it.
+        """Return the number of each token's group, or None if the model has no groups.
+
+        Tokens of a group attend to each other and are computed together. A token with -1 is in no group and attends
+        only to those before it. `prompt` is the number of tokens before the first answer, and `config` the model's
+        configuration in transformers.
         """
         return None
 
     def token_types(self, groups: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """The same as token_type_ids of the model's own code, if it takes some."""
+        """Return the groups as token_type_ids, if the model's own code takes these."""
         return None
 
     def cross(
         self, config: Any, rows: Sequence[NDArray[np.int64]], images: Sequence[Sequence[ImageSize]]
     ) -> dict[str, Any] | None:
-        """Which of its images each token of each row looks at, where layers of the language model do."""
+        """Return the images that each token of each row attends to, if the model has cross-attention to images."""
         return None
 
     def tower_inputs(self, config: Any, grids: Sequence[Grid]) -> dict[str, Any]:
-        """What the tower needs besides pixels; computed from the grids on the host, so that a step waits for nothing.
+        """Return the arguments of the tower besides pixels.
 
-        `config` is that of the model, as transformers has it.
+        They are computed from the grids on the host, so that a step need not wait for the device. `config` is the
+        model's configuration in transformers.
         """
         return {}
 
     def language_inputs(self, body: Any, input_ids: Any) -> dict[str, Any]:
-        """What the language model takes of tokens besides their embeddings."""
+        """Return the arguments of the language model besides the embeddings."""
         return {}
 
     def features(self, body: Any, pixel_values: Any, tower: Mapping[str, Any]) -> tuple[Any, Sequence[Any]]:
-        """The features of all images, one after another [tokens, width], and those for deeper layers, if there are."""
+        """Return the features of all images [tokens, width], and those for deeper layers of the language model."""
         seen = body.get_image_features(pixel_values=pixel_values, return_dict=True, **tower).pooler_output
         return _flat(seen), ()
 
 
 def groups_of_images(is_image: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Groups of a row whose images are one each, see `Vision.groups`.
+    """Return groups for `Vision.groups` in which each image of the row is a group.
 
     >>> groups_of_images(np.array([False, True, True, False, True]))
     array([-1,  0,  0, -1,  1])
@@ -331,8 +337,14 @@ def groups_of_images(is_image: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.where(is_image, begins.cumsum() - 1, -1)
 
 
+def segments(borders: Any) -> dict[str, Any]:
+    """Return the arguments of a tower's attention, given the borders between the segments that attend to themselves."""
+    ends = tuple(borders[1:].tolist())
+    return {"cu_seqlens": borders, "max_seqlen": int(borders.diff().max()), "segment_ends": (ends,)}
+
+
 def _flat(features: Any) -> Any:
-    """Features of images as one tensor [tokens, width]; transformers has a tensor, or one for each image."""
+    """Return the images' features as one tensor [tokens, width]. Some towers return one tensor for each image."""
     import torch
 
     return torch.cat(list(features)) if isinstance(features, (list, tuple)) else features.flatten(0, -2)
@@ -340,18 +352,21 @@ def _flat(features: Any) -> Any:
 
 @dataclass(frozen=True)
 class GridVision(Vision):
-    """Qwen-VL's way: images keep their shape, and their tokens have positions in time, height and width."""
+    """The vision of Qwen-VL: images keep their aspect ratio; tokens have positions in time, height and width."""
 
     tower: tuple[str, ...] = ("model.visual",)
     projector: tuple[str, ...] = ("model.visual.merger",)
     limited_frames: int = 1
-    """How often the processor counts the pixels of an image when it compares them with its limits."""
+    """The number of times that the processor counts an image's pixels when it compares them with its limits."""
+    frames_per_patch: int = 2
+    """The number of frames in a patch, unless config.json has it."""
     uses_qwen_vl_utils: bool = True
-    """Whether ms-swift resizes images with it, before the processor."""
+    """Whether ms-swift resizes images with qwen_vl_utils before it calls the processor."""
 
     def tower_sizes(self, config: Mapping[str, Any]) -> TowerSizes:
         vision = config["vision_config"]
-        return TowerSizes.of({"temporal_patch_size": 2, **vision}, vision.get("spatial_merge_size", 2) ** 2)
+        frames = {"temporal_patch_size": self.frames_per_patch}
+        return TowerSizes.of({**frames, **vision}, vision.get("spatial_merge_size", 2) ** 2)
 
     def call(self, tokens: str) -> dict[str, Any]:
         return {"do_resize": False} if tokens == "ms_swift" and self.uses_qwen_vl_utils else {}
@@ -376,7 +391,10 @@ class GridVision(Vision):
         return True
 
     def positions(self, is_image: NDArray[np.bool_], sizes: Iterable[ImageSize]) -> NDArray[np.int64]:
-        """Text goes on after the highest position of an image or video, in time as well, as in the models' own code."""
+        """Return three positions for each token.
+
+        As in the models' own code, text continues after the highest position of an image or video in any direction.
+        """
         import numpy as np
 
         places = np.empty((3, len(is_image)), dtype=np.int64)
@@ -399,13 +417,10 @@ class GridVision(Vision):
 
         grid, vision = torch.tensor(grids), config.vision_config
         merge = vision.spatial_merge_size
-        borders = vision_utils.get_vision_cu_seqlens(grid)
         made = {
             "grid_thw": grid,
             "position_ids": vision_utils.get_vision_position_ids(grid, merge),
-            "cu_seqlens": borders,
-            "max_seqlen": int(borders.diff().max()),
-            "segment_ends": (tuple(borders[1:].tolist()),),
+            **segments(vision_utils.get_vision_cu_seqlens(grid)),
         }
         if window := getattr(vision, "window_size", None):
             index, windows = vision_utils.get_vision_window_index(grid, merge, window, vision.patch_size)
@@ -427,14 +442,14 @@ class GridVision(Vision):
 
 @dataclass(frozen=True)
 class TileVision(Vision):
-    """Images become one or several tiles of one size, and each tile the same number of tokens."""
+    """Images become one or more tiles of the same size, each with the same number of tokens."""
 
     def tiles(self, processor: Any, width: int, height: int, call: Mapping[str, Any]) -> int:
-        """How many tiles an image is cut into."""
+        """Return the number of tiles that an image is cut into."""
         return 1
 
     def tile_tokens(self, config: Any) -> int:
-        """How many tokens a tile becomes."""
+        """Return the number of tokens of a tile."""
         vision = config.vision_config
         patches = (int(vision.image_size) // int(vision.patch_size)) ** 2
         return patches + int(config.vision_feature_select_strategy == "full")
@@ -446,8 +461,9 @@ class TileVision(Vision):
 def smart_resize(
     height: int, width: int, factor: int, min_pixels: float, max_pixels: float, frames: int = 1
 ) -> tuple[int, int]:
-    """The nearest size with sides that `factor` divides and with so many pixels, as Qwen's processors choose it; of
-    several frames, all of them together.
+    """Return the closest height and width that `factor` divides and that respect the pixel limits.
+
+    This is what Qwen's processors choose. With several frames, the limits apply to all of them together.
 
     >>> smart_resize(480, 640, 28, 3136, 1003520)
     (476, 644)

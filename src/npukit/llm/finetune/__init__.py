@@ -1,1 +1,1 @@
-"""Fine-tuning and pre-training: one rank of a training, and what it leaves behind."""
+"""Fine-tuning and pre-training: one rank of a training, and the files that it writes."""

@@ -1,4 +1,4 @@
-"""The model card of a trained model: the README.md that hubs show, filled with what the run knows."""
+"""The model card of a trained model: the README.md that hubs show."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from npukit.report.markdown import cell
 from npukit.report.writing import write_text
 from npukit.train.watch import Summary
 
-TOLD = ("result", "steps", "time", "loss", "evaluation", "best", "speed")  # of the summary
+TOLD = ("result", "steps", "time", "loss", "evaluation", "best", "speed")  # rows of the summary that the card shows
 
 
 def write_card(config: Config, summary: Summary, folder: Path) -> None:
-    """Write README.md in place of the empty one that PEFT writes.
+    """Write README.md, replacing the almost empty one that PEFT writes.
 
     >>> write_card(config, summary, Path("runs/lora"))
     """
@@ -22,7 +22,7 @@ def write_card(config: Config, summary: Summary, folder: Path) -> None:
 
 
 def card(config: Config, summary: Summary, folder: Path) -> str:
-    """The card as Markdown with the front matter that hubs read."""
+    """Return the card as Markdown, with the front matter that hubs read."""
     base, license_name = _where(config.model.path), _license(config.model.path)
     name = folder.resolve().name
     heading = f"a LoRA adapter for {base}" if config.tuning.method == "lora" else f"{base}, fine-tuned"
@@ -55,7 +55,7 @@ def _front_matter(config: Config, license_name: str) -> str:
     fields: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": ["npukit"]}
     if config.tuning.method == "lora":
         fields |= {"library_name": "peft", "tags": ["lora", "npukit"]}
-    if not Path(config.model.path).exists():  # a name on a hub
+    if not Path(config.model.path).exists():  # it is a name on a hub
         fields["base_model"] = config.model.path
     if license_name:
         fields["license"] = license_name
@@ -81,7 +81,7 @@ def _load(config: Config, base: str, folder: Path) -> str:
     processor = folder / "preprocessor_config.json"
     kind = "AutoModelForImageTextToText" if processor.exists() else "AutoModelForCausalLM"
     if processor.exists() and "feature_extractor_type" in processor.read_text(encoding="utf-8"):
-        kind = "AutoModelForMultimodalLM"  # it takes audio
+        kind = "AutoModelForMultimodalLM"  # the processor is for audio
     model = f'{kind}.from_pretrained("{base if config.tuning.method == "lora" else folder}")'
     lines = [f"from transformers import {kind}, AutoTokenizer", f"model = {model}"]
     if config.tuning.method == "lora":
@@ -95,12 +95,12 @@ def _sources(config: Config) -> tuple[Source, ...]:
 
 
 def _where(path: str) -> str:
-    """The absolute path of a folder or file; a name on a hub as it is."""
+    """Return the absolute path of a folder or file. A name on a hub is returned as it is."""
     return str(Path(path).resolve()) if Path(path).exists() else path
 
 
 def _license(model: str) -> str:
-    """The licence in the base model's card, if that is on this machine."""
+    """Return the licence from the base model's card, if the model is on this machine."""
     import yaml
 
     readme = Path(model).expanduser() / "README.md"

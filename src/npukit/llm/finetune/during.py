@@ -1,4 +1,4 @@
-"""Changes of a model during training: layers in turns (LISA, BAdam), ranks of adapters (AdaLoRA)."""
+"""Changes to a model between training steps: layers in turns (LISA, BAdam) and ranks of adapters (AdaLoRA)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npukit.train.blocks import blocks
 
 
 def follow(trainer: Trainer, config: Config) -> None:
-    """Make the trainer apply the changes that the tuning method needs between steps."""
+    """Set up the trainer for a tuning method that changes the model between steps."""
     if config.tuning.turns:
         trainer.around_step = Turns(trainer, config)
     if config.tuning.method == "adalora":
@@ -24,8 +24,8 @@ def follow(trainer: Trainer, config: Config) -> None:
 class Turns:
     """Trains some layers of a model for a number of steps, then others.
 
-    LISA draws them at random and always trains everything outside the layers. BAdam takes them one by one, with Adam's
-    state for one only. The step alone decides which layers are trained, so that a run can resume.
+    LISA chooses layers at random and also trains everything outside the layers. BAdam trains one layer at a time and
+    keeps Adam's state for this layer only. The choice depends on nothing but the step, so that a run can resume.
     """
 
     def __init__(self, trainer: Trainer, config: Config) -> None:
@@ -36,7 +36,7 @@ class Turns:
 
     @contextmanager
     def __call__(self, step: int) -> Iterator[None]:
-        """Train only the layers of this step. Outside the context all are trainable, as a checkpoint needs them."""
+        """Train only this step's layers. All are trainable again afterwards, as checkpoints expect."""
         chosen = self.chosen(step)
         for number, layer in enumerate(self._layers):
             layer.requires_grad_(number in chosen)
@@ -50,11 +50,11 @@ class Turns:
                 layer.requires_grad_(True)
 
     def chosen(self, step: int) -> list[int]:
-        """The indices of the layers that are trained in a step."""
+        """Return the indices of the layers that are trained in a step."""
         options, count = self._options, len(self._layers)
         if options.turns == "lisa":
             return random.Random(f"{self._seed} {step // options.turn_steps}").sample(range(count), options.turn_layers)
-        turn = (step + 1) // options.turn_steps  # the package's first turn is a step shorter, too
+        turn = (step + 1) // options.turn_steps  # as in the BAdam package, whose first turn is one step shorter
         if options.turn_order == "random":
             order = list(range(count))
             random.Random(f"{self._seed} {turn // count}").shuffle(order)
@@ -64,7 +64,7 @@ class Turns:
 
 
 def _allocate_ranks(trainer: Trainer) -> None:
-    """AdaLoRA: after every step, remove ranks where the gradients show that they matter least."""
+    """Remove the least important ranks of an AdaLoRA adapter after every step, judged by their gradients."""
     adapted: Any = trainer.parallel.module
     wanted, steps = adapted.peft_config["default"], trainer.total_steps
     if wanted.tinit >= steps - wanted.tfinal:

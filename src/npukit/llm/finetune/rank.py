@@ -1,7 +1,7 @@
 """One process of a training: `python -m npukit.llm.finetune.rank`, with the configuration in its environment.
 
-The environment reaches every rank on the machine, ends with it, and cannot be read by other users, unlike a file in a
-shared folder.
+Every rank on the machine inherits the environment. Unlike a file in a shared folder, it disappears with the process and
+other users cannot read it.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ NAMES = "NPUKIT_OPTION_NAMES"
 
 
 def handed_over(config: Config, names: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables that pass a rank its configuration and the option names of the user's tool.
+    """Return the variables that pass a rank its configuration and the user's names for options.
 
-    The configuration is packed, because Linux limits a variable to 128 KiB.
+    The configuration is compressed, because Linux limits a variable to 128 KiB.
     """
     packed = base64.b64encode(zlib.compress(config.model_dump_json().encode())).decode()
     return {CONFIG: packed, NAMES: json.dumps(names or {})}
 
 
 def taken_over() -> Config:
-    """The configuration that this process was started with."""
+    """Return the configuration that this process was started with."""
     return Config.model_validate_json(zlib.decompress(base64.b64decode(os.environ.pop(CONFIG))))
 
 
 def run_rank(train: Callable[[Config], Any]) -> None:
-    """Train with the configuration in the environment, and exit with its exit code."""
-    # npukit.launch.script reports NpukitErrors and Ctrl-C, once for all ranks.
+    """Train with the configuration in the environment, and exit with the training's exit code."""
+    # npukit.launch.script reports NpukitErrors and Ctrl-C once for all ranks.
     config = taken_over()
     try:
         sys.exit(train(config).exit_code)
@@ -47,7 +47,7 @@ def run_rank(train: Callable[[Config], Any]) -> None:
 
 
 def _train(config: Config) -> Any:
-    from npukit.llm.finetune.train import train  # takes seconds to import
+    from npukit.llm.finetune.train import train  # the import takes seconds
 
     return train(config)
 

@@ -1,4 +1,4 @@
-"""Saves trained models in the usual formats, with what is needed to repeat the run."""
+"""Saves trained models in the usual formats, with everything needed to repeat the run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from npukit.llm.models.bottleneck import save_bottlenecks
 from npukit.report.writing import write_json, write_text
 
 RUN = "npukit.yaml"
-# The files of a vision model beside its tokenizer's.
+# the files of a vision model besides those of its tokenizer
 PROCESSORS = ("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json")
 _LIBRARIES = ("npukit", "torch", "torch_npu", "transformers", "peft", "accelerate", "deepspeed")
 
@@ -26,8 +26,7 @@ def save_model(
 ) -> None:
     """Write a PEFT adapter, or a model in transformers' format, with its tokenizer and image processor.
 
-    `base` is the folder of the base model. With `initial`, an adapter is written as its difference from the initial
-    one.
+    `base` is the folder of the base model. With `initial`, the adapter is converted to a plain LoRA (see `convert.py`).
     """
     saved: Any = model
     if bottlenecks := getattr(model, "bottlenecks", None):
@@ -36,7 +35,7 @@ def save_model(
         saved.save_pretrained(folder, state_dict=state)
     if initial:
         make_plain(folder, initial)
-    (folder / "README.md").unlink(missing_ok=True)  # PEFT's has only headings; a finished run gets a model card
+    (folder / "README.md").unlink(missing_ok=True)  # PEFT's has only headings, and a finished run gets a model card
     tokenizer.save_pretrained(folder)
     for name in PROCESSORS:
         if (base / name).is_file():

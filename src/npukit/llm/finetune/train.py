@@ -1,4 +1,4 @@
-"""Trains a language model as its configuration says."""
+"""Trains a language model according to its configuration."""
 
 from __future__ import annotations
 
@@ -52,29 +52,29 @@ from npukit.train.rollouts import Rollouts
 from npukit.train.watch import Summary
 
 # Makes the rollouts of reinforcement learning from the configuration, the Learning, the collator, the tokenizer, the
-# end tokens of answers, and a function that logs a message.
+# tokens that end an answer, and a function that logs a message.
 MakeRollouts = Callable[[Config, Learning, Collator, Any, frozenset[int], Log], Rollouts]
-QUESTIONS = 64  # of an evaluation, which are answered at once
+QUESTIONS = 64  # the batch size of evaluations that generate answers
 
 
 class Answering(Protocol):
-    """Evaluates with answers that the present model generates."""
+    """Evaluates the model with answers that it generates during training."""
 
     def begin(self, trainer: Trainer) -> None:
-        """Called before training, with the model on its devices."""
+        """Prepare for the evaluations. This is called before training, with the model on its devices."""
 
     def metrics(self, model: Any, questions: Any) -> dict[str, float]:
-        """The means over a list of `RolloutPrompt`."""
+        """Return the mean metrics of a list of `RolloutPrompt`."""
 
 
-# Makes them from the configuration, the collator, the tokenizer and the end tokens of answers.
+# Makes an Answering from the configuration, the collator, the tokenizer and the tokens that end an answer.
 MakePredictions = Callable[[Config, Collator, Any, frozenset[int]], Answering]
 
 
 def train(
     config: Config, make_rollouts: MakeRollouts | None = None, make_predictions: MakePredictions | None = None
 ) -> Summary:
-    """Train to the end; the results are in training.output.
+    """Train to the end, and write the results to training.output.
 
     >>> train(Config(model={"path": "Qwen/Qwen2-0.5B"}, data={"train": ["alpaca.jsonl"]}))
     """
@@ -108,7 +108,7 @@ def _train(
     if is_main:
         _begin_run(config, prepared, log)
     if task.uses_template(config.data) and not writes_alike(tokenizer, prepared.template_used):
-        # The model must be used with the chat template that it was trained with.
+        # The saved tokenizer gets the chat template of the training, so that the model is used with the same one.
         tokenizer.chat_template = prepared.template_used.text
     collate = _collator(config, task, shape, pad_id(tokenizer), images)
     learning = task.learning(config, prepared.train, prepared.validation, collate)
@@ -134,7 +134,7 @@ def _train(
 
 
 def _print(text: str) -> None:
-    """Print a message. One line is npukit's and is translated; several lines show answers of the model."""
+    """Print a message. npukit's own messages have one line and are translated; answers of the model have several."""
     print(text if "\n" in text else translated(text), flush=True)
 
 
@@ -144,7 +144,7 @@ def _begin_run(config: Config, prepared: Prepared, log: Log) -> None:
     for sentence in prepared.problems.sentences(longest):
         log(sentence if sentence.startswith(" ") else f"Warning: {sentence}")
     if config.training.resume == "never" or not (config.training.output / RUN).exists():
-        save_run(config, config.training.output)  # a run that cannot resume keeps the previous one's
+        save_run(config, config.training.output)  # a run that cannot resume keeps the previous run's file
 
 
 def _end_run(config: Config, trainer: Trainer, summary: Summary) -> None:
@@ -180,7 +180,7 @@ def _collator(config: Config, task: Task, shape: Any, padding: int, images: Imag
 
 
 def _end_tokens(model: Any, tokenizer: Any, prepared: Prepared) -> frozenset[int]:
-    """The tokens that end an answer of this model."""
+    """Return the tokens that end an answer of this model."""
     ends = model.generation_config.eos_token_id
     several = [ends] if isinstance(ends, int) else list(ends or [])
     return Chat(tokenizer, prepared.template_used, eos_ids=several).stop_ids
@@ -214,7 +214,7 @@ def _trainer(
         eval_collate=answered if answers else None,
         parameter_groups=rate_groups(model, tuning, options.learning_rate, options.weight_decay),
         save_model=partial(save_model, tokenizer=tokenizer, base=base, initial=initial),
-        save_frozen=not tuning.is_adapter,  # an adapter is saved without the base model's weights
+        save_frozen=not tuning.is_adapter,  # checkpoints of an adapter leave out the base model's weights
         flops_per_item=task.flops_per_token(model),
         item="tokens",
         must_stay=_must_stay(config),
@@ -227,19 +227,19 @@ def _trainer(
     return trainer
 
 
-# What a generation has, and how many steps learn from it: a run may resume in the middle of one.
+# A run may resume while it learns from a generation, so these options cannot change.
 OF_GENERATIONS = ("num_generations", "steps_per_generation", "num_iterations")
 
 
 def _must_stay(config: Config) -> dict[str, Any]:
-    """Values that a run must have in common with the one that it resumes."""
+    """Return the options whose values cannot change when a run resumes."""
     names = OF_GENERATIONS if tasks.of(config).samples else ()
     generations = {f"grpo.{name}": getattr(config.grpo, name) for name in names}
     return {**generations, **{f"tuning.{name}": value for name, value in config.tuning if name != "dropout"}}
 
 
 def _noted(config: Config) -> dict[str, Any]:
-    """Values that are logged when a run resumes with other ones."""
+    """Return the options whose changes are logged when a run resumes."""
     groups = {"grpo": config.grpo, "rewards": config.rewards} if tasks.of(config).samples else {}
     data = config.data
     sources = {"train": data.train, "validation": data.validation}
@@ -254,7 +254,7 @@ def _noted(config: Config) -> dict[str, Any]:
 
 
 def _gradients(model: Any, learning: Learning, config: Config) -> None:
-    """The gradients of the first rows, which are the same on every rank."""
+    """Compute the gradients of the first rows, which are the same on every rank."""
     size, device = config.training.batch_size, next(model.parameters()).device
     examples = learning.train
     for first in range(0, min(config.tuning.init_rows, len(examples)), size):
@@ -269,15 +269,15 @@ def make_model(
     tokenizer: Any = None,
     gradients: Callable[[Any], None] | None = None,
 ) -> Any:
-    """Load the model for training: with faster loss and attention, adapters, and compiled layers."""
+    """Load the model for training, with faster loss and attention, adapters, and compiled layers."""
     register()
     register_tower()
-    torch.manual_seed(config.training.seed)  # new weights are the same on every rank
+    torch.manual_seed(config.training.seed)  # so that new weights are the same on every rank
     task, can_pack = tasks.of(config), families.of(load_config(config.model, place)).can_pack
     joined = task.joins(config, can_pack) or config.training.sequence_parallel > 1
     attention = PACKED_ATTENTION if joined else None
     if not joined:
-        torch.backends.cuda.enable_cudnn_sdp(False)  # it would plan for every width of padded rows, 0.14 s each
+        torch.backends.cuda.enable_cudnn_sdp(False)  # cuDNN would plan for every length of padded rows, 0.14 s each
     loaded = load_model(config.model, place, weights_dtype(config, device), attention, task.new_layer(config))
     if config.model.new_tokens:
         make_room(loaded, len(tokenizer))
@@ -295,7 +295,7 @@ def adapt(
     tokenizer: Any = None,
     gradients: Callable[[Any], None] | None = None,
 ) -> Any:
-    """Turn a model of transformers' into the one that is trained."""
+    """Turn a loaded model into the one that is trained."""
     compiles = config.training.compile
     if compiles is None:
         compiles = abilities(device).compiles and config.training.sequence_parallel == 1
@@ -320,12 +320,12 @@ def adapt(
             if config.training.parallel == "ddp" and not task.samples:
                 fuse_adapted_layers(tuned)
         for layer in (*layers_of(model), *layers_of_tower(model)):
-            layer.compile(dynamic=task.samples or None)  # the lengths of answers differ in every batch
+            layer.compile(dynamic=task.samples or None)  # the lengths of generated answers vary
     return tuned
 
 
 def _packed_if_possible(config: Config, task: Task, shape: Any, log: Log) -> Config:
-    """Pack rows if the model, now that it is loaded, can attend to packed rows."""
+    """Turn packing off if the model's attention does not support packed rows."""
     can_pack = families.of(shape).can_pack
     if not config.data.packing or (can_pack and task.can_join(config)):
         return config
@@ -335,7 +335,7 @@ def _packed_if_possible(config: Config, task: Task, shape: Any, log: Log) -> Con
 
 
 def _within_positions(config: Config, task: Task, shape: Any) -> Config:
-    """A prompt leaves the model room for a token of an answer at least."""
+    """Shorten the cutoff if necessary, so that there is room for at least one token of an answer."""
     positions = getattr(shape.get_text_config(), "max_position_embeddings", None)
     if not task.samples or not positions or config.data.cutoff < positions:
         return config
@@ -343,17 +343,20 @@ def _within_positions(config: Config, task: Task, shape: Any) -> Config:
 
 
 def _check_sharing(config: Config, shape: Any) -> None:
-    if config.training.sequence_parallel > 1 and families.vision_of(shape):
+    """Refuse models and options that do not work when several devices share a row."""
+    if config.training.sequence_parallel == 1:
+        return
+    if families.vision_of(shape):
         raise NpukitError(f"training.sequence_parallel supports text models only, not {shape.model_type}: set it to 1.")
-    if config.training.sequence_parallel > 1 and not families.of(shape).can_pack:
+    if not families.of(shape).can_pack:
         raise NpukitError(
             f"training.sequence_parallel is for families with plain attention, not for {shape.model_type}: set it to 1."
         )
-    if config.training.sequence_parallel > 1 and config.tuning.shifted_attention:
+    if config.tuning.shifted_attention:
         raise NpukitError(
             "tuning.shifted_attention needs whole rows on a device: set training.sequence_parallel=1, or leave it out."
         )
-    if config.training.sequence_parallel > 1 and config.model.balance_experts:
+    if config.model.balance_experts:
         raise NpukitError(
             "With training.sequence_parallel a rank sees a part of a row, but model.balance_experts needs all of it: "
             "leave out one of the two."
@@ -361,7 +364,7 @@ def _check_sharing(config: Config, shape: Any) -> None:
 
 
 def _check_vocabulary(config: Config, prepared: Prepared, tokenizer: Any, words: int) -> None:
-    """Refuse tokens without embeddings. A tokenizer may have more tokens than the model if they are not used."""
+    """Refuse rows with tokens that have no embedding. Unused tokens of the tokenizer need none."""
     if config.model.new_tokens or len(tokenizer) <= words or isinstance(prepared.train, Stream):
         return
     used = max(prepared.train.highest_token(), pad_id(tokenizer))
@@ -373,7 +376,10 @@ def _check_vocabulary(config: Config, prepared: Prepared, tokenizer: Any, words:
 
 
 def weights_dtype(config: Config, device: torch.device) -> torch.dtype:
-    """The dtype of weights: frozen ones have that of the computation; trained ones fp32, to keep small updates."""
+    """Return the dtype of the weights: fp32 for full training, so that small updates are not lost.
+
+    Frozen weights have the dtype of the computation.
+    """
     if config.model.dtype != "auto":
         return getattr(torch, config.model.dtype)  # type: ignore[no-any-return]
     return choose_precision(config.training, device).dtype if config.tuning.is_adapter else torch.float32
