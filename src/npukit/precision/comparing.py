@@ -16,6 +16,7 @@ from npukit.precision.environments import recorded_environment
 from npukit.precision.explaining import Reason, explain, inserted, place_of
 from npukit.precision.judge import (
     Judged,
+    Known,
     draws,
     errors,
     has_same_result,
@@ -235,10 +236,12 @@ class _Walk:
 
     def _pair(self, row: Row, left: Call, right: Call) -> Row:
         left, right = self._without_unrelated_gradients(left, right), called_like(left, right)
-        judged = judge(
-            left, right, self._largest_gradient, self._is_noise, self._exact, self._gradients_differ,
-            self._origins.is_unused, self._origins.has_agreed,
+        origins = self._origins
+        known = Known(
+            self._exact, self._largest_gradient, self._gradients_differ,
+            self._is_noise, origins.is_unused, origins.has_agreed,
         )  # fmt: skip
+        judged = judge(left, right, known)
         if self._is_later and not self._exact and left.kind == "module":
             judged = without_idle_weights(judged)
         self._gradients_differ |= left.kind == "gradients" and bool(judged.error)

@@ -39,87 +39,118 @@ Accepted = Callable[[Value, Value], bool]
 Unused = Callable[[Call, str, Call], bool]
 
 
-def judge(
-    left: Call,
-    right: Call,
-    largest_gradient: float = 0.0,
-    is_noise: Accepted = lambda left, right: False,
-    exact: bool = False,
-    gradients_differ: bool = False,
-    is_unused: Unused = lambda left, place, right: False,
-    has_agreed: Accepted = lambda left, right: False,
-) -> Judged:
-    """Compare two paired calls.
+@dataclass(frozen=True)
+class Known:
+    """What is known about the two runs besides a pair of calls."""
 
-    With `exact`, results must agree bit for bit. `is_noise` says whether two tensors are known to consist of rounding
-    noise, of whatever size. `is_unused` says whether no call in either run reads an output, which then does not count
-    as a result. `has_agreed` says whether two results of a module were produced by inner calls that agreed; the module
-    is then judged no more strictly than they were. An optimizer's step is judged less strictly if `gradients_differ` at
-    all.
+    exact: bool = False
+    """Whether results must agree bit for bit."""
+    largest_gradient: float = 0.0
+    gradients_differ: bool = False
+    """Whether gradients differ at all, so that an optimizer's step is judged less strictly."""
+    is_noise: Accepted = lambda left, right: False
+    """Whether two tensors are known to consist of rounding noise, of whatever size."""
+    is_unused: Unused = lambda left, place, right: False
+    """Whether no call in either run reads an output, which then does not count as a result."""
+    has_agreed: Accepted = lambda left, right: False
+    """Whether inner calls that agreed produced two results of a module, which is then judged no more strictly."""
+
+
+def judge(left: Call, right: Call, known: Known = Known()) -> Judged:
+    """Compare two paired calls.
 
     >>> judge(call, call).outcome
     <Outcome.same: 'same'>
     """
-    inputs = dict(errors(left.inputs, right.inputs))
-    outputs = dict(errors(left.outputs, right.outputs))
-    shapes_differ = [place for place, value in left.outputs.items() if _shape_differs(value, right.outputs.get(place))]
-    noise = {place for place in inputs if is_noise(left.inputs[place], right.inputs[place])}
-    noisy_shapes = {left.inputs[place].shape for place in noise}
-    bad = tuple(
-        place
-        for place, difference in inputs.items()
-        if place not in noise
-        and (difference > 0 if exact else _is_bad(left.inputs[place], right.inputs[place], difference))
-    )
-    floats = {place: e for place, e in inputs.items() if left.inputs[place].is_float and place not in noise}
-    inherited = max((e for e in floats.values() if math.isfinite(e)), default=0.0)
-    allowed = allowance(left, right, inherited)
-    settings = tuple((optimizer_settings if left.kind == "optimizer" else _settings)(left, right))
-    judged = {
-        place: difference
-        for place, difference in outputs.items()
-        # An index that changes because a value was rounded is not an error of its own.
-        if (left.outputs[place].is_float or not any(inputs.values())) and (exact or not is_unused(left, place, right))
-    }
-    dtypes = tuple(_dtypes(left.outputs, right.outputs))
-    if shapes_differ:
-        return Judged(Outcome.differs, math.inf, allowed, settings, dtypes, shapes_differ[0], bad)
-    if left.kind == "module" and left.phase == "backward" and not left.inputs and not exact:
-        # No gradient comes in, as for tables of angles, so its outputs were computed elsewhere and are judged there.
-        judged = {}
-    if not judged:
-        outcome = Outcome.differs if bad else Outcome.same if inputs and not left.outputs else Outcome.unknown
-        return Judged(outcome, None, allowed, settings, dtypes, "", bad)
-    allowances = {place: allowance(left, right, inherited, place) for place in judged}
-    excess: dict[str, float] = {}
-    noise_out = []
-    for place, difference in judged.items():
-        one, other = left.outputs[place], right.outputs[place]
-        excess[place] = _excess(one, other, difference, allowances[place], bool(settings), largest_gradient, left.kind)
-        if left.kind == "optimizer" and gradients_differ:
-            excess[place] /= OPTIMIZER_GROWTH
-        made_of_noise = left.kind == "op" and (one.shape in noisy_shapes or f"0.{place}" in noise)
-        if exact:
-            excess[place] = math.inf if difference else 0.0
-        elif is_noise(one, other) or (excess[place] > 1 and made_of_noise and math.isfinite(difference)):
-            excess[place] = 0.0
-        elif excess[place] > 1 and left.kind == "module" and has_agreed(one, other):
-            excess[place] = 1.0
-        if not exact and excess[place] <= 1 and _is_bad(one, other, difference):
-            noise_out.append(place)
-    worst = max(excess, key=lambda place: excess[place])
-    agree = excess[worst] <= 1
-    if agree and bad and not exact and has_same_result(left, right):
-        bad = ()
-    if agree and left.kind == "module":  # a mask of a different dtype or shape that led to the same result
-        bad = tuple(place for place in bad if math.isfinite(inputs[place]))
-    computed_in = _computed_in(left, right)
-    stated = settings if left.kind == "optimizer" else len(set(computed_in)) > 1
-    outcome = Outcome.same if agree and not bad and not stated else Outcome.differs
-    return Judged(
-        outcome, judged[worst], allowances[worst], settings, dtypes, worst, bad,
-        _nonfinite(left.outputs[worst], right.outputs[worst]), tuple(noise_out), computed_in,
-    )  # fmt: skip
+    return _Pair(left, right, known).judged()
+
+
+class _Pair:
+    """Two paired calls, and how much their tensors differ."""
+
+    def __init__(self, left: Call, right: Call, known: Known) -> None:
+        self.left, self.right, self.known = left, right, known
+        self.inputs = dict(errors(left.inputs, right.inputs))
+        self.noise = {place for place in self.inputs if known.is_noise(left.inputs[place], right.inputs[place])}
+        floats = (e for place, e in self.inputs.items() if left.inputs[place].is_float and place not in self.noise)
+        self.inherited = max(filter(math.isfinite, floats), default=0.0)
+        self.settings = tuple((optimizer_settings if left.kind == "optimizer" else _settings)(left, right))
+
+    def judged(self) -> Judged:
+        left, right, exact = self.left, self.right, self.known.exact
+        dtypes, bad = tuple(_dtypes(left.outputs, right.outputs)), self._bad_inputs()
+        allowed = allowance(left, right, self.inherited)
+        for place, value in left.outputs.items():
+            if _shape_differs(value, right.outputs.get(place)):
+                return Judged(Outcome.differs, math.inf, allowed, self.settings, dtypes, place, bad)
+        results = self._results()
+        if not results:
+            outcome = Outcome.differs if bad else Outcome.same if self.inputs and not left.outputs else Outcome.unknown
+            return Judged(outcome, None, allowed, self.settings, dtypes, "", bad)
+        allowances = {place: allowance(left, right, self.inherited, place) for place in results}
+        excess = {place: self._excess(place, results[place], allowances[place]) for place in results}
+        noise = tuple(place for place in results if excess[place] <= 1 and self._is_bad_output(place, results[place]))
+        worst = max(excess, key=lambda place: excess[place])
+        agree = excess[worst] <= 1
+        if agree and bad and not exact and has_same_result(left, right):
+            bad = ()
+        if agree and left.kind == "module":  # a mask of a different dtype or shape that led to the same result
+            bad = tuple(place for place in bad if math.isfinite(self.inputs[place]))
+        computed_in = _computed_in(left, right)
+        stated = self.settings if left.kind == "optimizer" else len(set(computed_in)) > 1
+        outcome = Outcome.same if agree and not bad and not stated else Outcome.differs
+        return Judged(
+            outcome, results[worst], allowances[worst], self.settings, dtypes, worst, bad,
+            _nonfinite(left.outputs[worst], right.outputs[worst]), () if exact else noise, computed_in,
+        )  # fmt: skip
+
+    def _bad_inputs(self) -> tuple[str, ...]:
+        """Return the inputs that differ by more than rounding, or at all if results must be exact."""
+        left, right = self.left.inputs, self.right.inputs
+        return tuple(
+            place
+            for place, difference in self.inputs.items()
+            if place not in self.noise
+            and (difference > 0 if self.known.exact else _is_bad(left[place], right[place], difference))
+        )
+
+    def _results(self) -> dict[str, float]:
+        """Return the errors of the outputs that count as results."""
+        left, right, exact = self.left, self.right, self.known.exact
+        if left.kind == "module" and left.phase == "backward" and not left.inputs and not exact:
+            # No gradient comes in, as for tables of angles: the outputs were computed elsewhere and are judged there.
+            return {}
+        return {
+            place: difference
+            for place, difference in errors(left.outputs, right.outputs)
+            # An index that changes because a value was rounded is not an error of its own.
+            if (left.outputs[place].is_float or not any(self.inputs.values()))
+            and (exact or not self.known.is_unused(left, place, right))
+        }
+
+    def _excess(self, place: str, difference: float, allowed: Allowance) -> float:
+        """Return by what factor an output exceeds its allowed difference; 0 if the difference is accepted anyway."""
+        known, kind = self.known, self.left.kind
+        if known.exact:
+            return math.inf if difference else 0.0
+        one, other = self.left.outputs[place], self.right.outputs[place]
+        excess = _excess(one, other, difference, allowed, bool(self.settings), known.largest_gradient, kind)
+        if kind == "optimizer" and known.gradients_differ:
+            excess /= OPTIMIZER_GROWTH
+        if known.is_noise(one, other) or (excess > 1 and self._is_made_of_noise(place) and math.isfinite(difference)):
+            return 0.0
+        if excess > 1 and kind == "module" and known.has_agreed(one, other):
+            return 1.0
+        return excess
+
+    def _is_made_of_noise(self, place: str) -> bool:
+        """Return whether an operator computed the output from rounding noise."""
+        shapes = {self.left.inputs[noise].shape for noise in self.noise}
+        is_noisy = self.left.outputs[place].shape in shapes or f"0.{place}" in self.noise
+        return self.left.kind == "op" and is_noisy
+
+    def _is_bad_output(self, place: str, difference: float) -> bool:
+        return _is_bad(self.left.outputs[place], self.right.outputs[place], difference)
 
 
 def without_idle_weights(judged: Judged) -> Judged:
