@@ -14,6 +14,7 @@ from npukit.cli.results import show
 from npukit.cli.run import script_of, starts_python
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
+from npukit.facts.planning import Device, device_of
 from npukit.report.language import translated
 from npukit.report.terminal import say
 
@@ -51,8 +52,6 @@ def plan(
         npukit plan train.yaml --fit  # what to change if it does not fit
         npukit plan --card 910B4 -- python train.py  # any script: count its memory on a simulated card
     """
-    from npukit.facts.planning import device_of
-
     chosen, nodes = device_of(card), nnodes or 1
     ranks = (devices or 1) * nodes
     if not words:
@@ -65,11 +64,17 @@ def plan(
     script = script_of(words) if names_script(words) else []
     if chosen.is_gpu and (walk or script):
         raise NpukitError(f"--walk simulates Ascend cards only, and a {chosen.name} is not one: leave it out.")
-    if script:
-        if fit or table:
-            raise NpukitError("--fit and --table need a configuration: a script cannot be changed.")
+    if not script:
+        _plan_configuration(words, ranks, chosen, nodes, walk, fit, table, json)
+    elif fit or table:
+        raise NpukitError("--fit and --table need a configuration: a script cannot be changed.")
+    else:
         _walk_script(script, ranks, chosen.name, nodes, auto, json)
-        return
+
+
+def _plan_configuration(
+    words: list[str], ranks: int, card: Device, nodes: int, walk: bool, fit: bool, table: bool, json: bool
+) -> None:
     from npukit.llm.reading.read import read
     from npukit.llm.start import check_packages
     from npukit.performance.plan import text
@@ -79,20 +84,20 @@ def plan(
     from npukit.performance.plan.table import make_table
 
     reading = read(Path(words[0]), words[1:], os.environ, ranks=ranks, files=False)
-    reading.check_card(chosen.name, chosen.bf16)
+    reading.check_card(card.name, card.bf16)
     config = reading.config
     if table:
-        rows = make_table(config, chosen.name)
-        show({"card": chosen.name, "rows": rows}, lambda: text.table_text(rows, chosen.name), json)
+        rows = make_table(config, card.name)
+        show({"card": card.name, "rows": rows}, lambda: text.table_text(rows, card.name), json)
         return
-    planned = make_plan(config, ranks, chosen.name, nodes)
+    planned = make_plan(config, ranks, card.name, nodes)
     if fit and planned.fits is False:
-        better = find_fit(config, ranks, chosen.name, nodes, walk)
+        better = find_fit(config, ranks, card.name, nodes, walk)
         show(better.as_json(), lambda: translated(text.fit_text(better, ranks)), json)
         return
     if walk:
         check_packages(config)
-        _tell_walk(chosen.name)
+        _tell_walk(card.name)
         planned = walked(planned, config)
     show(planned.as_json(), lambda: translated(text.as_text(planned)), json)
 

@@ -101,26 +101,12 @@ class Trainer:
         self._steps: Iterator[list[Batch]] = iter(())
         self._batches: list[Batch] = []  # of the present step
         self._rollouts = rollouts
-        make_data = partial(
-            Data,
-            device=parallel.device,
-            collate=collate,
-            weight=weight,
-            size=size,
-            seed=options.seed,
-            workers=options.workers,
-        )
-        if rollouts:
-            split = Split(rollouts.rows(parallel.world_size), 1, 0, 1)
-        else:
-            split = Split(options.batch_size, options.accumulation, parallel.reader, parallel.readers)
-        repeats = rollouts.repeats if rollouts else 1
-        self._data = make_data(train_data, split, shuffle=options.shuffle, repeats=repeats)
+        batching: dict[str, Any] = {"collate": collate, "weight": weight, "size": size}
+        self._data = self._make_train_data(train_data, batching)
         self._eval_data = None
         if eval_data is not None:
-            split = Split(options.eval_batch_size or options.batch_size, 1, parallel.reader, parallel.readers)
-            own: dict[str, Any] = {"collate": eval_collate, "weight": len, "size": len} if eval_collate else {}
-            self._eval_data = make_data(eval_data, split, epochs=1, **own)
+            own: dict[str, Any] = {"collate": eval_collate, "weight": len, "size": len} if eval_collate else batching
+            self._eval_data = self._make_eval_data(eval_data, own)
         check_best(options, eval_data is not None, metrics is not None)
         self.total_steps = self._total_steps()
         options = self.options = options.in_steps(self.total_steps)
@@ -141,6 +127,24 @@ class Trainer:
             options, parallel.is_main, parallel.world_size, self.total_steps, flops_per_item, item, parallel.device
         )
         self._grad_norm = torch.zeros((), device=parallel.device)
+
+    def _make_train_data(self, rows: Any, batching: Mapping[str, Any]) -> Data:
+        options, parallel, rollouts = self.options, self.parallel, self._rollouts
+        if rollouts:
+            split = Split(rollouts.rows(parallel.world_size), 1, 0, 1)
+        else:
+            split = Split(options.batch_size, options.accumulation, parallel.reader, parallel.readers)
+        repeats = rollouts.repeats if rollouts else 1
+        return self._make_data(rows, split, shuffle=options.shuffle, repeats=repeats, **batching)
+
+    def _make_eval_data(self, rows: Any, batching: Mapping[str, Any]) -> Data:
+        size = self.options.eval_batch_size or self.options.batch_size
+        split = Split(size, 1, self.parallel.reader, self.parallel.readers)
+        return self._make_data(rows, split, epochs=1, **batching)
+
+    def _make_data(self, rows: Any, split: Split, **others: Any) -> Data:
+        options = self.options
+        return Data(rows, split, self.parallel.device, seed=options.seed, workers=options.workers, **others)
 
     def train(self) -> Summary:
         """Train to the end, starting from the newest checkpoint if there is one; returns the summary of the run."""

@@ -47,12 +47,7 @@ def verify(
     True
     """
     for folder in (before, after):
-        if not folder.is_dir():
-            if folder.is_file():
-                raise NpukitError(
-                    f"{folder} is a file: give the folder of the project, before and after its migration."
-                )
-            raise NpukitError(f"There is no folder {folder}: give the project before and after its migration.")
+        _check_folder(folder)
         check_command(command, folder)
     devices = devices or devices_asked(command, before)
     allowed = Tolerance(tolerance)
@@ -63,11 +58,7 @@ def verify(
         log(f"running the original on {original.device}")
         first, figures = original.run(command, devices, work / "before")
         if first.exit_code:
-            first = _with_kept_logs(first, work)
-            raise NpukitError(
-                f"The original project fails on {original.device}: fix it first. Its last lines:\n{first.output}"
-                + (f"\nAll that was printed is in {first.logs}" if first.logs else "")
-            )
+            raise _failure_of_original(original, _with_kept_logs(first, work))
         expected = worth_comparing(figures)
         if all(kind == "settings" for kind, _ in expected):
             raise NpukitError(
@@ -98,6 +89,20 @@ def verify(
         cpu_fallbacks=uses["cpu_fallback"],
         not_simulated=uses["not_simulated"],
         notes=_notes(original, migrated),
+    )
+
+
+def _check_folder(folder: Path) -> None:
+    if folder.is_file():
+        raise NpukitError(f"{folder} is a file: give the folder of the project, before and after its migration.")
+    if not folder.is_dir():
+        raise NpukitError(f"There is no folder {folder}: give the project before and after its migration.")
+
+
+def _failure_of_original(original: Side, run: RunResult) -> NpukitError:
+    return NpukitError(
+        f"The original project fails on {original.device}: fix it first. Its last lines:\n{run.output}"
+        + (f"\nAll that was printed is in {run.logs}" if run.logs else "")
     )
 
 

@@ -70,6 +70,10 @@ def find_template(name: str | None, tokenizer: Any = None, tokens: str = "npukit
         return Template(name, of_slots(slots))
     if meta := meta_named(name):
         return Template(name, of_meta(meta))
+    raise _no_template(name)
+
+
+def _no_template(name: str) -> NpukitError:
     # A different number means a different model's template, not a typing error.
     theirs = (*table("llama_factory")["templates"], *table("ms_swift")["templates"])
     known = (*names(), *other_names(), *theirs)
@@ -77,7 +81,7 @@ def find_template(name: str | None, tokenizer: Any = None, tokens: str = "npukit
     close = difflib.get_close_matches(name, alike, n=1)
     others = f"there are {', '.join(names())}, and those of `npukit docs switching`."
     meant = f"did you mean {close[0]}?" if close else others
-    raise NpukitError(
+    return NpukitError(
         f"There is no chat template {name!r}: {meant} Leave it out to use the tokenizer's own, or name a .jinja file."
     )
 

@@ -95,37 +95,15 @@ class Table:
 
 def find_table(source: Source, data: DataOptions, hub: Hub | None = None) -> Table:
     """Resolve `source`; names that are not local are looked up on `hub`."""
-    path, _, rows = source.path.rpartition("#")
-    if path and rows.isdigit():
-        limit = int(rows)
-        if not limit:
-            raise NpukitError(f"{source.path}: #{rows} selects no rows; select at least 1.")
-    else:
-        path, limit = source.path, None
-    hub = (
-        source.hub
-        or hub
-        or ("modelscope" if os.environ.get("USE_MODELSCOPE_HUB", "").lower() in ("1", "true") else "huggingface")
-    )
-    around = (source.question_suffix, source.answer_prefix, source.answer_until)
-    rewriting = Rewriting(source.fill, *(text or "" for text in around))
-    layout = Layout(
-        source.format,
-        source.columns,
-        rewriting=rewriting,
-        question=source.question or "",
-        min_label=source.min_label,
-        preset=_preset(source),
-        keeps_empty=data.tokens != "npukit",
-    )
-    archive = "" if data.media_dir else source.archive or ""  # unpacked there by the user
+    path, limit = _path_and_limit(source.path)
+    hub = source.hub or hub or _default_hub()
     table = Table(
         source.path,
-        layout,
+        _layout(source, data),
         split=source.split,
         subset=source.subset,
         weight=source.weight,
-        archive=archive,
+        archive="" if data.media_dir else source.archive or "",  # the user has unpacked it in media_dir
         negatives=source.negatives,
     )
     entries = _info_entries(data.folder)
@@ -142,10 +120,37 @@ def find_table(source: Source, data: DataOptions, hub: Hub | None = None) -> Tab
     return replace(table, limit=min(limits, default=None), sampled=sampled)
 
 
-def _preset(source: Source) -> str:
+def _path_and_limit(text: str) -> tuple[str, int | None]:
+    """Split `path#N`, which selects N rows.
+
+    >>> _path_and_limit("alpaca.jsonl#500")
+    ('alpaca.jsonl', 500)
+    """
+    path, _, rows = text.rpartition("#")
+    if not path or not rows.isdigit():
+        return text, None
+    if not int(rows):
+        raise NpukitError(f"{text}: #{rows} selects no rows; select at least 1.")
+    return path, int(rows)
+
+
+def _default_hub() -> Hub:
+    return "modelscope" if os.environ.get("USE_MODELSCOPE_HUB", "").lower() in ("1", "true") else "huggingface"
+
+
+def _layout(source: Source, data: DataOptions) -> Layout:
     if source.preset and source.preset not in PRESETS:
         raise NpukitError(f"{source.path}: there is no preset {source.preset}; known are {', '.join(PRESETS)}.")
-    return source.preset or ""
+    around = (source.question_suffix, source.answer_prefix, source.answer_until)
+    return Layout(
+        source.format,
+        source.columns,
+        rewriting=Rewriting(source.fill, *(text or "" for text in around)),
+        question=source.question or "",
+        min_label=source.min_label,
+        preset=source.preset or "",
+        keeps_empty=data.tokens != "npukit",
+    )
 
 
 def _local(path: str, folder: Path) -> Path | None:

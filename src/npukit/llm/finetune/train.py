@@ -331,7 +331,7 @@ def _packed_if_possible(config: Config, task: Task, shape: Any, log: Log) -> Con
         return config
     if not can_pack and task.can_join(config):
         log(f"Packing is off: it is for families with plain attention, not for {shape.model_type}.")
-    return config.model_copy(update={"data": config.data.model_copy(update={"packing": False})})
+    return with_data(config, packing=False)
 
 
 def _within_positions(config: Config, task: Task, shape: Any) -> Config:
@@ -339,7 +339,12 @@ def _within_positions(config: Config, task: Task, shape: Any) -> Config:
     positions = getattr(shape.get_text_config(), "max_position_embeddings", None)
     if not task.samples or not positions or config.data.cutoff < positions:
         return config
-    return config.model_copy(update={"data": config.data.model_copy(update={"cutoff": positions - 1})})
+    return with_data(config, cutoff=positions - 1)
+
+
+def with_data(config: Config, **changes: Any) -> Config:
+    """Return a copy of the configuration in which some options of `data` have other values."""
+    return config.model_copy(update={"data": config.data.model_copy(update=changes)})
 
 
 def _check_sharing(config: Config, shape: Any) -> None:

@@ -45,34 +45,40 @@ def tune(
             _train_in_fp32(module)
         return tuned
     if options.turns == "badam":
-        model.requires_grad_(False)
-        for layer in layers_of(model):
-            layer.requires_grad_(True)
+        _train_only(layers_of(model), model)
     if options.new_layers:
-        new = grow(model, options.new_layers)
-        model.requires_grad_(False)
-        for layer in new:
-            layer.requires_grad_(True)
+        _train_only(grow(model, options.new_layers), model)
     elif options.method == "freeze":
-        layers = layers_of(model)
-        if abs(options.layers) > len(layers):
-            raise NpukitError(f"tuning.layers is {options.layers}, but this model has {len(layers)} layers: lower it.")
-        model.requires_grad_(False)
-        chosen = layers[-options.layers :] if options.layers > 0 else layers[: -options.layers]
-        if options.spread:
-            if options.layers < 1 or len(layers) % options.layers:
-                raise NpukitError(f"tuning.layers must divide the model's {len(layers)} layers, not {options.layers}.")
-            distance = len(layers) // options.layers
-            chosen = layers[distance - 1 :: distance]
-        trained = [part for layer in chosen for name, part in layer.named_modules() if _is_chosen(name, options)]
-        if not trained:
-            raise NpukitError(f"tuning.layer_modules: no layer has a module {' or '.join(options.layer_modules)}.")
-        for part in trained:
-            part.requires_grad_(True)
+        _train_only(_chosen_parts(layers_of(model), options), model)
     for name, parameter in model.named_parameters() if families.vision_of(model.config) else ():
         if is_frozen(name, model, options):
             parameter.requires_grad_(False)
     return model
+
+
+def _train_only(parts: list[Any], model: Any) -> None:
+    model.requires_grad_(False)
+    for part in parts:
+        part.requires_grad_(True)
+
+
+def _chosen_parts(layers: list[Any], options: TuningOptions) -> list[Any]:
+    """Return the modules that method freeze trains: some of the layers, or parts of these."""
+    if abs(options.layers) > len(layers):
+        raise NpukitError(f"tuning.layers is {options.layers}, but this model has {len(layers)} layers: lower it.")
+    chosen = layers[-options.layers :] if options.layers > 0 else layers[: -options.layers]
+    if options.spread:
+        if options.layers < 1 or len(layers) % options.layers:
+            raise NpukitError(f"tuning.layers must divide the model's {len(layers)} layers, not {options.layers}.")
+        distance = len(layers) // options.layers
+        chosen = layers[distance - 1 :: distance]
+    if not options.layer_modules:
+        return chosen
+    names = options.layer_modules
+    parts = [part for layer in chosen for name, part in layer.named_modules() if name.split(".")[0] in names]
+    if not parts:
+        raise NpukitError(f"tuning.layer_modules: no layer has a module {' or '.join(names)}.")
+    return parts
 
 
 def layers_of(model: Any) -> list[Any]:
@@ -125,11 +131,6 @@ def _whole_parts(model: Any) -> list[str]:
     names = [*vision.tower, *vision.projector] if vision else []
     there = [name for name, _ in model.named_modules() if name in names]
     return [name for name in there if not any(name.startswith(f"{other}.") for other in there)]
-
-
-def _is_chosen(name: str, options: TuningOptions) -> bool:
-    """All of a layer, or the requested modules."""
-    return name.split(".")[0] in options.layer_modules if options.layer_modules else name == ""
 
 
 def _noisy(table: Any, _args: Any, embedded: Any, alpha: float) -> Any:

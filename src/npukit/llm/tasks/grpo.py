@@ -31,64 +31,10 @@ class GRPO(Task):
 
     def problems(self, config: Config) -> Iterator[tuple[str, str]]:
         yield from super().problems(config)
-        options, rewards, training = config.grpo, config.rewards, config.training
-        if options.use_gym_env and not (options.multi_turn_scheduler or options.environment_factory):
-            yield (
-                "grpo.use_gym_env",
-                "environments are for answers of several turns: set grpo.multi_turn_scheduler or "
-                "grpo.environment_factory.",
-            )
-        if options.multi_turn_scheduler and options.has_tools:
-            yield "grpo.tools", "a scheduler defines itself what may be called: leave out grpo.multi_turn_scheduler."
-        sources = rewards.functions or rewards.plugins or rewards.models or options.use_gym_env
-        if not (sources or options.teacher):
-            yield (
-                "rewards.functions",
-                "task grpo needs rewards: functions, Python files (plugins) or models.",
-            )
-        if options.num_generations == 1 and not options.teacher:
-            yield (
-                "grpo.num_generations",
-                "answers are compared with others to the same prompt: set grpo.num_generations to at least 2.",
-            )
-        if options.teacher and options.loss_type == "real":
-            yield (
-                "grpo.teacher",
-                "real compares whole answers, but a teacher scores each token: choose another grpo.loss_type.",
-            )
-        if options.teacher and options.dynamic_sample and not sources:
-            yield "grpo.dynamic_sample", "without rewards there are none to compare: set grpo.dynamic_sample=false."
-        if "" in options.stop:
+        yield from _problems_of_rewards(config)
+        yield from _problems_of_steps(config)
+        if "" in config.grpo.stop:
             yield "grpo.stop", "an empty text would end every answer at once: leave it out of grpo.stop."
-        for file in rewards.plugins:
-            if not file.is_file():
-                yield "rewards.plugins", f"there is no Python file {file}."
-        if training.sequence_parallel > 1:
-            yield (
-                "training.sequence_parallel",
-                "task grpo cannot split rows over devices: set training.sequence_parallel=1.",
-            )
-        if rewards.weights and rewards.functions:
-            count = len(rewards.functions) + len(rewards.models) + options.use_gym_env
-            if len(rewards.weights) != count:
-                text = f"rewards.weights has {len(rewards.weights)} numbers for {count} reward functions and models."
-                yield "rewards.weights", text
-        per_generation = options.steps_per_generation or training.accumulation
-        if per_generation % training.accumulation:
-            yield "grpo.steps_per_generation", "grpo.steps_per_generation must be a multiple of training.accumulation."
-        if options.loss_type == "real" and (
-            training.batch_size % options.num_generations or per_generation != training.accumulation
-        ):
-            yield (
-                "training.batch_size",
-                "real compares the answers of whole groups: make training.batch_size a multiple of "
-                "grpo.num_generations, and leave grpo.steps_per_generation out.",
-            )
-        if "soft_overlong" in rewards.functions and rewards.soft_cache_length is None:
-            yield (
-                "rewards.soft_cache_length",
-                "soft_overlong needs rewards.soft_cache_length: tokens over which its penalty grows.",
-            )
         if config.tuning.noise:
             yield (
                 "tuning.noise",
@@ -140,6 +86,70 @@ class GRPO(Task):
         prompts, held_out = (rows if rows is None else RolloutPrompts(rows) for rows in (train, validation))
         as_they_are: Any = list  # rows stay as they are until the model has answered
         return Learning(prompts, held_out, as_they_are, partial(grpo_loss, options=config.grpo), len, len)
+
+
+def _problems_of_rewards(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield the options that do not suit the rewards, the teacher or the environment."""
+    options, rewards = config.grpo, config.rewards
+    if options.use_gym_env and not (options.multi_turn_scheduler or options.environment_factory):
+        yield (
+            "grpo.use_gym_env",
+            "environments are for answers of several turns: set grpo.multi_turn_scheduler or grpo.environment_factory.",
+        )
+    if options.multi_turn_scheduler and options.has_tools:
+        yield "grpo.tools", "a scheduler defines itself what may be called: leave out grpo.multi_turn_scheduler."
+    sources = rewards.functions or rewards.plugins or rewards.models or options.use_gym_env
+    if not (sources or options.teacher):
+        yield (
+            "rewards.functions",
+            "task grpo needs rewards: functions, Python files (plugins) or models.",
+        )
+    if options.teacher and options.loss_type == "real":
+        yield (
+            "grpo.teacher",
+            "real compares whole answers, but a teacher scores each token: choose another grpo.loss_type.",
+        )
+    if options.teacher and options.dynamic_sample and not sources:
+        yield "grpo.dynamic_sample", "without rewards there are none to compare: set grpo.dynamic_sample=false."
+    for file in rewards.plugins:
+        if not file.is_file():
+            yield "rewards.plugins", f"there is no Python file {file}."
+    if rewards.weights and rewards.functions:
+        count = len(rewards.functions) + len(rewards.models) + options.use_gym_env
+        if len(rewards.weights) != count:
+            text = f"rewards.weights has {len(rewards.weights)} numbers for {count} reward functions and models."
+            yield "rewards.weights", text
+    if "soft_overlong" in rewards.functions and rewards.soft_cache_length is None:
+        yield (
+            "rewards.soft_cache_length",
+            "soft_overlong needs rewards.soft_cache_length: tokens over which its penalty grows.",
+        )
+
+
+def _problems_of_steps(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield the options that do not allow the answers to be compared in groups."""
+    options, training = config.grpo, config.training
+    if options.num_generations == 1 and not options.teacher:
+        yield (
+            "grpo.num_generations",
+            "answers are compared with others to the same prompt: set grpo.num_generations to at least 2.",
+        )
+    if training.sequence_parallel > 1:
+        yield (
+            "training.sequence_parallel",
+            "task grpo cannot split rows over devices: set training.sequence_parallel=1.",
+        )
+    per_generation = options.steps_per_generation or training.accumulation
+    if per_generation % training.accumulation:
+        yield "grpo.steps_per_generation", "grpo.steps_per_generation must be a multiple of training.accumulation."
+    if options.loss_type == "real" and (
+        training.batch_size % options.num_generations or per_generation != training.accumulation
+    ):
+        yield (
+            "training.batch_size",
+            "real compares the answers of whole groups: make training.batch_size a multiple of "
+            "grpo.num_generations, and leave grpo.steps_per_generation out.",
+        )
 
 
 def _items(value: Any) -> list[Any]:

@@ -99,13 +99,9 @@ def plan(config: Config, devices: int, card: str = "", nodes: int = 1) -> Plan:
     if model and model.vision and rows:
         model = replace(model, image_share=rows.image_tokens / max(1.0, rows.tokens))
     batches = _rows_of_batches(config, rows)
-    readers = max(1, devices // config.training.sequence_parallel)
-    rows_per_step = config.training.batch_size * config.training.accumulation * readers
-    steps = config.training.max_steps
-    if steps is None and batches is not None:
-        if tasks.of(config).samples:  # an answer of each group is a row of the step, as often as it is learnt from
-            batches *= config.grpo.num_generations * config.grpo.num_iterations
-        steps = ceil(ceil(batches / rows_per_step) * config.training.epochs)
+    if batches is not None and config.training.max_steps is None and tasks.of(config).samples:
+        # An answer of each group is a row of the step, as often as it is learnt from.
+        batches *= config.grpo.num_generations * config.grpo.num_iterations
     speed = speed_of(card) if card else None
     learning = estimate(config, model, devices) if model else []
     apart = phases(config, model, devices, learning) if model else {}
@@ -124,11 +120,20 @@ def plan(config: Config, devices: int, card: str = "", nodes: int = 1) -> Plan:
         rows_are_exact=bool(rows and rows.exact),
         image_tokens=rows.image_tokens if rows and model and model.vision else None,
         batches_per_epoch=batches,
-        steps=steps,
+        steps=_steps(config, batches, devices),
         tokens_per_step=batch_tokens(config) * config.training.accumulation * devices,
         time=step_time(work, speed, nodes > 1) if model and speed else None,
         phases={name: time.step for name, time in times.items() if time} or None,
     )
+
+
+def _steps(config: Config, batches: int | None, devices: int) -> int | None:
+    training = config.training
+    if training.max_steps is not None or batches is None:
+        return training.max_steps
+    readers = max(1, devices // training.sequence_parallel)
+    rows_per_step = training.batch_size * training.accumulation * readers
+    return ceil(ceil(batches / rows_per_step) * training.epochs)
 
 
 def walked(plan: Plan, config: Config) -> Plan:

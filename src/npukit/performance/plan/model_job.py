@@ -16,7 +16,7 @@ from npukit.llm import families
 from npukit.llm.config.options import Config
 from npukit.llm.data.collate import Collator, tokens, weight
 from npukit.llm.finetune import rank
-from npukit.llm.finetune.train import adapt, weights_dtype
+from npukit.llm.finetune.train import adapt, weights_dtype, with_data
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
 from npukit.llm.models.attention import register
 from npukit.llm.models.experts import use_grouped_experts
@@ -37,7 +37,7 @@ def train_shapes(output: Path) -> None:
     device = torch_device()
     shape = model_config(config)
     if not families.of(shape).can_pack:
-        config = config.model_copy(update={"data": config.data.model_copy(update={"packing": False})})
+        config = with_data(config, packing=False)
     register()
     joined = tasks.of(config).joins(config, families.of(shape).can_pack)
     attention = PACKED_ATTENTION if joined or config.training.sequence_parallel > 1 else None
