@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -76,10 +75,3 @@ def test_atc_makes_the_model_or_its_failure_is_explained(tmp_path: Path) -> None
         )
     assert "E10001" in str(error.value) and "known: True" in str(error.value)
     assert not (tmp_path / "n.om").exists() and not list(tmp_path.glob(".unfinished*"))
-
-
-def test_no_file_is_overwritten(tmp_path: Path) -> None:
-    for name in ("m.onnx", "m.sh"):
-        (tmp_path / name).write_text(json.dumps(name))
-    with pytest.raises(NpukitError, match="--force"):
-        make_om(tmp_path / "m.onnx", tmp_path / "m.om", "910B3", environ={"PATH": "/nowhere"})

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from npukit.errors import NpukitError
 from npukit.facts.cards import card as find_card
-from npukit.report.writing import check_file, whole_file, write_text
+from npukit.report.writing import whole_file, write_text
 
 MIN_GEARS, MAX_GEARS = 2, 100  # what atc allows with --dynamic_dims
 PARALLEL = "TE_PARALLEL_COMPILER"
@@ -61,7 +61,6 @@ def make_om(
     card: str,
     batch: int = 1,
     lengths: tuple[int, ...] = (512,),
-    force: bool = False,
     environ: Mapping[str, str] = os.environ,
     explained: Callable[[str], str] = lambda log: "",
 ) -> OmMade:
@@ -74,9 +73,6 @@ def make_om(
     output = output.with_suffix(".om")
     atc = shutil.which("atc", path=environ.get("PATH"))
     target = output if atc else output.with_suffix(".sh")
-    check_file(target)
-    if target.exists() and not force:
-        raise NpukitError(f"{target} already exists: choose another --output, or replace it with --force.")
     if atc is None:
         beside = Path(os.path.relpath(onnx, output.parent))  # the folder is often copied to where atc is
         command = atc_command(beside, Path(output.name), card, batch, lengths)

@@ -74,9 +74,9 @@ def deep_norm(a: Tensor, gx: Tensor, beta: Tensor, gamma: Tensor, alpha: float =
     return mean, rstd, (alpha * a + gx - mean) * rstd * gamma + beta
 
 
-def group_swish(t: Tensor, groups: int, weight: Tensor, bias: Tensor, scale: float = 1.0) -> Tensor:
+def group_swish(t: Tensor, groups: int, weight: Tensor, bias: Tensor) -> Tensor:
     y = F.group_norm(t, groups, weight, bias)
-    return y * torch.sigmoid(scale * y)
+    return y * torch.sigmoid(y)
 
 
 def group_statistics(t: Tensor, groups: int) -> list[Tensor]:

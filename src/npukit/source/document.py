@@ -64,9 +64,6 @@ class Document:
         if self.kind in ("python", "notebook") and "python" not in self.__dict__:  # which is there once it was parsed
             parsed(self.code)
 
-    def encoded(self) -> bytes:
-        return self.text.encode(self.encoding)
-
 
 def read(path: Path, data: bytes | None = None, root: Path | None = None) -> Document:
     """Read a file exactly: the encoding is kept and line endings are not translated.

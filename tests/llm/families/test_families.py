@@ -85,10 +85,6 @@ def test_windows_count_only_where_they_are_used() -> None:
     assert mistral.window({"sliding_window": 4096}) == 4096 and mistral.window({}) is None
 
 
-def test_fused_rotary_is_for_whole_heads_in_halves() -> None:
-    assert all(family.rotary == "halves" for family in families.known().values() if family.fused_rotary)
-
-
 def test_names_of_templates_lead_to_templates() -> None:
     assert {ours for family in families.known().values() for ours in family.templates.values()} <= set(names())
 

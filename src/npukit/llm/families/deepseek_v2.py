@@ -2,4 +2,4 @@
 
 from npukit.llm.families.family import Family
 
-FAMILY = Family(attention="latent", plain_logits=False, rotary="pairs", templates={"deepseek2": "deepseek"})
+FAMILY = Family(attention="latent", plain_logits=False, templates={"deepseek2": "deepseek"})

@@ -3,4 +3,4 @@
 from npukit.llm.families.decoder import Decoder
 from npukit.llm.families.family import Family
 
-FAMILY = Family(rotary="pairs", shapes=Decoder(bias=False, tied=True))
+FAMILY = Family(shapes=Decoder(bias=False, tied=True))

@@ -88,9 +88,6 @@ class Family:
     """Whether logits are the output layer times the last hidden states, without a scale or a cap."""
     experts: bool = False
     """Whether the model is a mixture of experts."""
-    rotary: Literal["halves", "pairs", "none"] = "none"
-    """Which elements of a head the rotary embedding pairs: those of its two halves, neighbours, or none (learned
-    positions)."""
     fused_rotary: bool = False
     """Whether torch_npu's npu_rotary_mul can replace the family's apply_rotary_pos_emb. The operator pairs halves,
     rotates the whole head, and computes in the dtype of its input."""

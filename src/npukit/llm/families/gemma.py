@@ -3,4 +3,4 @@
 from npukit.llm.families.decoder import Decoder
 from npukit.llm.families.family import Family
 
-FAMILY = Family(rotary="halves", fused_rotary=True, shapes=Decoder(output_bias=True, tied=True))
+FAMILY = Family(fused_rotary=True, shapes=Decoder(output_bias=True, tied=True))

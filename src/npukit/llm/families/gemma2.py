@@ -2,4 +2,4 @@
 
 from npukit.llm.families.family import Family, window
 
-FAMILY = Family(attention="capped", plain_logits=False, rotary="halves", window=window, templates={"gemma2": "gemma"})
+FAMILY = Family(attention="capped", plain_logits=False, window=window, templates={"gemma2": "gemma"})

@@ -3,4 +3,4 @@
 from npukit.llm.families.decoder import Decoder
 from npukit.llm.families.family import Family
 
-FAMILY = Family(rotary="pairs", shapes=Decoder(fused_gate=True), templates={"glm": "glm4"})
+FAMILY = Family(shapes=Decoder(fused_gate=True), templates={"glm": "glm4"})

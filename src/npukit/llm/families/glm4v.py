@@ -25,7 +25,7 @@ class GlmVision(GridVision):
         return super().size(processor, config, width, height, call)
 
 
-FAMILY = Family(rotary="pairs")
+FAMILY = Family()
 VISION = GlmVision(
     marker="<|begin_of_image|><|image|><|end_of_image|>",
     token="<|image|>",

@@ -109,7 +109,7 @@ def _order(grids: Sequence[Grid], merge: int) -> dict[str, Any]:
     return {"squares": torch.cat(squares), "order": torch.cat(parts)}
 
 
-FAMILY = Family(rotary="halves")
+FAMILY = Family()
 VISION = HunyuanVision(
     marker="<｜hy_place▁holder▁no▁100｜><｜hy_place▁holder▁no▁102｜><｜hy_place▁holder▁no▁101｜>",
     token="<｜hy_place▁holder▁no▁102｜>",

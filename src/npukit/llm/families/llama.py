@@ -4,7 +4,6 @@ from npukit.llm.families.decoder import Decoder
 from npukit.llm.families.family import Family
 
 FAMILY = Family(
-    rotary="halves",
     fused_rotary=True,
     shapes=Decoder(output_bias=True),
     templates={"yi": "chatml"},

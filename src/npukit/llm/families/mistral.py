@@ -3,4 +3,4 @@
 from npukit.llm.families.decoder import Decoder
 from npukit.llm.families.family import Family, window
 
-FAMILY = Family(rotary="halves", fused_rotary=True, window=window, shapes=Decoder(bias=False))
+FAMILY = Family(fused_rotary=True, window=window, shapes=Decoder(bias=False))

@@ -3,4 +3,4 @@
 from npukit.llm.families.decoder import Decoder
 from npukit.llm.families.family import Family, window
 
-FAMILY = Family(experts=True, rotary="halves", window=window, shapes=Decoder())
+FAMILY = Family(experts=True, window=window, shapes=Decoder())

@@ -5,4 +5,4 @@ from npukit.llm.families.family import Family
 
 NORMS = ("post_attention_layernorm", "post_feedforward_layernorm")
 # Queries and keys are always rotated in fp32, which the fused operator does not do.
-FAMILY = Family(rotary="halves", shapes=Decoder(output_bias=True, norms=NORMS, head_norms="all"))
+FAMILY = Family(shapes=Decoder(output_bias=True, norms=NORMS, head_norms="all"))

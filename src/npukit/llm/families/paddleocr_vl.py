@@ -60,7 +60,7 @@ def _merged(grids: Sequence[Grid], merge: int) -> Any:
     return torch.cat(squares)
 
 
-FAMILY = Family(rotary="halves")
+FAMILY = Family()
 VISION = OcrVision(
     marker="<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>",
     token="<|IMAGE_PLACEHOLDER|>",

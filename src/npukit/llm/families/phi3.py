@@ -5,7 +5,6 @@ from npukit.llm.families.family import Family, window
 
 # Some of its models rotate only a part of each head, which the fused operator does not support.
 FAMILY = Family(
-    rotary="halves",
     window=window,
     shapes=Decoder(bias=False, fused_queries=True, fused_gate=True),
     templates={"phi3": "phi"},

@@ -3,4 +3,4 @@
 from npukit.llm.families.decoder import Decoder
 from npukit.llm.families.family import Family, optional_window
 
-FAMILY = Family(experts=True, rotary="halves", window=optional_window, shapes=Decoder(bias=True, shared_expert=True))
+FAMILY = Family(experts=True, window=optional_window, shapes=Decoder(bias=True, shared_expert=True))

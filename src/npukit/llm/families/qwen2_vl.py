@@ -3,7 +3,7 @@
 from npukit.llm.families.family import Family, optional_window
 from npukit.llm.families.vision import BoxRule, GridVision, VideoRule
 
-FAMILY = Family(rotary="halves", fused_rotary=True, window=optional_window)
+FAMILY = Family(fused_rotary=True, window=optional_window)
 VISION = GridVision(
     marker="<|vision_start|><|image_pad|><|vision_end|>",
     token="<|image_pad|>",

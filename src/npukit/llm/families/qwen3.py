@@ -4,7 +4,6 @@ from npukit.llm.families.decoder import Decoder
 from npukit.llm.families.family import Family, optional_window
 
 FAMILY = Family(
-    rotary="halves",
     fused_rotary=True,
     window=optional_window,
     shapes=Decoder(output_bias=True, head_norms="head"),

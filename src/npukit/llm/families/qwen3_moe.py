@@ -5,7 +5,6 @@ from npukit.llm.families.family import Family, optional_window
 
 FAMILY = Family(
     experts=True,
-    rotary="halves",
     window=optional_window,
     shapes=Decoder(output_bias=True, head_norms="head"),
 )

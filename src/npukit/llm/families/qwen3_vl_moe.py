@@ -3,5 +3,5 @@
 from npukit.llm.families import qwen3_vl
 from npukit.llm.families.family import Family, optional_window
 
-FAMILY = Family(experts=True, rotary="halves", window=optional_window)
+FAMILY = Family(experts=True, window=optional_window)
 VISION = qwen3_vl.VISION

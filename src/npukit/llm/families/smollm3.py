@@ -3,4 +3,4 @@
 from npukit.llm.families.decoder import Decoder
 from npukit.llm.families.family import Family, optional_window
 
-FAMILY = Family(rotary="halves", fused_rotary=True, window=optional_window, shapes=Decoder(output_bias=True, tied=True))
+FAMILY = Family(fused_rotary=True, window=optional_window, shapes=Decoder(output_bias=True, tied=True))

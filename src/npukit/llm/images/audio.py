@@ -22,6 +22,7 @@ MAX_SECONDS = 3600.0
 RATES = (1_000, 384_000)  # samples per second
 MAX_SAMPLES = int(MAX_SECONDS) * 48_000 * 2  # of all channels together
 BLOCK = 2**20  # samples that are decoded or computed at a time
+WIDTH, ROLLOFF = 6, 0.99  # of the windowed sinc, as torchaudio has them
 # The sample types of WAV files, by size in bytes.
 WIDTHS: dict[int, Any] = {1: np.dtype("u1"), 2: np.dtype("<i2"), 4: np.dtype("<i4")}
 
@@ -118,21 +119,19 @@ def resampled(samples: Samples, rate: int, wanted: int) -> Samples:
     return np.concatenate([*_resampled([samples], rate, wanted)])
 
 
-def _resampled(
-    blocks: Iterable[Samples], rate: int, wanted: int, width: int = 6, rolloff: float = 0.99
-) -> Iterator[Samples]:
+def _resampled(blocks: Iterable[Samples], rate: int, wanted: int) -> Iterator[Samples]:
     """The new samples, as soon as the old ones around them are available."""
     if rate == wanted:
         yield from blocks
         return
     common = math.gcd(rate, wanted)
     old, new = rate // common, wanted // common
-    base = min(old, new) * rolloff
-    reach = math.ceil(width * old / base)
+    base = min(old, new) * ROLLOFF
+    reach = math.ceil(WIDTH * old / base)
     phases, taps = np.arange(new), np.arange(-reach, reach + 2)
     nearest = phases * old // new  # the old sample before each of a period
-    times = (((nearest[:, None] + taps) / old - phases[:, None] / new) * base).clip(-width, width)
-    kernel = np.sinc(times) * np.cos(times * math.pi / width / 2) ** 2 * (base / old)
+    times = (((nearest[:, None] + taps) / old - phases[:, None] / new) * base).clip(-WIDTH, WIDTH)
+    kernel = np.sinc(times) * np.cos(times * math.pi / WIDTH / 2) ** 2 * (base / old)
     held, first, done = np.zeros(reach, np.float32), -reach, 0  # `first` is the index of the first sample in the buffer
     for block in itertools.chain(blocks, [np.zeros(reach + 1, np.float32)]):
         held = np.concatenate([held, block])

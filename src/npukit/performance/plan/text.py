@@ -38,6 +38,7 @@ PHASES = {
 }
 DAY = 86_400  # seconds
 SMALLEST = 2**20  # bytes that are shown
+MODULES = 4  # those with the largest activations that are shown
 ROLES = {
     "weights": "weights",
     "gradients": "gradients",
@@ -144,7 +145,7 @@ def verdict(needed: float, usable: float, card: str) -> str:
     return f"fits: {there}, {size(usable - needed).strip()} to spare"
 
 
-def walk_lines(walk: Walk, card: str, modules: int = 4) -> Iterator[str]:
+def walk_lines(walk: Walk, card: str) -> Iterator[str]:
     """The use of memory at the peak, and whether it fits."""
     yield f"walked through two steps on a simulated card: {size(walk.total).strip()} on each device"
     roles: dict[str, int] = {}
@@ -156,7 +157,7 @@ def walk_lines(walk: Walk, card: str, modules: int = 4) -> Iterator[str]:
             yield f"  {size(count)}  {ROLES[role]}"
         if role == "activations":
             inside = [held for held in walk.held if held.role == role and held.bytes >= SMALLEST]
-            yield from (f"    {size(held.bytes)}  in {printable_line(held.module)}" for held in inside[:modules])
+            yield from (f"    {size(held.bytes)}  in {printable_line(held.module)}" for held in inside[:MODULES])
     yield verdict(walk.total, walk.usable, card)
 
 

@@ -9,7 +9,6 @@ from npukit.performance.read.model import Collective, Kernel, Sample, Span, Step
 from npukit.performance.read.stream import csv_rows
 from npukit.performance.read.values import dtypes_of, microseconds, number, shapes_of, whole
 
-RATIO = re.compile(r"^(ai[cv])_(\w+)_ratio$")
 HCCL = re.compile(r"^hcom_(\w+?)__")
 OP_SUMMARY = {  # msprof's column names, by those of torch_npu
     "Op Name": "Name",
@@ -44,7 +43,7 @@ def read_kernels(path: Path, trace: Trace) -> None:
                 card=whole(row.get("Device_id")),
                 shapes=shapes_of(row.get("Input Shapes", "")), dtypes=dtypes_of(row.get("Input Data Types", "")),
                 formats=tuple(filter(None, row.get("Input Formats", "").split(";"))),
-                outputs=shapes_of(row.get("Output Shapes", "")), ratios=_ratios(row),
+                outputs=shapes_of(row.get("Output Shapes", "")),
             )
         )  # fmt: skip
         if step is not None:
@@ -70,14 +69,6 @@ def type_of(name: str) -> str:
     """
     words = [word for word in name.split("_") if word and not word.isdigit()]
     return words[-1] if words else name
-
-
-def _ratios(row: dict[str, str]) -> dict[str, float] | None:
-    ratios: dict[str, float] = {}
-    for column, text in row.items():
-        if (match := RATIO.match(column)) and (ratio := number(text)) is not None:
-            ratios[match[2]] = max(ratio, ratios.get(match[2], 0.0))
-    return ratios or None
 
 
 def read_step_time(path: Path, trace: Trace) -> None:

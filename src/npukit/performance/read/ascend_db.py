@@ -132,7 +132,6 @@ class _Database:
             if self.text(core) in ("AI_CORE", "MIX_AIC"):
                 self.trace.cores = max(self.trace.cores, whole(dims) or whole(nums) or 0)
         known = {row[0]: row[1:] for row in self.tables.rows("COMPUTE_TASK_INFO", *columns)}
-        ratios = self._ratios()
         steps = [(whole(i), _span(s, e)) for i, s, e in self.tables.rows("STEP_TIME", "id", "startNs", "endNs")]
         self.trace.steps = sorted(span for _, span in steps if span)
         for start, end, connection, task, kind, stream, card in self.tables.rows(
@@ -146,7 +145,7 @@ class _Database:
                 kernel = Kernel(
                     name, op or type_of(name), work_of(name, core), *span, str(stream), shapes=shapes_of(shapes),
                     dtypes=dtypes_of(types), formats=tuple(filter(None, formats.split(";"))),
-                    outputs=shapes_of(outputs), ratios=ratios.get(task),
+                    outputs=shapes_of(outputs),
                 )  # fmt: skip
             elif self.text(kind) in COPY_TASKS:
                 kernel = Kernel(self.text(kind), "MEMCPY", Work.copy, *span, str(stream))
@@ -156,16 +155,6 @@ class _Database:
             if call := self._op_of.get(connection):
                 kernel.op, kernel.stack = call.name, call.stack
             self.trace.kernels.append(kernel)
-
-    def _ratios(self) -> dict[Any, dict[str, float]]:
-        ratios: dict[Any, dict[str, float]] = {}
-        for task, name, value in self.tables.rows("TASK_PMU_INFO", "globalTaskId", "name", "value"):
-            title, ratio = self.text(name), number(value)
-            if title.endswith("_ratio") and ratio is not None:
-                pipe = title.removesuffix("_ratio").partition("_")[2]
-                pipes = ratios.setdefault(task, {})
-                pipes[pipe] = max(ratio, pipes.get(pipe, 0.0))
-        return ratios
 
     def read_communication(self) -> None:
         """The collectives."""

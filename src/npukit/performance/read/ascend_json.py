@@ -164,28 +164,20 @@ def read_communication(path: Path, trace: Trace) -> None:
             trace.collectives.append(call)
         call.group = group
         call.waited = round((number(times.get("Wait Time(ms)")) or 0.0) * 1e6)
-        call.packets, call.bytes = _packets(links)
+        call.bytes = _bytes(links)
         trace.has |= {"sizes", "collectives"}
 
 
-def _packets(links: Any) -> tuple[tuple[tuple[str, float, int], ...], int | None]:
-    """The packets by link, and the total bytes; SDMA includes what other links carried."""
-    packets: list[tuple[str, float, int]] = []
-    total = 0.0
-    for link, facts in links.items() if isinstance(links, dict) else ():
-        if link == "SDMA" or not isinstance(facts, dict):
-            continue
-        total += (number(facts.get("Transit Size(MB)")) or 0.0) * MEGABYTE
-        distribution = facts.get("Size Distribution")
-        for size, counted in distribution.items() if isinstance(distribution, dict) else ():
-            if (
-                isinstance(counted, list)
-                and counted
-                and (count := whole(counted[0]))
-                and (megabytes := number(size)) is not None
-            ):
-                packets.append((link, megabytes * MEGABYTE, count))
-    return tuple(packets), round(total) or None
+def _bytes(links: Any) -> int | None:
+    """Return the bytes that all links carried, if the profile has them. Those of SDMA are also in other links."""
+    if not isinstance(links, dict):
+        return None
+    megabytes = [
+        number(facts.get("Transit Size(MB)")) or 0.0
+        for link, facts in links.items()
+        if link != "SDMA" and isinstance(facts, dict)
+    ]
+    return round(sum(megabytes) * MEGABYTE) or None
 
 
 def _operations(data: dict[str, Any]) -> list[tuple[int | None, str, str, dict[str, Any]]]:

@@ -66,7 +66,6 @@ class Kernel:
     card: int | None = None  # the device, if a profile has several
     bytes: int = 0
     stack: str = ""  # the innermost line of the user's own code
-    ratios: Mapping[str, float] | None = None  # share of the card's pipes: mac, vec, mte2 ...
 
     @property
     def duration(self) -> int:
@@ -86,7 +85,6 @@ class Collective:
     bytes: int | None = None
     waited: int | None = None  # for the other ranks, if the profiler reports it
     step: int | None = None
-    packets: tuple[tuple[str, float, int], ...] = ()  # link, bytes per packet, number
 
     @property
     def duration(self) -> int:
