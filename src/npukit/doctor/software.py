@@ -80,21 +80,20 @@ def kernels(state: MachineState) -> Check:
     known = [model for chip in state.visible_chips if (model := card_of(chip.name))]
     training = [one for one in known if one.trains] or known  # cards that cannot train need none
     wanted = sorted({one.kernels for one in training})
-    package = f"Install the kernels (ops) package for {{}} in version {installed.version}."
+    package = "Install the kernels (ops) package for {} in version " + installed.version + "."
     says = ", ".join(installed.kernels) or "none"
     if not installed.kernels:
-        kind = wanted[0] if wanted else "your card"
-        return Check("Kernels", says, (trouble("NPK912", remedy=package.format(kind)),))
+        remedy = package.format(wanted[0] if wanted else "your card")
+        return Check("Kernels", says, (trouble("NPK912", remedy=remedy),))
     if not wanted:
         return Check("Kernels", f"{says}; the type of card is unknown")
-    absent = [folder for folder in wanted if folder not in installed.kernels]
-    what = "The kernels are for {}, the cards need {}"
-    package += " Or start the container from the image for these cards." if state.in_container else ""
-    return Check(
-        "Kernels",
-        says,
-        tuple(trouble("NPK913", what.format(says, folder), package.format(folder)) for folder in absent),
+    image = " Or start the container from the image for these cards." if state.in_container else ""
+    troubles = (
+        trouble("NPK913", f"The kernels are for {says}, the cards need {folder}", package.format(folder) + image)
+        for folder in wanted
+        if folder not in installed.kernels
     )
+    return Check("Kernels", says, tuple(troubles))
 
 
 def packages(state: MachineState) -> Check:
