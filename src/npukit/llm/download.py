@@ -1,4 +1,4 @@
-"""Download from the Hugging Face Hub into its own cache, and show how far that is."""
+"""Downloads from the Hugging Face Hub into its own cache, with a progress bar."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ OTHER_FORMATS = ("*.h5", "*.msgpack", "*.gguf", "*.onnx", "original/*", "consoli
 
 
 def download(kind: Kind, name: str, revision: str | None = None, weights: bool = True) -> Path:
-    """The folder of a model or data set, of which only what is missing is fetched.
+    """Download the missing files of a model or data set, and return its folder.
 
-    Pickles are left out where there are safetensors, and all weights unless they are wanted.
+    Pickles are skipped if there are safetensors. Without `weights`, all weights are skipped.
 
     >>> download("model", "Qwen/Qwen2-0.5B", weights=False)
     """
@@ -36,7 +36,7 @@ def download(kind: Kind, name: str, revision: str | None = None, weights: bool =
     there = folder / "snapshots" / info.sha
     wanted = (file for file in sizes if not any(fnmatch(file, pattern) for pattern in ignored))
     missing = sum(sizes[file] for file in wanted if not (there / file).exists())
-    disable_progress_bars()  # of which there is one a file
+    disable_progress_bars()  # it would show one bar for each file
     with progress(f"Downloading {name}", "bytes") as on_progress, _watched(folder, missing, on_progress):
         return Path(snapshot_download(name, repo_type=kind, revision=revision, ignore_patterns=ignored))
 
@@ -50,7 +50,7 @@ def _ignored(files: Iterable[str], weights: bool) -> list[str]:
 
 @contextmanager
 def _watched(folder: Path, total: int, on_progress: OnProgress) -> Iterator[None]:
-    """Look now and then how much has arrived; the library's own figures differ from version to version."""
+    """Show progress by the size of the files, because the library's own figures differ between versions."""
     before, done = _bytes_in(folder), threading.Event()
 
     def look() -> None:
@@ -71,11 +71,11 @@ def _watched(folder: Path, total: int, on_progress: OnProgress) -> Iterator[None
 
 
 def _bytes_in(folder: Path) -> int:
-    """Of whole and half-downloaded files, which come and go meanwhile."""
+    """Return the size of complete and partial files, which may appear and disappear meanwhile."""
     sizes = 0
     for file in (folder / "blobs").glob("*"):
         try:
-            sizes += file.stat().st_blocks * 512  # the library reserves a file's room before it is there
+            sizes += file.stat().st_blocks * 512  # the library reserves the size of a file before it writes it
         except OSError:
             continue
     return sizes

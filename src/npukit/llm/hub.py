@@ -1,4 +1,4 @@
-"""Ask once and early whether a hub can be reached: its library would try for half a minute before it says so."""
+"""Checks early whether a hub can be reached. Its own library would retry for half a minute before it fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npukit.errors import NpukitError
 
 Hub = Literal["huggingface", "modelscope"]
 Kind = Literal["model", "dataset"]
-WAIT = 4.0  # seconds for a connection
+WAIT = 4.0  # seconds to wait for a connection
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
 OTHER_HUB: dict[Hub, str] = {
     "huggingface": "ModelScope (USE_MODELSCOPE_HUB=1)",
@@ -23,12 +23,14 @@ OTHER_HUB: dict[Hub, str] = {
 
 
 def check_hub(kind: Kind, name: str, hub: Hub) -> None:
-    """Pass where the hub answers or has been asked before; what is in its cache is then used without asking.
+    """Raise NpukitError if the hub cannot be reached and its cache does not have this either.
+
+    Without a connection, the hub's libraries are set to use the cache only.
 
     >>> check_hub("model", "Qwen/Qwen2-0.5B", "huggingface")
     """
     if any(os.environ.get(variable) for variable in OFFLINE) or urllib.request.getproxies():
-        return  # told not to ask, or to ask somebody else
+        return  # the user forbids connections, or a proxy makes them
     address = urllib.parse.urlsplit(_endpoint(hub))
     if _answers(address):
         return
@@ -38,7 +40,7 @@ def check_hub(kind: Kind, name: str, hub: Hub) -> None:
             f"path of a downloaded copy, use a mirror (HF_ENDPOINT=https://…) or {OTHER_HUB[hub]}, or set HTTPS_PROXY."
         )
     os.environ.update(dict.fromkeys(OFFLINE, "1"))
-    if constants := sys.modules.get("huggingface_hub.constants"):  # which has read the variable already
+    if constants := sys.modules.get("huggingface_hub.constants"):  # it has read the variable already
         constants.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
 
 

@@ -21,16 +21,16 @@ from npukit.llm.hub import check_hub
 from npukit.llm.tasks.task import of as task_of
 from npukit.packages import require
 
-# What torch compiles; its own choice is a folder in /tmp that another user can make first.
+# torch's compiled code; torch's own choice is a folder in /tmp that another user can create first
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def start(
     config: Config, devices: Devices, faults: Sequence[str] = (), names: Mapping[str, str] | None = None
 ) -> NoReturn:
-    """Become the training; where torchrun has started this process already, become the rank that it is.
+    """Become the training. If torchrun has started this process as a rank, become that rank.
 
-    `names` are what the author of the configuration calls its options, where that is not what npukit calls them.
+    `names` are the names of options in the user's configuration, if they are not npukit's.
     """
     check_packages(config)
     check_hubs(config)
@@ -50,7 +50,7 @@ def start(
 
 
 def asked_ranks(wanted: int | None, environ: Mapping[str, str]) -> int | None:
-    """How many processes this machine is asked for: by an option, by torchrun, by ms-swift's variable."""
+    """Return the requested number of processes on this machine: from an option, torchrun, or ms-swift's variable."""
     text = environ.get("LOCAL_WORLD_SIZE") or environ.get("NPROC_PER_NODE")
     if text and (not text.isdigit() or int(text) < 1):
         raise NpukitError(f"NPROC_PER_NODE is {text!r}: it must be a number of processes.")
@@ -58,14 +58,14 @@ def asked_ranks(wanted: int | None, environ: Mapping[str, str]) -> int | None:
 
 
 def asked_world_size(wanted: int | None, environ: Mapping[str, str]) -> int:
-    """How many processes the whole job has, where every card of a machine is not used just because it is there."""
+    """Return the requested number of processes of the whole job. Cards are not counted unless they are requested."""
     if is_rank(environ) and environ.get("WORLD_SIZE", "").isdigit():
         return int(environ["WORLD_SIZE"])
     return (asked_ranks(wanted, environ) or 1) * nodes_of(environ).nodes
 
 
 def nodes_of(environ: Mapping[str, str]) -> NodePlan:
-    """ms-swift's NNODES, NODE_RANK and MASTER_ADDR, else what a scheduler says, else this machine alone."""
+    """Return the nodes from ms-swift's NNODES, NODE_RANK and MASTER_ADDR or a scheduler, or else this machine alone."""
     nodes = environ.get("NNODES") or "1"
     if nodes == "1" or is_rank(environ):
         return NodePlan() if is_rank(environ) or "NNODES" in environ else from_environment(environ)
@@ -79,7 +79,7 @@ def nodes_of(environ: Mapping[str, str]) -> NodePlan:
 
 
 def check_hubs(config: Config) -> None:
-    """Whether what is not on this machine can be downloaded."""
+    """Check that models and data sets that are not on this machine can be downloaded."""
     from npukit.llm.data.sources import find_table
 
     if not Path(config.model.path).expanduser().exists():
@@ -92,7 +92,7 @@ def check_hubs(config: Config) -> None:
 
 
 def check_packages(config: Config) -> None:
-    """What every training needs beside npukit itself; what an option needs stands at the option (Needs)."""
+    """Check the packages that every training needs. Those of an option are declared with it (Needs)."""
     needed = ["torch", "transformers", "accelerate"]
     require(*needed, *(["peft"] if config.tuning.is_adapter else []), extra="train")
     if config.evaluation.predict_with_generate:

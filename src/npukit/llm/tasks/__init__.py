@@ -1,4 +1,4 @@
-"""Training tasks. Everything about a task is in its class.
+"""Training tasks. Each is a class that contains everything about the task.
 
 To add one, write a file with a subclass of `Task` and list it in TASKS. Its `name` is the value of `task:` in a
 configuration.
@@ -14,7 +14,7 @@ from typing import Any
 
 @functools.cache
 def known() -> dict[str, Any]:
-    """Every task by its name.
+    """Return all tasks by name.
 
     >>> known()["dpo"].rows_per_item
     2
@@ -24,12 +24,12 @@ def known() -> dict[str, Any]:
 
 
 def summaries() -> dict[str, str]:
-    """What each task is for, by its name."""
+    """Return a one-line description of each task, by its name."""
     return {name: task.summary for name, task in known().items()}
 
 
 def using(options: str) -> tuple[str, ...]:
-    """The names of the tasks for which a group of options has an effect.
+    """Return the names of the tasks that use a group of options.
 
     >>> using("preference")
     ('dpo', 'kto', 'rm')

@@ -14,12 +14,12 @@ from npukit.llm.data.prompts import PromptRow
 from npukit.llm.data.row import BadRow, Layout, Row
 from npukit.llm.tasks.task import Learning, Task
 
-# Columns that reward functions do not get: they have the messages anyway, and of images only the names of files.
+# Columns that are not passed to reward functions, which get the messages anyway.
 NOT_COLUMNS = ("messages", "conversations", "conversation")
 
 
 class GRPO(Task):
-    """Answers that are better than the others to the same prompt become likelier."""
+    """Increases the probability of answers with a higher reward than other answers to the same prompt."""
 
     name = "grpo"
     summary = "reinforcement learning with rewards (grpo)"
@@ -54,7 +54,7 @@ class GRPO(Task):
     def row(self, row: dict[str, Any], layout: Layout) -> Row:
         row, media = with_tags(row)
         question = question_of(row, layout)
-        while question and question[-1]["role"] == "assistant":  # the model writes its own answer
+        while question and question[-1]["role"] == "assistant":  # the model writes its own last answer
             question = question[:-1]
         if not question:
             raise BadRow("has no question")
@@ -72,7 +72,7 @@ class GRPO(Task):
         return_loss(model, config.model.balance_experts, None)
 
     def after_tuning(self, model: Any, tuned: Any, config: Config, device: Any) -> None:
-        """Turn dropout off, so that the trainer computes the same as the rollout engine."""
+        """Turn dropout off, so that training computes the same probabilities as the rollout engine."""
         from torch import nn
 
         for module in tuned.modules():
@@ -84,7 +84,7 @@ class GRPO(Task):
         from npukit.llm.tasks.losses.grpo import grpo_loss
 
         prompts, held_out = (rows if rows is None else RolloutPrompts(rows) for rows in (train, validation))
-        as_they_are: Any = list  # rows stay as they are until the model has answered
+        as_they_are: Any = list  # there is nothing to collate before the model has answered
         return Learning(prompts, held_out, as_they_are, partial(grpo_loss, options=config.grpo), len, len)
 
 
@@ -157,7 +157,9 @@ def _items(value: Any) -> list[Any]:
 
 
 def groups_per_generation(config: Config, ranks: int) -> int:
-    """How many prompts all ranks together answer at once; raises NpukitError where a group would lack answers.
+    """Return the number of prompts that all ranks answer at once.
+
+    Raise NpukitError if the answers cannot be divided into complete groups.
 
     >>> groups_per_generation(Config(task="grpo", training={"batch_size": 16}, …), ranks=2)
     4

@@ -1,4 +1,4 @@
-"""Models that classify texts, embed them, or rank documents for a question, instead of writing."""
+"""Models that classify texts, embed them, or rank documents for a question, instead of writing text."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from npukit.llm.tasks.task import Learning, Task
 
 
 class Head(Task):
-    """The common part of the three: rows are texts with labels."""
+    """What the three tasks share: their rows are texts with labels."""
 
     verb = "sft"
     columns_tell = True
-    shares_media: ClassVar[bool] = False  # the images of a question belong to every text of its row
+    shares_media: ClassVar[bool] = False  # whether the images of a question belong to every text of its row
 
     def problems(self, config: Config) -> Iterator[tuple[str, str]]:
         yield from super().problems(config)
@@ -39,17 +39,17 @@ class Head(Task):
 
     def row(self, row: dict[str, Any], layout: Layout) -> Row:
         row, media = with_tags(row)
-        if "input_ids" in row:  # ms-swift's cached_dataset
+        if "input_ids" in row:  # rows of ms-swift's cached_dataset
             return self.tokenised(row)
         texts = self.texts(question_of(row, layout), row, layout)
         return replace(texts, media=media, are_shared=self.shares_media) if media else texts
 
     def texts(self, question: Conversation, row: dict[str, Any], layout: Layout) -> Texts:
-        """The texts of a row, and their labels."""
+        """Return the texts of a row and their labels."""
         raise NotImplementedError
 
     def tokenised(self, row: dict[str, Any]) -> Texts:
-        """The texts and labels of a row that ms-swift tokenised."""
+        """Return the texts and labels of a row that ms-swift has tokenised."""
         return tokenised_texts([row["input_ids"]], row)
 
     def learning(self, config: Config, train: Any, validation: Any, collate: Any) -> Learning:
@@ -62,22 +62,22 @@ class Head(Task):
         return Learning(train, validation, texts, self.loss(config), texts_in, tokens_of_texts)
 
     def draw(self, config: Config) -> Any:
-        """A function that chooses some texts of a row for a step; None if all are used."""
+        """Return a function that chooses some texts of a row for a step, or None to use all of them."""
         return None
 
     def targets(self, config: Config) -> Any:
-        """A function that makes a batch's targets from the labels of its rows."""
+        """Return a function that makes a batch's targets from the labels of its rows."""
         from npukit.llm.tasks.losses.head import all_labels
 
         return all_labels
 
     def loss(self, config: Config) -> Any:
-        """The mean loss of a batch, as ms-swift defines it."""
+        """Return the mean loss of a batch, as ms-swift defines it."""
         raise NotImplementedError
 
 
 class Classify(Head):
-    """A text gets a class, several classes, or a number."""
+    """Assigns a class, several classes or a number to a text."""
 
     name = "classify"
     summary = "a classifier of texts (classify)"
@@ -101,7 +101,7 @@ class Classify(Head):
 
 
 class Embed(Head):
-    """Similar texts get similar embeddings."""
+    """Makes the embeddings of similar texts similar."""
 
     name = "embed"
     summary = "an embedding model (embed)"
@@ -129,7 +129,7 @@ class Embed(Head):
 
 
 class Rerank(Head):
-    """Documents that fit a question get higher scores than others."""
+    """Scores documents that fit a question higher than others."""
 
     name = "rerank"
     summary = "a reranker (rerank)"

@@ -12,10 +12,10 @@ from npukit.llm.tasks.task import Learning, Log, Task
 
 
 class Preference(Task):
-    """The common part of the three: two answers to a question make one item, and the loss is of answers only."""
+    """What the three tasks share: an item has two answers to a question, and only answers count in the loss."""
 
     verb = "rlhf"
-    adds_mismatched: ClassVar[bool] = False  # every question is also used with the next row's answer
+    adds_mismatched: ClassVar[bool] = False  # whether every question is also used with the next row's answer
     uses: ClassVar[frozenset[str]] = frozenset({"chat", "preference"})
 
     def data_options(self, data: DataOptions) -> DataOptions:
@@ -39,11 +39,11 @@ class Preference(Task):
         return Learning(train, validation, pairs, self.loss(config), pairs_in, partial(tokens, pad_id=collate.pad_id))
 
     def loss(self, config: Config) -> Any:
-        """The mean loss of a batch of pairs."""
+        """Return the mean loss of a batch of pairs."""
         raise NotImplementedError
 
     def needs_reference(self, config: Config) -> bool:
-        """Whether the loss needs the reference model's log-probabilities."""
+        """Return whether the loss needs the reference model's log-probabilities."""
         return False
 
     def before_training(self, learning: Learning, trainer: Any, config: Config, log: Log) -> None:
@@ -54,7 +54,7 @@ class Preference(Task):
 
 
 class DPO(Preference):
-    """The chosen answer becomes likelier than the rejected one."""
+    """Makes the chosen answer likelier than the rejected one."""
 
     name = "dpo"
     summary = "preference pairs (dpo and its variants)"
@@ -77,7 +77,7 @@ class DPO(Preference):
 
 
 class KTO(Preference):
-    """Good answers become likelier than under the reference model, bad ones less likely."""
+    """Makes good answers likelier than under the reference model, and bad ones less likely."""
 
     name = "kto"
     summary = "answers marked good or bad (kto)"
@@ -99,7 +99,7 @@ class KTO(Preference):
 
 
 class RewardModel(Preference):
-    """The chosen answer gets the higher score."""
+    """Scores the chosen answer higher."""
 
     name = "rm"
     summary = "a reward model from pairs (rm)"
@@ -113,7 +113,7 @@ class RewardModel(Preference):
         return 1
 
     def set_output(self, model: Any, config: Config, tokenizer: Any) -> None:
-        """The model returns the new layer's scores."""
+        """Make the model return the scores of its new layer."""
 
     def loss(self, config: Config) -> Any:
         from npukit.llm.tasks.losses.preference import reward_loss

@@ -1,4 +1,4 @@
-"""Pre-training: the loss of every token of plain text."""
+"""Pre-training: the loss of all tokens of plain text."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class PT(SFT):
         return [data.packing, data.template] if data.tokens == "llama_factory" else None
 
     def check_layout(self, layout: Layout, table: str) -> None:
-        """Any layout can be read as text."""
+        """Accept any layout, because any row can be read as text."""
 
     def row(self, row: dict[str, Any], layout: Layout) -> Row:
-        """Like other rows, but an alpaca row without an output is its instruction, as c4 in dataset_info.json."""
+        """Parse a row. An alpaca row without an output is its instruction, as in c4 of dataset_info.json."""
         if layout.format == "alpaca" and "instruction" in row and not row.get("output"):
             return TextRow(string(row, "instruction"))
         return lay_out(row, layout, answer_is_text=True)

@@ -1,4 +1,4 @@
-"""A dialect's keys as Markdown tables, for docs/reference."""
+"""The keys of a dialect as Markdown tables for docs/reference."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npukit.train.options import FrozenOptions
 
 
 def table(rows: Mapping[str, DialectRow], schema: type[FrozenOptions]) -> Iterator[str]:
-    """What can be written, what has no effect, what is rejected, and what keys were called before."""
+    """Return tables of the supported keys, those without effect, the rejected ones, and the former names of keys."""
     ordered = sorted(rows.items())
     yield from ("| key | here | default |", "|---|---|---|")
     for key, row in ordered:
@@ -26,7 +26,7 @@ def table(rows: Mapping[str, DialectRow], schema: type[FrozenOptions]) -> Iterat
 
 
 def _default(row: DialectRow, schema: type[FrozenOptions]) -> str:
-    """Theirs, where it differs from ours."""
+    """Return the tool's default if it is different from npukit's."""
     if "default" not in row.model_fields_set:
         return ""
     known = options(schema)

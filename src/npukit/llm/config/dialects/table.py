@@ -23,7 +23,7 @@ Function = Callable[[Values], Mapping[str, Any]]
 
 
 class DialectRow(BaseModel):
-    """One key; the head of training/transformers.yaml says what the fields mean."""
+    """One key. The comments in training/transformers.yaml explain the fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -46,26 +46,26 @@ class DialectRow(BaseModel):
         return (value,) if isinstance(value, str) else value
 
     def value_now(self, value: Any) -> Any:
-        """npukit's name of a value, or that of the release that renamed its key; None if it has no effect."""
+        """Return npukit's name of a value, or the name after a release renamed it. None means no effect."""
         known: Mapping[Any, Any] = named_values(self.values_in) if self.values_in else self.values
         now = known[value] if isinstance(value, str | int) and value in known else value
         return now[0] if isinstance(now, tuple) else now
 
     def asks_nothing(self, value: Any) -> bool:
-        """Whether the value has no effect."""
+        """Return whether the value has no effect."""
         return value in (None, False, "") or value in self.harmless
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """Another tool's configuration format."""
+    """The configuration format of another tool."""
 
     name: str
     rows: Mapping[str, DialectRow]
     functions: Mapping[str, Function]
 
     def row(self, key: str) -> DialectRow | None:
-        """The row of a key; it may be one that ends in *."""
+        """Return the row of a key, which may be one that ends in *."""
         return row_of(key, self.rows)
 
     @functools.cached_property
@@ -74,11 +74,11 @@ class Dialect:
         return frozenset(key.partition(".")[0] for key in self.rows if "." in key)
 
     def knows(self, key: str) -> bool:
-        """Whether a key of a file is one of the tool's."""
+        """Return whether a key of a file belongs to the tool."""
         return key in self.groups or self.row(key) is not None
 
     def defaults(self) -> dict[str, Any]:
-        """The tool's defaults that differ from npukit's."""
+        """The tool's defaults that are different from npukit's."""
         return {key: row.default for key, row in self.rows.items() if "default" in row.model_fields_set}
 
     @functools.cached_property
@@ -88,12 +88,12 @@ class Dialect:
 
     @property
     def keys(self) -> list[str]:
-        """Every key that is written out."""
+        """All keys that do not end in *."""
         return [key for key in self.rows if not key.endswith("*")]
 
 
 def row_of(key: str, rows: Mapping[str, DialectRow]) -> DialectRow | None:
-    """The row of a key in a table."""
+    """Return the row of a key in a table."""
     if key in rows:
         return rows[key]
     stems = [row for row in rows if row.endswith("*") and key.startswith(row[:-1])]
@@ -102,7 +102,7 @@ def row_of(key: str, rows: Mapping[str, DialectRow]) -> DialectRow | None:
 
 @functools.cache
 def named_values(section: str) -> dict[str, str | tuple[str, ...] | None]:
-    """A section of a table of names in earlier releases; a tuple has one name for each hub.
+    """Return a section of a table of names in earlier releases. A tuple has one name for each hub.
 
     >>> named_values("training/swift_2:models")["qwen2-7b-instruct"]
     ('qwen/Qwen2-7B-Instruct', 'Qwen/Qwen2-7B-Instruct')
@@ -114,7 +114,7 @@ def named_values(section: str) -> dict[str, str | tuple[str, ...] | None]:
 
 @functools.cache
 def load(*names: str) -> dict[str, DialectRow]:
-    """The rows of these tables; later tables override earlier ones.
+    """Return the rows of these tables. Later tables override earlier ones.
 
     >>> load("training/transformers", "training/swift")["lora_rank"].to
     ('tuning.rank',)
@@ -127,7 +127,7 @@ def load(*names: str) -> dict[str, DialectRow]:
 
 
 def _declared(table: str) -> dict[str, DialectRow]:
-    """The keys that are only another name of an option, from the options' declarations."""
+    """Return the keys that are just other names of options, from the options' declarations."""
     purpose, tool = table.split("/")
     rows: dict[str, DialectRow] = {}
     if tool not in Called.__dataclass_fields__:

@@ -14,7 +14,7 @@ from npukit.llm.config.schema import shown
 
 
 def recognise(keys: Collection[str], dialects: Sequence[Dialect]) -> Dialect | None:
-    """The dialect that knows most of these keys (the first of several); None if none knows half of them.
+    """Return the dialect that knows most of these keys, or None if none knows half of them.
 
     >>> recognise({"model_name_or_path": "Qwen/Qwen2-7B", "stage": "sft"}, DIALECTS).name
     'LLaMA-Factory'
@@ -29,7 +29,7 @@ def _several(value: Any) -> list[Any]:
 
 
 class Translator:
-    """Translates a dialect's keys into npukit's configuration, with notes and mistakes."""
+    """Translates the keys of a dialect into npukit's configuration, with notes and mistakes."""
 
     def __init__(self, dialect: Dialect, raw: RawConfig, values: Values, names: OptionNames) -> None:
         self.dialect, self.raw, self.values, self.names = dialect, raw, values, names
@@ -38,7 +38,7 @@ class Translator:
         self._ignored: dict[str, list[str]] = {}  # keys without effect, by reason
 
     def translate(self) -> None:
-        """Translate every key, note it as having no effect, or refuse it; none is dropped silently."""
+        """Translate each key, note that it has no effect, or refuse it. No key is dropped silently."""
         self._flatten()
         self._rename()
         for key, value in list(self.raw.values.items()):
@@ -52,11 +52,11 @@ class Translator:
                     self._set(ours, value, self._written_for(ours) or keys)
             except RefusedValue as refused:
                 self._mistake(refused.key, refused.text)
-                if name == "datasets":  # they are there, even if they are wrong
+                if name == "datasets":  # they are given, even if they are wrong
                     self._set("data.train", MISSING, keys)
 
     def _flatten(self) -> None:
-        """Flatten groups: their keys become "group.key"."""
+        """Flatten groups, so that their keys become "group.key"."""
         for group in self.dialect.groups & set(self.raw.values):
             below = self.raw.values.pop(group)
             if not isinstance(below, dict | None):
@@ -76,7 +76,7 @@ class Translator:
             if row.ignored and (before is not None or value == self.raw.values[key]):
                 if before is None:
                     self._no_value(key, row)
-                continue  # the other key wins
+                continue  # both names are given, and the current one wins
             if row.adds and before is not None and value is not None:
                 value = [*_several(before), *_several(value)]
             elif before is not None and before != value:
@@ -90,13 +90,13 @@ class Translator:
             self.values.notes.append(f"keys of earlier releases: {', '.join(renamed)}")
 
     def _no_value(self, key: str, row: DialectRow) -> None:
-        """A name that an earlier release would have known, or had to."""
+        """Report a renamed key whose value does not determine that of the new key."""
         value, other = self.raw.values[key], self._name_of(row.renamed)
         self._mistake(key, f"{self._name_of(key)} {value} does not say which {row.renamed} is meant: give {other}.")
         self._set(self.dialect.rows[row.renamed].to[0], MISSING, [key])
 
     def _copy(self) -> None:
-        """Copy the keys whose values need no translation; a written value wins over a default."""
+        """Copy the keys whose values need no translation. A written value takes precedence over a default."""
         copied: dict[str, str] = {}
         for key, row in self.dialect.rows.items():
             is_given = key in self.raw.values
@@ -113,7 +113,7 @@ class Translator:
                 copied[row.to[0]] = key
 
     def _value(self, key: str, row: DialectRow) -> Any:
-        """The translated value of a copied key."""
+        """Return the translated value of a copied key."""
         try:
             if row.takes == "words":
                 return self.values.words(key)
@@ -141,13 +141,13 @@ class Translator:
             self.raw.set((meant,), self.raw.values[key], self.raw.place((key,)), self._name_of(key))
 
     def _written_for(self, ours: str) -> list[str]:
-        """The keys that were written and are said to mean an option, whichever function reads them."""
+        """Return the written keys that mean an option, whichever function reads them."""
         return [key for key, row in self.dialect.rows.items() if ours in row.to and key in self.raw.values]
 
     def _set(self, ours: str, value: Any, keys: Collection[str]) -> None:
         written = [key for key in keys if key in self.raw.values]
         if written:
-            # If several keys make one option, name the one that decides.
+            # If several keys determine one option, name the one that decides.
             own = {key: self.raw.values[key] for key in written}
             key = max(written, key=lambda name: (own[name] == value, bool(own[name]), own[name] is not True))
             place, name = self.raw.place((key,)), self._name_of(key)

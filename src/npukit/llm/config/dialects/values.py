@@ -19,23 +19,23 @@ class RefusedValue(Exception):
 
 @dataclass
 class Values:
-    """The written values, otherwise the tool's defaults, otherwise None; and notes for the user."""
+    """The written values or the tool's defaults, and notes for the user."""
 
     explicit: Mapping[str, Any]
     defaults: Mapping[str, Any]
     environ: Mapping[str, str]
-    verb: str  # of the command
-    ranks: int  # of the whole job
+    verb: str  # those of the command
+    ranks: int  # those of the whole job
     notes: list[str] = field(default_factory=list)
 
     def get(self, key: str, otherwise: Any = None) -> Any:
-        """The value of a key."""
+        """Return the value of a key, its default, or None."""
         value = self.explicit.get(key)
         value = self.defaults.get(key) if value is None else value
         return otherwise if value is None else value
 
     def flag(self, key: str, otherwise: bool = False) -> bool:
-        """The value as a boolean."""
+        """Return the value as a boolean."""
         value = self.get(key, otherwise)
         if isinstance(value, str) and value.lower() in ("true", "false"):
             return value.lower() == "true"
@@ -44,14 +44,14 @@ class Values:
         return value
 
     def number(self, key: str, otherwise: float) -> float:
-        """The value as a number."""
+        """Return the value as a number."""
         value = self.get(key, otherwise)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise RefusedValue(key, f"{key} must be a number, not {shown(value)}.")
         return value
 
     def words(self, key: str) -> list[str]:
-        """The value as names: a list, or text with commas."""
+        """Return the value as names: a list, or comma-separated text."""
         value = self.get(key, [])
         several = value.split(",") if isinstance(value, str) else value
         if not isinstance(several, list) or not all(isinstance(word, str | int | float) for word in several):
@@ -59,7 +59,7 @@ class Values:
         return [str(word).strip() for word in several if str(word).strip()]
 
     def choice(self, key: str, choices: Mapping[str, Any] | Sequence[str], otherwise: str | bool) -> Any:
-        """The meaning of one of a few words; in a sequence, each word means itself."""
+        """Return the meaning of one of a few words. In a sequence, each word means itself."""
         choices = choices if isinstance(choices, Mapping) else {word: word for word in choices}
         value = self.get(key, otherwise)
         word = "no" if value is False else str(value)  # YAML reads `no` as false

@@ -1,1 +1,1 @@
-"""The losses of the tasks, which need torch; a task imports its own when it is trained."""
+"""The losses of the tasks. They need torch, so a task imports its own when it is trained."""

@@ -1,8 +1,8 @@
-"""Losses of reinforcement learning: GRPO and its relatives, over answers that the model itself gave.
+"""The losses of reinforcement learning (GRPO and its variants), computed on answers of the model itself.
 
-Everything here is a pure function of [answers, tokens] tensors; `mask` is 1 where an answer has a token that counts.
-`old` has the log-probabilities of the policy before the first update from these answers, `sampled` those with which the
-rollout engine sampled the tokens.
+Everything here is a pure function of [answers, tokens] tensors. `mask` is 1 for tokens that count. `old` has the
+log-probabilities before the first update from these answers, and `sampled` those with which the rollout engine sampled
+the tokens.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from torch import Tensor, nn
 from npukit.llm.config.reinforcement import GrpoOptions
 from npukit.llm.models.attention import for_attention
 
-_LARGE = 20.0  # of a difference of log-probabilities: its exponential is still far from overflowing
-BY_ANSWERS = ("grpo", "sapo", "bnpo", "dr_grpo", "real")  # whose mean is over answers, and not over tokens
+_LARGE = 20.0  # differences of log-probabilities are limited to this before exp, which cannot overflow then
+BY_ANSWERS = ("grpo", "sapo", "bnpo", "dr_grpo", "real")  # their loss is a mean over answers instead of tokens
 _BLOCK = 128
-_UNSAFE = 0.8, 1.0  # the weights of tokens that fipo does not trust
-# What a batch has besides the rows of the model.
+_UNSAFE = 0.8, 1.0  # the range of weights for tokens that fipo does not trust
+# the keys of a batch besides those of the model's rows
 OF_ANSWERS = ("layout", "mask", "advantages", "sampled", "old", "reference", "teacher", "learns")
 
 
 def ratios(logprobs: Tensor, old: Tensor, mask: Tensor, level: str) -> Tensor:
-    """How much likelier each token became since the answers were sampled; of a whole answer its geometric mean.
+    """Return each token's probability relative to when it was sampled, or the geometric mean of each answer.
 
     >>> ratios(torch.tensor([[-1.0, -2.0]]), torch.tensor([[-1.0, -2.0]]), torch.ones(1, 2), "token")
     tensor([[1., 1.]])
@@ -38,14 +38,14 @@ def ratios(logprobs: Tensor, old: Tensor, mask: Tensor, level: str) -> Tensor:
 
 
 def policy_loss(ratio: Tensor, logprobs: Tensor, advantages: Tensor, options: GrpoOptions) -> Tensor:
-    """The loss of each token: what was better than expected becomes likelier, within limits.
+    """Return the loss of each token, which makes tokens with a positive advantage likelier, within limits.
 
-    `advantages` are [answers, 1], or [answers, tokens] where each token has its own.
+    `advantages` has the shape [answers, 1], or [answers, tokens] if each token has its own.
     """
     if options.loss_type == "cispo":
         return -ratio.clamp(max=_upper(options)).detach() * advantages * logprobs
     if options.loss_type == "real":
-        return torch.zeros_like(logprobs)  # answers have a loss, and not tokens
+        return torch.zeros_like(logprobs)  # the loss is per answer, not per token
     if options.loss_type == "sapo":
         good, bad = (torch.sigmoid(tau * (ratio - 1)) * (4 / tau) for tau in (options.tau_pos, options.tau_neg))
         return -torch.where(advantages > 0, good, bad) * advantages
@@ -55,7 +55,9 @@ def policy_loss(ratio: Tensor, logprobs: Tensor, advantages: Tensor, options: Gr
 
 
 def influence(change: Tensor, ratio: Tensor, advantages: Tensor, options: GrpoOptions) -> Tensor:
-    """How much each token counts because of what became likelier after it (FIPO, arXiv 2603.19835, as in ms-swift)."""
+    """Return the weight of each token, given how the probabilities of later tokens changed (FIPO, arXiv 2603.19835, as
+    in ms-swift).
+    """
     if options.delta is not None:
         change = change * (ratio <= options.delta)
     weights = _decaying_sums(change, 2 ** (-1 / options.fipo_decay_rate)).clamp(max=_LARGE).exp()
@@ -67,7 +69,9 @@ def influence(change: Tensor, ratio: Tensor, advantages: Tensor, options: GrpoOp
 
 
 def _decaying_sums(values: Tensor, decay: float) -> Tensor:
-    """Each value plus those after it, less by a factor with every place; a block of columns at a time."""
+    """Return for each position the sum of it and the values after it, which decay with their distance. Columns are
+    computed in blocks.
+    """
     sums, after = torch.empty_like(values), torch.zeros_like(values[:, :1])
     for start in reversed(range(0, values.shape[1], _BLOCK)):
         block = values[:, start : start + _BLOCK]
@@ -81,8 +85,9 @@ def _decaying_sums(values: Tensor, decay: float) -> Tensor:
 
 
 def group_loss(change: Tensor, mask: Tensor, advantages: Tensor, options: GrpoOptions) -> Tensor:
-    """Good answers of each group become likelier than before and bad ones less likely, in the mean over groups (REAL,
-    arXiv 2602.05630, as in ms-swift). Answers without tokens that count, and groups of one kind only, have no part.
+    """Return the mean loss over groups, which makes good answers of a group likelier and bad ones less likely (REAL,
+    arXiv 2602.05630, as in ms-swift). Answers without tokens that count are ignored, as are groups with only good or
+    only bad answers.
     """
     scores = (_row_mean(change, mask) / options.real_tau).view(-1, options.num_generations)
     counts = mask.any(1).view_as(scores)
@@ -101,7 +106,7 @@ def _upper(options: GrpoOptions) -> float:
 
 
 def divergence(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """An estimate of the KL divergence from the reference that is never negative (Schulman's k3).
+    """Estimate the KL divergence from the reference. This estimate is never negative (Schulman's k3).
 
     >>> divergence(torch.tensor([0.0]), torch.tensor([0.0]))
     tensor([0.])
@@ -111,7 +116,7 @@ def divergence(logprobs: Tensor, reference: Tensor) -> Tensor:
 
 
 def correction(old: Tensor, sampled: Tensor, mask: Tensor, options: GrpoOptions) -> Tensor:
-    """The importance weight of each token: how much likelier it is to the trainer than to the rollout engine."""
+    """Return the importance weight of each token: its probability in training relative to the rollout engine's."""
     change = (old - sampled).clamp(-_LARGE, _LARGE)
     weights, most = change.exp(), options.importance_threshold
     if options.importance_correction == "token_truncate":
@@ -125,7 +130,7 @@ def correction(old: Tensor, sampled: Tensor, mask: Tensor, options: GrpoOptions)
 
 
 def mean_loss(losses: Tensor, mask: Tensor, options: GrpoOptions) -> Tensor:
-    """The losses of tokens as one number; a batch without any token that counts has none."""
+    """Return the mean of the tokens' losses, or zero if the batch has no token that counts."""
     losses = losses * mask
     if options.loss_type in ("grpo", "sapo"):
         return (losses.sum(1) / mask.sum(1).clamp(min=1)).mean()
@@ -135,18 +140,18 @@ def mean_loss(losses: Tensor, mask: Tensor, options: GrpoOptions) -> Tensor:
 
 
 def weight(batch: Mapping[str, Any], options: GrpoOptions) -> int:
-    """How many items that number is the mean of, over which batches and ranks are averaged."""
+    """Return the number of items in that mean, which weights it among batches and ranks."""
     return len(batch["mask"]) if options.loss_type in BY_ANSWERS else int(batch["mask"].sum())
 
 
 def grpo_loss(model: nn.Module, batch: dict[str, Any], options: GrpoOptions) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of a batch of answers, and what tells whether learning is healthy."""
+    """Return the loss of a batch of answers, and metrics that show whether training is stable."""
     logprobs, entropy = log_probabilities(model, batch, options.temperature)
     return loss_of(logprobs, entropy, batch, options)
 
 
 def log_probabilities(model: nn.Module, batch: Mapping[str, Any], temperature: float) -> tuple[Tensor, Tensor]:
-    """Of each token of each answer its log-probability, and the entropy of what it was drawn from."""
+    """Return the log-probability of each token, and the entropy of the distribution that it was sampled from."""
     inputs = {name: value for name, value in batch.items() if name not in OF_ANSWERS}
     logprobs, entropy = model(**for_attention(inputs), temperature=temperature)
     return logprobs[batch["layout"]], entropy[batch["layout"]]
@@ -155,7 +160,7 @@ def log_probabilities(model: nn.Module, batch: Mapping[str, Any], temperature: f
 def loss_of(
     logprobs: Tensor, entropy: Tensor, batch: Mapping[str, Any], options: GrpoOptions
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The same, given what the model thinks of the answers."""
+    """Return the same, given the model's log-probabilities."""
     mask, advantages, sampled = batch["mask"], batch["advantages"], batch["sampled"]
     old = batch.get("old", logprobs.detach())
     if options.off_policy_mask is not None:
@@ -190,7 +195,7 @@ def loss_of(
 
 
 def _clipped(ratio: Tensor, advantages: Tensor, mask: Tensor, options: GrpoOptions) -> dict[str, Tensor]:
-    """The shares of tokens whose gradient was cut off."""
+    """Return the shares of tokens whose gradient was clipped."""
     bad, good = advantages < 0, advantages > 0
     if options.loss_type in ("sapo", "real"):
         return {}

@@ -19,12 +19,14 @@ from npukit.llm.data.encode import SEPARATOR, kept_bytes
 from npukit.llm.data.rows import Chosen, inputs_and_labels
 
 Batch = dict[str, Any]
-MARGIN = 0.5  # how far apart unlike texts should be, in cosine distance
+MARGIN = 0.5  # the minimum cosine distance of dissimilar texts
 
 
 class TextRows:
-    """Rows of texts with their labels. `draw` chooses some of a row's texts. Its images belong to the first text, or to
-    each text if they are shared.
+    """Rows of texts with their labels.
+
+    `draw` chooses some of a row's texts. The images of a row belong to its first text, or to every text if they are
+    shared.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class TextRows:
 
 
 def draw_documents(labels: Any, options: HeadOptions) -> list[int]:
-    """Draw negatives for each positive document; the trainer seeds numpy with the step, so that a run can resume."""
+    """Draw negatives for each positive document. The trainer seeds numpy with the step, so that a run can resume."""
     chosen: list[int] = []
     fitting, others = np.flatnonzero(labels), np.flatnonzero(labels == 0)
     for one in np.random.choice(fitting, min(len(fitting), options.positives), replace=False):
@@ -64,7 +66,7 @@ def draw_documents(labels: Any, options: HeadOptions) -> list[int]:
 
 @dataclass(frozen=True)
 class TextCollator:
-    """Collates the texts of all rows, one after another, and makes targets from the labels."""
+    """Collates the texts of all rows one after another, and makes targets from the labels."""
 
     collate: Collator
     targets: Callable[[Sequence[Any]], Tensor]
@@ -78,12 +80,12 @@ class TextCollator:
 
 
 def all_labels(labels: Sequence[Any]) -> Tensor:
-    """The labels of all rows, one after another."""
+    """Return the labels of all rows, one after another."""
     return torch.from_numpy(np.concatenate(labels))
 
 
 def classes(labels: Sequence[Any], options: HeadOptions) -> Tensor:
-    """The targets: one class for each row, a vector of zeros and ones, or numbers."""
+    """Return the targets: one class for each row, a vector of zeros and ones, or numbers."""
     if options.problem == "number":
         return torch.from_numpy(np.stack(labels))
     if options.problem == "one":
@@ -101,7 +103,7 @@ def _class(label: float, options: HeadOptions) -> int:
 
 
 def texts_in(batch: Batch) -> int:
-    """The number of items in the mean of a batch."""
+    """Return the number of items in the mean of a batch."""
     return len(batch["texts"])
 
 
@@ -112,7 +114,7 @@ def _of_model(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def classified(model: nn.Module, batch: Batch, options: HeadOptions) -> Tensor:
-    """The mean loss of a batch of texts with classes or numbers."""
+    """Return the mean loss of a batch of texts with classes or numbers."""
     logits, targets = _of_model(model, batch), batch["targets"]
     if options.problem == "one":
         return F.cross_entropy(logits, targets)
@@ -124,7 +126,7 @@ def _binary(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def ranked(model: nn.Module, batch: Batch, options: HeadOptions) -> Tensor:
-    """The mean loss of a batch of documents: pointwise, or listwise for each question."""
+    """Return the mean loss of a batch of documents: pointwise, or listwise for each question."""
     scores, targets = _of_model(model, batch).squeeze(1), batch["targets"]
     if options.ranking == "pointwise":
         return _binary(scores, targets)
@@ -135,7 +137,7 @@ def ranked(model: nn.Module, batch: Batch, options: HeadOptions) -> Tensor:
 
 
 def embedded(model: nn.Module, batch: Batch, options: HeadOptions, sharing: int = 1) -> Tensor:
-    """The mean loss of a batch of embeddings; `sharing` ranks have the same rows."""
+    """Return the mean loss of a batch of embeddings. `sharing` ranks have the same rows."""
     embeddings, counts, targets = _of_model(model, batch), batch["texts"].tolist(), batch["targets"]
     if options.similarity == "infonce":
         return _contrast(embeddings, counts, options, sharing)
@@ -155,7 +157,7 @@ def embedded(model: nn.Module, batch: Batch, options: HeadOptions, sharing: int 
 
 
 def _contrast(embeddings: Tensor, counts: list[int], options: HeadOptions, sharing: int = 1) -> Tensor:
-    """InfoNCE: a question should be nearer to its own text than to all others."""
+    """Return InfoNCE, which makes a question more similar to its own text than to all others."""
     if options.in_batch:
         embeddings, counts = _everywhere(embeddings, counts, sharing)
     groups = torch.split(embeddings, counts)
@@ -188,8 +190,10 @@ def _without(similar: Tensor, number: int) -> Tensor:
 
 
 def _everywhere(embeddings: Tensor, counts: list[int], sharing: int) -> tuple[Tensor, list[int]]:
-    """The embeddings of all ranks, `sharing` of which have the same rows. Only this rank's own have gradients, as in
-    ms-swift."""
+    """Return the embeddings of all ranks, of which `sharing` have the same rows.
+
+    Only this rank's own embeddings have gradients, as in ms-swift.
+    """
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return embeddings, counts
     all_counts: list[Any] = [None] * dist.get_world_size()
@@ -205,7 +209,7 @@ def _everywhere(embeddings: Tensor, counts: list[int], sharing: int) -> tuple[Te
 
 
 def token_of(tokenizer: Any, word: str) -> int:
-    """The token of a word."""
+    """Return the token of a word."""
     token = tokenizer.convert_tokens_to_ids(word)
     if token is None or token == tokenizer.unk_token_id:
         raise NpukitError(f"head.yes, head.no: the tokenizer has no single token {word!r}.")

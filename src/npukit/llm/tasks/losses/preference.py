@@ -30,8 +30,8 @@ Row = dict[str, Any]
 
 
 class Pairs:
-    """Rows with a chosen and a rejected answer, or with only one of them; `reference` is the reference model's
-    log-probabilities.
+    """Rows with a chosen and a rejected answer, or with one of them. `reference` has the log-probabilities of the
+    reference model.
 
     With `mismatched`, every row also has its question with the answer of the next row, as KTO needs it.
     """
@@ -58,7 +58,7 @@ class Pairs:
         return [{"input_ids": ids, "labels": labels, "images": images} for ids, labels in made]
 
     def _mismatched(self, row: Row, number: int) -> Row:
-        """The question with the next row's answer, on which KTO estimates the KL divergence from the reference."""
+        """Return the question with the next row's answer, from which KTO estimates the KL divergence."""
         other = max(self._halves((number + 1) % len(self)), key=lambda half: len(half["input_ids"]))
         begin, after = _answer_begins(row), _answer_begins(other)
         ids = np.concatenate([row["input_ids"][:begin], other["input_ids"][after:]])
@@ -75,10 +75,10 @@ def _answer_begins(row: Row) -> int:
 
 @dataclass(frozen=True)
 class PairCollator:
-    """Collates pairs into rows: all chosen answers, then all rejected ones."""
+    """Collates pairs into rows: first all chosen answers, then all rejected ones."""
 
     collate: Collator
-    longest: int  # the most tokens that a row can have
+    longest: int  # the maximum number of tokens in a row
 
     def __call__(self, items: Sequence[dict[str, Any]]) -> dict[str, Any]:
         count = len(items[0]["rows"])
@@ -93,12 +93,12 @@ class PairCollator:
 
 
 def pairs_in(batch: dict[str, Any]) -> int:
-    """How many items the mean of a batch is over."""
+    """Return the number of items in the mean of a batch."""
     return len(batch["is_good"])
 
 
 def log_probabilities(model: nn.Module, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    """The sum over each row's answer, and the number of its tokens."""
+    """Return the sum of log-probabilities of each row's answer, and the number of its tokens."""
     inputs = {name: value for name, value in batch.items() if name not in ("reference", "is_good")}
     logprobs = model(**for_attention(inputs), per_token=True)
     counts = batch["labels"] != IGNORED
@@ -107,12 +107,12 @@ def log_probabilities(model: nn.Module, batch: dict[str, Any]) -> tuple[Tensor, 
     lengths = np.diff(batch["row_ends"], prepend=0).tolist()
     parts = zip(logprobs[0].split(lengths), counts[0].split(lengths), strict=True)
     sums, tokens = zip(*((some.sum(), which.sum()) for some, which in parts), strict=True)
-    rows = len(batch["reference"])  # without the padding
+    rows = len(batch["reference"])  # without padding
     return torch.stack(sums)[:rows], torch.stack(tokens)[:rows]
 
 
 def _with_plain_loss(model: nn.Module, batch: dict[str, Any], mean: str) -> tuple[Tensor, Tensor, Tensor]:
-    """The same, with the cross entropy of the chosen answers, or of all tokens of their rows."""
+    """Return the same with the cross entropy of the chosen answers, or of all tokens of their rows."""
     if mean == "all":
         whole = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)
         inputs = {name: value for name, value in batch.items() if name not in ("labels", "reference", "is_good")}
@@ -128,7 +128,7 @@ def _with_plain_loss(model: nn.Module, batch: dict[str, Any], mean: str) -> tupl
 
 
 class MovingMean:
-    """The mean over all batches so far; a resumed run starts again, as in TRL."""
+    """The mean over all batches so far. It starts again when a run resumes, as in TRL."""
 
     def __init__(self) -> None:
         self.value, self.batches = 0.0, 0
@@ -142,7 +142,7 @@ class MovingMean:
 def pair_loss(
     model: nn.Module, batch: dict[str, Any], options: PreferenceOptions, moving: MovingMean | None = None
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The mean loss of a batch of pairs, and the rewards. `moving` is the mean reward of all batches, for BCO."""
+    """Return the mean loss of a batch of pairs, and the rewards. BCO uses `moving`, the mean reward of all batches."""
     sums, lengths, plain = _with_plain_loss(model, batch, options.sft_mean)
     by_token = sums / lengths.clamp(min=1)
     uses_means = options.loss in ("ipo", "orpo", "simpo")
@@ -169,7 +169,7 @@ def pair_loss(
 
 
 def _seen(moving: MovingMean | None, model: nn.Module, figures: dict[str, Tensor]) -> float:
-    """BCO's shift: the mean reward of all batches, including this one."""
+    """Return the shift of BCO: the mean reward of all batches, including this one."""
     if moving is None:
         return 0.0
     if model.training:
@@ -179,7 +179,7 @@ def _seen(moving: MovingMean | None, model: nn.Module, figures: dict[str, Tensor
 
 
 def _mixed(chosen: Tensor, rejected: Tensor, plain: Tensor, options: PreferenceOptions, mean: float) -> Tensor:
-    """The weighted sum of several losses of the same answers."""
+    """Return the weighted sum of several losses of the same answers."""
     beta, smoothing = options.beta, options.label_smoothing
     margin = beta * (chosen - rejected)
     parts = {
@@ -192,7 +192,7 @@ def _mixed(chosen: Tensor, rejected: Tensor, plain: Tensor, options: PreferenceO
 
 
 def rewards(chosen: Tensor, rejected: Tensor) -> dict[str, Tensor]:
-    """TRL's figures: the mean reward of the chosen and of the rejected answers, their margin, and the accuracy."""
+    """Return TRL's metrics: the mean rewards of chosen and rejected answers, their margin, and the accuracy."""
     chosen, rejected = chosen.detach().float(), rejected.detach().float()
     return {
         "rewards/chosen": chosen.mean(),
@@ -205,7 +205,10 @@ def rewards(chosen: Tensor, rejected: Tensor) -> dict[str, Tensor]:
 def marked_loss(
     model: nn.Module, batch: dict[str, Any], options: PreferenceOptions
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """KTO: good answers should become likelier than under the reference model, bad ones less likely."""
+    """Return the loss of KTO.
+
+    It makes good answers likelier than under the reference model, and bad ones less likely.
+    """
     sums, _ = log_probabilities(model, batch)
     ratios, moved = (sums - batch["reference"]).chunk(2)
     drift = _mean_of_ranks(moved.detach().mean()).clamp(min=0)
@@ -224,7 +227,7 @@ def marked_loss(
 
 
 def _mean_where(values: Tensor, which: Tensor) -> Tensor:
-    """The mean of the values in a mask; zero if there are none."""
+    """Return the mean of the values in a mask, or zero if there are none."""
     return (values * which).sum() / which.sum().clamp(min=1)
 
 
@@ -236,7 +239,7 @@ def _mean_of_ranks(value: Tensor) -> Tensor:
 
 
 def reward_loss(model: nn.Module, batch: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-    """The reward model's loss: the chosen answer should get the higher score."""
+    """Return the loss of a reward model, which scores the chosen answer higher."""
     inputs = {name: value for name, value in batch.items() if name not in ("reference", "is_good", "labels")}
     scores = model(**inputs).logits.float().squeeze(-1)
     chosen, rejected = scores.chunk(2)
@@ -244,7 +247,7 @@ def reward_loss(model: nn.Module, batch: dict[str, Any]) -> tuple[Tensor, dict[s
 
 
 def add_references(learning: Learning, parallel: Parallel, options: TrainOptions, log: Log) -> None:
-    """Compute the reference log-probabilities of all training and evaluation rows before the first step."""
+    """Compute the reference model's log-probabilities of all training and evaluation rows, before the first step."""
     for name, data in (("train", learning.train), ("validation", learning.validation)):
         file = options.output / f"reference-{name}.npy"
         if options.resume == "never" and parallel.is_main:
@@ -256,7 +259,7 @@ def add_references(learning: Learning, parallel: Parallel, options: TrainOptions
 
 
 def add_reference(data: Pairs, collate: Any, parallel: Parallel, batch_size: int, file: Path, log: Log) -> None:
-    """The log-probabilities of each row without the adapter; a resumed run reads them from a file."""
+    """Compute each row's log-probabilities without the adapter. A run that resumes reads them from a file."""
     if file.is_file() and len(known := np.load(file)) == len(data):
         data.reference = known
         return

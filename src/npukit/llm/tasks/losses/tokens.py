@@ -1,4 +1,4 @@
-"""The next-token loss of sft and pt."""
+"""The next-token loss of the tasks sft and pt."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from npukit.train.precision import choose_precision
 
 
 def loss_of(model: nn.Module, batch: dict[str, Any], longest: int) -> Tensor:
-    """The mean loss of a batch; `longest` is the greatest length of a row in any batch."""
+    """Return the mean loss of a batch. `longest` is the maximum length of a row in any batch."""
     given = {**batch, "max_length": longest} if "cu_seqlens" in batch else batch
     loss: Tensor = model(**for_attention(given))
     return loss
 
 
 def weighting(options: TuningOptions) -> Weighting | None:
-    """The weight of each token, given its present probability; None if all have the same."""
+    """Return the function that weights each token by the model's probabilities, or None for equal weights."""
     kinds = {
         "plain": None,
         "dft": by_likelihood,
@@ -36,7 +36,7 @@ def weighting(options: TuningOptions) -> Weighting | None:
 
 
 def stay_near_the_first(model: Any, tuned: Any, config: Config, device: torch.device) -> None:
-    """ASFT: adds the distance from the initial model, which is the model without its adapter or a copy."""
+    """Add the distance from the initial model for ASFT. This is the model without its adapter, or a copy."""
     if config.tuning.is_adapter:
         return stay_near(model, config.tuning.reference_weight, model, tuned.disable_adapter)
     first = copy.deepcopy(model).requires_grad_(False).eval()

@@ -1,4 +1,4 @@
-"""Their configurations of a training."""
+"""Training configurations of other tools."""
 
 from npukit.llm.config.dialects.training.llama_factory import LLAMA_FACTORY
 from npukit.llm.config.dialects.training.llama_factory_v1 import LLAMA_FACTORY_V1

@@ -1,4 +1,4 @@
-"""LLaMA-Factory's keys that cannot be taken word for word."""
+"""LLaMA-Factory's keys that need more than a new name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def task(values: Values) -> Translated:
 
 
 def preference(values: Values) -> Translated:
-    """pref_loss names the method; kto_pair was never one of its own."""
+    """Translate pref_loss. LLaMA-Factory never had a separate method for kto_pair."""
     if values.get("stage") not in ("dpo", "kto", "orpo"):
         return {}
     if values.get("ref_model") or values.get("ref_model_adapters"):
@@ -76,7 +76,7 @@ def adapter(values: Values) -> Translated:
 
 
 def badam(values: Values) -> Translated:
-    """Layers in turns, in the places where the badam package switches."""
+    """Translate BAdam, which switches layers at the same steps as the badam package."""
     if not values.flag("use_badam"):
         return {}
     if values.get("badam_mode", "layer") != "layer":
@@ -90,7 +90,7 @@ def badam(values: Values) -> Translated:
 
 
 def rope(values: Values) -> Translated:
-    """Stretched as far as the longest row needs."""
+    """Scale RoPE to the length of the longest row."""
     if values.get("rope_scaling") is None:
         return {}
     kinds = ("linear", "dynamic", "yarn", "llama3")
@@ -136,7 +136,7 @@ def folder(values: Values) -> Translated:
 
 
 def template(values: Values) -> Translated:
-    """Rows become the tokens that LLaMA-Factory makes of them."""
+    """Reproduce the tokens of LLaMA-Factory."""
     name = values.get("template")
     if name is None and values.get("stage") != "pt":
         values.notes.append("template: not given, so the tokenizer's own is used, in npukit's way")
@@ -150,7 +150,7 @@ def template(values: Values) -> Translated:
 
 
 def template_name(values: Values) -> str | None:
-    """What their template is called here."""
+    """Return npukit's name of a template."""
     name = values.get("template")
     return "qwen2_5" if name == "qwen" else name
 

@@ -1,4 +1,4 @@
-"""The keys of LLaMA-Factory's v1 that cannot be taken word for word."""
+"""The keys of LLaMA-Factory's v1 that need more than a new name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PREFERENCES = ("pref_loss", "pref_beta", "pref_ftx", "simpo_gamma", "dpo_label_s
 
 
 def task(values: Values) -> Translated:
-    """v1 says it on its command line; here a reward model's class, or data of pairs, does."""
+    """Determine the task. v1 has it on the command line; here the model class or the data set shows it."""
     kind = values.choice("model_class", ("llm", "cls"), otherwise="llm")
     pairs = any(row.get("converter") == "pair" for row in _described("train_dataset", values).values())
     if kind == "cls":
@@ -26,7 +26,7 @@ def task(values: Values) -> Translated:
 
 
 def _described(key: str, values: Values) -> dict[str, dict[str, Any]]:
-    """The data sets of a key: one, or those that a YAML file describes."""
+    """Return the data sets of a key: a single one, or those that a YAML file describes."""
     path = values.get(key)
     if path is None:
         return {}
@@ -70,7 +70,7 @@ def validation(values: Values) -> Translated:
 
 
 def template(values: Values) -> Translated:
-    """What v1 0.9.5 writes, whose qwen3 is what Qwen3's tokenizers have; later releases always use the tokenizer's."""
+    """Use the templates of v1 0.9.5, whose qwen3 is that of Qwen3's tokenizers. Later releases use the tokenizer's."""
     names = {"chatml": "chatml", "qwen3_nothink": "qwen3_nothink", "qwen3": None}
     name = values.choice("template", names, otherwise="qwen3")
     if name:
@@ -81,7 +81,7 @@ def template(values: Values) -> Translated:
 
 
 def batching(values: Values) -> Translated:
-    """What fills batches up to a number of tokens is packing here."""
+    """Translate batches with a maximum number of tokens into packing."""
     strategies = {
         "normal": False,
         "padding_free": False,
@@ -95,7 +95,7 @@ def batching(values: Values) -> Translated:
 
 
 def accumulation(values: Values) -> Translated:
-    """Passes that make the global batch; one where it is not given."""
+    """Return the number of batches in the global batch, or one if its size is not given."""
     batch = values.number("micro_batch_size", 1) * max(1, values.ranks // int(values.number("cp_size", 1)))
     whole = values.number("global_batch_size", batch)
     if not batch or whole % batch:
@@ -156,7 +156,7 @@ def parallel(values: Values) -> Translated:
 
 
 def optimizer(values: Values) -> Translated:
-    """AdamW with torch's own weight decay, unless it is Muon."""
+    """Use AdamW with torch's default weight decay, unless Muon is selected."""
     if values.get("optim_config.name") is None:
         return {"training.weight_decay": 0.01}
     options = {name: values.get(f"optim_config.{name}") for name in ("momentum", "nesterov", "ns_steps")}

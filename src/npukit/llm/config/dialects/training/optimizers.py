@@ -1,4 +1,4 @@
-"""The optimizers of LLaMA-Factory and ms-swift, which name them in four ways."""
+"""The optimizers of LLaMA-Factory and ms-swift, which have four ways of naming them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ OPTIMIZERS = {
     "adafactor": "adafactor",
     **dict.fromkeys(("adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit"), "adamw_8bit"),
 }
-# What is trained instead where one of these keys is true.
+# the optimizer that each of these keys selects if it is true
 SWITCHES = {"use_galore": "galore", "use_apollo": "apollo", "use_adam_mini": "adam_mini", "use_muon": "muon"}
-# Their keys of the options that the packages have.
+# their names of the packages' options
 GALORE = {
     "galore_rank": "rank",
     "galore_update_interval": "update_proj_gap",
@@ -31,9 +31,9 @@ APOLLO = {
     "apollo_proj_type": "proj_type",
     "apollo_scale_type": "scale_type",
 }
-# ms-swift's --optimizer.
+# values of ms-swift's --optimizer
 PLUGINS = {"default": None, "muon": "muon", "muonclip": "muonclip", "galore": "galore", "lorap": None}
-# What its MuonClip reads of --optim_args; it skips names that it does not know.
+# the names in --optim_args that ms-swift's MuonClip reads; it ignores all others
 MUONCLIP = {"momentum": "momentum", "newton_schulz_steps": "ns_steps", "qk_clip_tau": "qk_clip_tau"}
 FIXED = ("weight_decay", "nesterov", "qk_clip_enabled", "rms_scale_factor")
 NUMBER = re.compile(r"\d+(\.\d*)?(e-?\d+)?")
@@ -41,7 +41,7 @@ ONE_BY_ONE = ("galore_layerwise", "apollo_layerwise", "galore_optim_per_paramete
 
 
 def optimizer(values: Values) -> Translated:
-    """LLaMA-Factory switches some on by keys of their own, ms-swift by --optimizer or --use_galore."""
+    """Translate the optimizer. LLaMA-Factory has a key for some, and ms-swift has --optimizer and --use_galore."""
     named = values.choice("optim", OPTIMIZERS, otherwise="adamw_torch")
     switched = [kind for key, kind in SWITCHES.items() if values.flag(key)]
     plugin = values.choice("optimizer", PLUGINS, "default")
@@ -74,7 +74,7 @@ def _refuse_parts(values: Values) -> None:
 
 
 def optim_args(values: Values) -> Translated:
-    """ms-swift's `name=number` between commas, which its MuonClip reads."""
+    """Parse the comma-separated `name=number` pairs that ms-swift's MuonClip reads."""
     if (given := values.words("optim_args")) and values.get("optimizer") != "muonclip":
         raise RefusedValue("optim_args", "optim_args are read with --optimizer muonclip only: leave them out.")
     options: Translated = {}

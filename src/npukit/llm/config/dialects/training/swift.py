@@ -1,4 +1,4 @@
-"""ms-swift's flags that cannot be taken word for word."""
+"""ms-swift's flags that need more than a new name."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def task(values: Values) -> Translated:
 
 
 LATER = ("ppo", "gkd")
-# What --rlhf_type is here: the task, its loss, and ms-swift's default of beta.
+# the task, the loss and ms-swift's default of beta for each --rlhf_type
 METHODS = {
     "dpo": ("dpo", "sigmoid", 0.1),
     "orpo": ("dpo", "orpo", 0.1),
@@ -62,7 +62,7 @@ def _method(values: Values) -> tuple[str, str, float]:
 
 
 def preference(values: Values) -> Translated:
-    """The loss of preferences and its numbers."""
+    """Translate the preference loss and its parameters."""
     if is_grpo(values):
         return {}
     if values.verb != "rlhf":
@@ -94,7 +94,7 @@ MIXED = ("sigmoid", "hinge", "bco_pair", "sft")
 
 
 def _mix(kinds: list[str], values: Values) -> dict[str, float]:
-    """Several losses at once, each with its weight."""
+    """Translate several weighted losses."""
     if unknown := [kind for kind in kinds if kind not in MIXED]:
         text = f"loss_type {unknown[0]} is not supported beside others; {', '.join(MIXED)} are."
         raise RefusedValue("loss_type", text)
@@ -107,12 +107,15 @@ def _mix(kinds: list[str], values: Values) -> dict[str, float]:
 
 
 def hub(values: Values) -> Translated:
-    """Which hub names are looked up on."""
+    """Return the hub on which names are looked up."""
     return {"model.hub": "huggingface" if uses_hugging_face(values) else "modelscope"}
 
 
 def model(values: Values) -> Translated:
-    """A model, one that model_type named on either hub; of one that runs on code of its own, transformers' copy."""
+    """Return the model, which model_type may name on either hub.
+
+    If the model's code comes with its checkpoint, it is the copy in transformers' format.
+    """
     name = str(values.get("model", ""))
     if uses_hugging_face(values):
         both = [ids for ids in named_values("training/swift_2:models").values() if isinstance(ids, tuple)]
@@ -144,13 +147,13 @@ def adapter(values: Values) -> Translated:
 
 
 def most_rows(values: Values) -> Translated:
-    """As ms-swift 2 limited them; -1 was all."""
+    """Translate the row limit of ms-swift 2, where -1 means all rows."""
     most = int(values.number("train_dataset_sample", -1))
     return {"data.max_rows": most} if most > 0 else {}
 
 
 def rope(values: Values) -> Translated:
-    """The kind alone, with the factor from max_model_len, or a dict as config.json has it."""
+    """Translate RoPE scaling: a type, whose factor follows from max_model_len, or a dict as in config.json."""
     wanted = values.get("rope_scaling")
     if wanted is None:
         if "max_model_len" in values.explicit:
@@ -167,7 +170,7 @@ def rope(values: Values) -> Translated:
 
 
 def new_tokens(values: Values) -> Translated:
-    """Tokens, or text files with one in each line."""
+    """Return the new tokens, which may be in text files with one per line."""
     tokens: list[str] = []
     for word in values.words("new_special_tokens"):
         try:
@@ -190,14 +193,14 @@ def system(values: Values) -> Translated:
 
 
 def template(values: Values) -> Translated:
-    """The one that ms-swift has for the model, and its tokens; where it would ask, the tokenizer's own."""
+    """Use ms-swift's template of the model and its tokens. Where ms-swift would ask, use the tokenizer's own."""
     settings, note = _template(values)
     values.notes += filter(None, [note])
     return settings
 
 
 def _template(values: Values) -> tuple[Translated, str]:
-    """The template with what is to be noted of it, if anything."""
+    """Return the template, and a note about it if there is one."""
     if values.verb == "pt":
         return {"data.tokens": "ms_swift"}, ""
     if head_of(values) and not values.flag("use_chat_template", True):
@@ -227,7 +230,7 @@ def cutoff(values: Values) -> Translated:
 
 
 def _of_config(model: str, key: str) -> Any:
-    """What a model's folder says about itself; of several architectures the first."""
+    """Return a key of the model's config.json. Of several architectures, it is the first."""
     try:
         value = json.loads((Path(model) / "config.json").read_text())[key]
     except (OSError, ValueError, KeyError, TypeError):
@@ -235,7 +238,7 @@ def _of_config(model: str, key: str) -> Any:
     return value[0] if isinstance(value, list) and value else value
 
 
-# What ms-swift sets for models that embed or rank, by their templates.
+# the settings of ms-swift for models that embed or rank, by their templates
 VARIABLES = {
     "qwen3_vl_emb": {"IMAGE_MAX_TOKEN_NUM": "1800", "FPS": "1", "FPS_MAX_FRAMES": "64"},
     "qwen3_vl_reranker": {"IMAGE_MAX_TOKEN_NUM": "1280", "FPS": "1", "FPS_MAX_FRAMES": "64"},
@@ -261,7 +264,7 @@ def _variables_of_model(values: Values) -> dict[str, str]:
 
 
 def images(values: Values) -> Translated:
-    """What ms-swift and qwen_vl_utils read from the environment; pixels are whole tokens of a model's size."""
+    """Translate the variables of ms-swift and qwen_vl_utils. Pixel limits become whole tokens of the model's size."""
     model = str(values.get("model", ""))
     environ = {
         **VARIABLES.get(_template(values)[0].get("data.template") or "", {}),
@@ -292,7 +295,7 @@ def images(values: Values) -> Translated:
 
 
 def evaluation(values: Values) -> Translated:
-    """As often as checkpoints are saved, and never without data for it."""
+    """Evaluate as often as checkpoints are saved, but never without evaluation data."""
     steps = {"no": None, "steps": values.get("eval_steps") or values.get("save_steps"), "epoch": "epoch"}
     every = values.choice("eval_strategy", steps, otherwise=values.get("save_strategy"))
     if every is not None and not validation(values)["data.validation"]:
@@ -306,7 +309,7 @@ def evaluation(values: Values) -> Translated:
 
 
 def predictions(values: Values) -> Translated:
-    """Evaluation by generated answers; they are the likeliest ones, unless a temperature is given there."""
+    """Evaluate with generated answers: the likeliest ones, unless a temperature is given."""
     if not values.flag("predict_with_generate"):
         if "max_new_tokens" in values.explicit:
             values.notes.append("max_new_tokens: only for generation")
@@ -326,7 +329,7 @@ def predictions(values: Values) -> Translated:
 
 
 def best_metric(values: Values) -> Translated:
-    """What compares generated answers has a hyphen there."""
+    """Translate names of metrics for generated answers, which contain a hyphen in ms-swift."""
     translated = transformers.best_metric(values)
     if not values.flag("predict_with_generate"):
         return translated
@@ -381,7 +384,7 @@ def loss_on(values: Values) -> Translated:
 
 
 def tool_format(values: Values) -> Translated:
-    """How tools and calls are written, unless the tokenizer's own template does it."""
+    """Return the format of tools and calls, unless the tokenizer's own template defines it."""
     name = values.get("agent_template")
     if name is None or _template(values)[0].get("data.tokens") != "ms_swift":
         if name is not None:
@@ -395,13 +398,13 @@ def tool_format(values: Values) -> Translated:
 
 
 def output(values: Values) -> Translated:
-    """A folder of its own for each run, v0, v1 and so on, unless add_version is false."""
+    """Return a separate folder for each run (v0, v1, …), unless add_version is false."""
     name = Path(str(values.get("model", "model"))).name
     folder = Path(str(values.get("output_dir", f"output/{name}")))
     if not values.flag("add_version", True):
         return {"training.output": str(folder)}
     if nodes_of(values.environ).nodes > 1 or ("LOCAL_RANK" in values.environ and values.ranks > 1):
-        # Each process reads the flags by itself, and they must agree on the folder.
+        # Each process reads the flags itself, and all must choose the same folder.
         values.notes.append("add_version: with several machines or torchrun the run is written into output_dir itself")
         return {"training.output": str(folder)}
     used = [int(path.name[1:].split("-")[0]) for path in folder.glob("v[0-9]*") if re.match(r"v\d+(-|$)", path.name)]
@@ -414,7 +417,7 @@ def resume(values: Values) -> Translated:
 
 
 def accumulation(values: Values) -> Translated:
-    """Where it is not given, a step has 16 rows or a few more; of GRPO one batch."""
+    """Return the default: at least 16 rows in a step, or with GRPO a single batch."""
     if (given := values.get("gradient_accumulation_steps")) is not None:
         return {"training.accumulation": given}
     if is_grpo(values):

@@ -1,4 +1,4 @@
-"""The data sets that ms-swift's flags name."""
+"""The data sets in ms-swift's flags."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npukit.llm.config.dialects.training.swift_heads import variable
 from npukit.llm.config.dialects.training.transformers import Translated
 from npukit.llm.config.dialects.values import RefusedValue, Values
 
-# HF::owner/name:subset#500; a Windows drive or a URL is none of these.
+# HF::owner/name:subset#500, but not a Windows drive or a URL
 DATASET = re.compile(r"(?:(?P<hub>HF|MS|hf|ms)::)?(?P<path>[^:#]+)(?::(?P<subset>[^#/]+))?(?P<rows>#\d+)?")
 HUBS = {"HF": "huggingface", "MS": "modelscope"}
 
@@ -19,7 +19,7 @@ HUBS = {"HF": "huggingface", "MS": "modelscope"}
 def datasets(values: Values) -> Translated:
     _note_names(values)
     train, shares = sources("dataset", values), values.words("interleave_prob")
-    if (most := int(values.number("self_cognition_sample", 0))) > 0:  # until 3.0
+    if (most := int(values.number("self_cognition_sample", 0))) > 0:  # names until 3.0
         train.append(_self_cognition(f"swift/self-cognition#{most}", None, values))
     if shares and len(shares) != len(train):
         text = f"interleave_prob has {len(shares)} numbers for {len(train)} data sets: give one for each."
@@ -31,7 +31,7 @@ def datasets(values: Values) -> Translated:
 
 
 def _columns(values: Values) -> Translated:
-    """What columns are called, as {theirs: ours} in ms-swift, which renames them in all data sets that have them."""
+    """Return the renamed columns {theirs: ours}, which ms-swift renames in every data set that has them."""
     wanted = values.get("columns", {})
     names = wanted if isinstance(wanted, dict) else None
     if names is None or not all(isinstance(name, str) for name in names.values()):
@@ -40,7 +40,7 @@ def _columns(values: Values) -> Translated:
 
 
 SELF_COGNITION = re.compile(r"(^|/)self-cognition$")
-# What ms-swift writes into the rows of two subsets that no hub has.
+# what ms-swift writes into the rows of two subsets that are on no hub
 EMPTY_THOUGHT = {"answer_prefix": "<think>\n\n</think>\n\n"}
 SUBSETS: dict[str | None, Translated] = {
     "qwen3": {**EMPTY_THOUGHT, "question_suffix": " /no_think"},
@@ -49,7 +49,7 @@ SUBSETS: dict[str | None, Translated] = {
 
 
 def _note_names(values: Values) -> None:
-    """Nearly every command of theirs carries these along; they are for one data set alone."""
+    """Note names without effect. Most ms-swift commands contain them, but only one data set uses them."""
     teaches = any("self-cognition" in name for name in values.words("dataset"))
     if not teaches and not values.number("self_cognition_sample", 0):
         for key in sorted({"model_name", "model_author"} & set(values.explicit)):
@@ -57,14 +57,14 @@ def _note_names(values: Values) -> None:
 
 
 def _self_cognition(path: str, subset: str | None, values: Values) -> Translated:
-    """The data set that teaches a model its name."""
+    """Return the data set that teaches a model its name."""
     names = {"NAME": values.words("model_name"), "AUTHOR": values.words("model_author")}
     subsets = SUBSETS.get(subset, {"subset": subset} if subset else {})
     return {"path": path, **subsets, "fill": {key: texts[:2] for key, texts in names.items() if texts}}
 
 
 def sources(key: str, values: Values) -> list[Translated]:
-    """The data sets that a key names."""
+    """Return the data sets that a key names."""
     value = values.get(key, [])
     result, columns = [], _columns(values)
     for written in [value] if isinstance(value, str) and Path(value).exists() else values.words(key):
@@ -82,7 +82,7 @@ def sources(key: str, values: Values) -> list[Translated]:
 
 
 def _name_now(written: str, values: Values) -> str:
-    """What a data set is called that had a name of its own until 3.0, with its subset and number of rows."""
+    """Return the current name of a data set that had a different one until 3.0, with its subset and number of rows."""
     name = re.match(r"[^:#]*", written)[0]  # type: ignore[index]
     ids = named_values("training/swift_2:datasets").get(name)
     if ids is None or Path(name).exists():
@@ -93,17 +93,17 @@ def _name_now(written: str, values: Values) -> str:
 
 
 def on_hub(ids: str | tuple[str, ...], values: Values) -> str:
-    """Of the names that something has on both hubs, the one on that which is used."""
+    """Return the name on the selected hub, if a data set has different names on both hubs."""
     return ids if isinstance(ids, str) else ids[uses_hugging_face(values)]
 
 
 def uses_hugging_face(values: Values) -> bool:
-    """Whether names are those of Hugging Face; else they are ModelScope's."""
+    """Return whether names are looked up on Hugging Face instead of ModelScope."""
     return values.flag("use_hf", values.environ.get("USE_HF", "").lower() in ("1", "true"))
 
 
 def _subset_of(path: str, subset: str | None, values: Values) -> Translated:
-    """The subset on the hub; or how ms-swift reads one that no hub has."""
+    """Return the subset on the hub, or how ms-swift reads a subset that is on no hub."""
     known = load_yaml(FOLDER / "training/swift_datasets.yaml").get(path.lower(), {})
     options: Translated = known.get(subset or "default", {"subset": subset} if subset else {})
     if "negatives" in options:

@@ -1,4 +1,4 @@
-"""ms-swift's flags of GRPO that cannot be taken word for word."""
+"""ms-swift's flags of GRPO that need more than a new name."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Any
 from npukit.llm.config.dialects.values import RefusedValue, Values
 
 LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "fipo", "real")
-# How advantages are scaled, and whether the KL divergence is part of the reward, where neither is given.
+# the defaults of scale_rewards and kl_in_reward for each advantage estimator
 ESTIMATORS = {"grpo": ("group", False), "rloo": ("none", True), "reinforce_plus_plus": ("batch", True)}
 SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty", "max_completion_length")
 
 
 def is_grpo(values: Values) -> bool:
-    """Whether this is reinforcement learning."""
+    """Return whether this is reinforcement learning."""
     return values.verb == "rlhf" and values.get("rlhf_type") == "grpo"
 
 
 def grpo(values: Values) -> dict[str, Any]:
-    """How answers are sampled, compared and learnt from; of other methods only that sampling has no effect."""
+    """Translate how answers are sampled, compared and learnt from. Other methods only get a note about sampling."""
     if not is_grpo(values):
         if given := [key for key in SAMPLING if key in values.explicit]:
             values.notes.append(f"{', '.join(given)}: only for generation")
         return {}
     scale, in_reward = values.choice("advantage_estimator", ESTIMATORS, otherwise="grpo")
     kinds = values.words("loss_type")
-    if kinds == ["gspo"]:  # the paper's name, which resembles those of other losses
+    if kinds == ["gspo"]:  # the name in the paper, which looks like a loss
         raise RefusedValue("loss_type", "loss_type gspo is not a loss here: set importance_sampling_level sequence.")
     values.choice("vllm_mode", ("colocate", "server"), otherwise="colocate")
     top_k = int(values.number("top_k", -1))
@@ -47,7 +47,7 @@ def grpo(values: Values) -> dict[str, Any]:
 
 
 def plugins(values: Values) -> dict[str, Any]:
-    """Files with reward functions and schedulers."""
+    """Return the files with reward functions and schedulers."""
     files = values.words("external_plugins")
     if files and not is_grpo(values):
         raise RefusedValue(
@@ -57,8 +57,9 @@ def plugins(values: Values) -> dict[str, Any]:
 
 
 def sequence_parallel(values: Values) -> dict[str, Any]:
-    """How many devices share a row. With GRPO none do, and a step has the same answers, as ms-swift then accumulates
-    that much longer.
+    """Return the number of devices that share a row.
+
+    With GRPO it is 1. The step still has the same answers, because ms-swift then accumulates more batches.
     """
     size = values.get("sequence_parallel_size", 1)
     if size != 1 and is_grpo(values):
@@ -68,7 +69,7 @@ def sequence_parallel(values: Values) -> dict[str, Any]:
 
 
 def _scale(values: Values, usual: str) -> str:
-    """Older versions of ms-swift take true or false."""
+    """Translate true and false, which older versions of ms-swift use."""
     word = values.get("scale_rewards", usual)
     if isinstance(word, bool) or str(word).lower() in ("true", "false"):
         return "group" if str(word).lower() == "true" else "none"
@@ -77,7 +78,7 @@ def _scale(values: Values, usual: str) -> str:
 
 
 def _generation(values: Values) -> dict[str, Any]:
-    """Answers that are sampled at once, as batches of each device."""
+    """Return the number of batches per device whose answers are sampled at once."""
     if (wanted := values.get("generation_batch_size")) is None:
         return {}
     batch = values.number("per_device_train_batch_size", 1) * values.ranks

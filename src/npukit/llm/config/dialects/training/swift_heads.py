@@ -1,4 +1,4 @@
-"""ms-swift's flags and variables of models that classify, embed or rank."""
+"""ms-swift's flags and variables for models that classify, embed or rank."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ HEADS = {
 PROBLEMS = {"single_label_classification": "one", "multi_label_classification": "several", "regression": "number"}
 RANKINGS = {"pointwise_reranker": "pointwise", "listwise_reranker": "listwise"}
 SIMILARITIES = ("cosine_similarity", "contrastive", "online_contrastive", "infonce")
-# Variables of ms-swift that choose other losses than these.
+# variables of ms-swift that select other losses than these
 OTHER_LOSSES = ("INFONCE_HARD_NEGATIVES", "LISTWISE_RERANKER_MIN_GROUP_SIZE")
 
 
 def head_of(values: Values) -> str | None:
-    """The task, where a model classifies, embeds or ranks; num_labels alone asks for a classifier."""
+    """Return the task if a model classifies, embeds or ranks. num_labels alone means a classifier."""
     if values.verb != "sft":
         return None
     usual = "causal_lm" if values.get("num_labels") is None else "seq_cls"
@@ -29,7 +29,7 @@ def head_of(values: Values) -> str | None:
 
 
 def head(values: Values) -> Translated:
-    """The loss and the labels of such a model."""
+    """Translate the loss and the labels."""
     kind = head_of(values)
     if kind is None:
         return {}
@@ -67,7 +67,7 @@ def _switch(values: Values, name: str, otherwise: bool) -> bool:
 
 
 def variable(values: Values, name: str, otherwise: float) -> float:
-    """A number that ms-swift reads from the environment."""
+    """Return a number that ms-swift reads from the environment."""
     written = values.environ.get(name)
     try:
         return otherwise if written is None else float(written)

@@ -1,4 +1,4 @@
-"""ms-swift's flags that say what of a model is trained: tuners, their options, and the quantised weights below."""
+"""ms-swift's flags for what is trained: tuners and their options, and quantised weights below adapters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from npukit.llm.config.dialects.training.transformers import Translated, quantized
 from npukit.llm.config.dialects.values import RefusedValue, Values
 
-# Their options of PEFT's adapters, and their defaults.
+# ms-swift's flags for options of PEFT's adapters, and its defaults
 ADAPTERS: dict[str, dict[str, Any]] = {
     "boft": {"boft_block_size": 4, "boft_block_num": 0, "boft_n_butterfly_factor": 1, "boft_dropout": 0.0},
     "vera": {"vera_rank": 256, "vera_projection_prng_key": 0, "vera_dropout": 0.0, "vera_d_initial": 0.1},
@@ -38,7 +38,7 @@ def method(values: Values) -> Translated:
 
 
 def turns(values: Values) -> Translated:
-    """LISA."""
+    """Translate LISA."""
     layers = values.number("lisa_activated_layers", 0)
     if not layers:
         return {}
@@ -47,7 +47,7 @@ def turns(values: Values) -> Translated:
 
 
 def peft(values: Values) -> Translated:
-    """The options of an adapter that is no LoRA, with ms-swift's defaults."""
+    """Return the options of an adapter other than LoRA, with ms-swift's defaults."""
     wanted = str(method(values)["tuning.method"])
     if wanted not in ADAPTERS:
         return {}
@@ -57,7 +57,7 @@ def peft(values: Values) -> Translated:
 
 
 def _in_peft(key: str) -> str:
-    """PEFT's BOFT and VeRA carry their name in some options."""
+    """Return PEFT's name of an option. For BOFT and VeRA, some contain the method's name."""
     return key if key.startswith(("boft_", "lora_")) or key == "vera_dropout" else key.partition("_")[2]
 
 
@@ -77,7 +77,7 @@ def targets(values: Values) -> Translated:
             "target_modules", f"target_modules {other} is not supported: use all-linear, or names of modules."
         )
     if "all-linear" in names:
-        return {"tuning.targets": "all-linear"}  # modules that are named besides are in it, or are kept whole
+        return {"tuning.targets": "all-linear"}  # other modules are included in it, or trained in full
     return {"tuning.targets": names}
 
 

@@ -1,4 +1,4 @@
-"""What LLaMA-Factory and ms-swift have from transformers' TrainingArguments and cannot be taken word for word."""
+"""Keys of transformers' TrainingArguments in LLaMA-Factory and ms-swift that need more than a new name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCHEDULES = {
     "polynomial": "polynomial",
     "warmup_stable_decay": "wsd",
 }
-# The names of lr_scheduler_kwargs that stand for an option here.
+# the names in lr_scheduler_kwargs that are options here
 SCHEDULE_OPTIONS = {"min_lr": "min_learning_rate", "lr_end": "min_learning_rate", "power": "power"}
 ZERO = re.compile(r"(?:ds_z|zero|ds_zero_?|stage_?)([0-3])([_-]offload)?(?:_config)?(?:\.json)?")
 PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
@@ -37,7 +37,7 @@ def schedule(values: Values) -> Translated:
         raise RefusedValue("lr_scheduler_kwargs", "lr_scheduler_kwargs must be a mapping, such as {min_lr: 1e-6}.")
     result: Translated = {"training.schedule": name}
     if name == "polynomial":
-        result["training.min_learning_rate"] = 1e-7  # transformers' default
+        result["training.min_learning_rate"] = 1e-7  # the default of transformers
     if name == "wsd":
         return {**result, **_stable_then_decay(options, values)}
     for option, value in options.items():
@@ -55,7 +55,7 @@ def schedule(values: Values) -> Translated:
 
 
 def _stable_then_decay(options: dict[str, Any], values: Values) -> Translated:
-    """Transformers counts the decay in steps, npukit in a share of all steps, so max_steps must be known."""
+    """Translate the decay, which is a number of steps in transformers and a share here, so max_steps must be known."""
     decay, steps = options.pop("num_decay_steps", None), values.number("max_steps", -1)
     if options.get("decay_type", "cosine") != "linear":
         values.notes.append("lr_scheduler_type: warmup_stable_decay decays linearly here")
@@ -116,7 +116,7 @@ LOGGERS = ("tensorboard", "wandb", "swanlab", "mlflow")
 def loggers(values: Values) -> Translated:
     known = LOGGERS
     wanted = [word for word in values.words("report_to") if word != "none"]
-    if "all" in wanted:  # as transformers understands it: whatever is installed
+    if "all" in wanted:  # as in transformers: all that are installed
         wanted = [logger for logger in known if packages.is_installed(logger)]
     if "report_to" not in values.explicit:
         for name in [name for name in wanted if not packages.is_installed(name)]:
@@ -133,7 +133,7 @@ def loggers(values: Values) -> Translated:
 
 
 def checkpointing(values: Values) -> Translated:
-    """On where nothing is said, in LLaMA-Factory as in ms-swift."""
+    """Turn checkpointing on by default, as LLaMA-Factory and ms-swift do."""
     on = values.flag("gradient_checkpointing", not values.flag("disable_gradient_checkpointing"))
     if on and "gradient_checkpointing" not in values.explicit:
         values.notes.append(
@@ -143,7 +143,7 @@ def checkpointing(values: Values) -> Translated:
 
 
 def best_metric(values: Values) -> Translated:
-    """Unless something else is said, higher is better for all but losses."""
+    """Return the metric. Unless the user says otherwise, higher is better for all but losses."""
     name = values.get("metric_for_best_model")
     if not isinstance(name, str):
         return {"training.best_is_highest": values.flag("greater_is_better")}
@@ -172,13 +172,13 @@ def _fsdp(wanted: Any, values: Values) -> Translated:
 
 
 def deepspeed(wanted: Any, values: Values) -> Translated:
-    """A DeepSpeed file, or one of those that come with LLaMA-Factory and ms-swift."""
+    """Return a DeepSpeed file, or the ZeRO stage of a file that comes with LLaMA-Factory or ms-swift."""
     if not isinstance(wanted, str):
         raise RefusedValue("deepspeed", f"deepspeed must be one of {', '.join(PRESETS)}, or a JSON file.")
-    wanted = wanted.removeprefix("default-")  # as ms-swift 2 called its files
+    wanted = wanted.removeprefix("default-")  # the file names of ms-swift 2
     if Path(wanted).is_file():
         return {"training.parallel": wanted}
-    # The files that come with LLaMA-Factory and ms-swift are named after what is in them.
+    # The names of the files that come with LLaMA-Factory and ms-swift say what they contain.
     match = re.fullmatch(
         r"(?:ds_z|zero|ds_zero_?|stage_?)([0-3])([_-]offload)?(?:_config)?(?:\.json)?", Path(wanted).name
     )
@@ -196,7 +196,7 @@ def deepspeed(wanted: Any, values: Values) -> Translated:
 
 
 def token_loss(values: Values) -> Translated:
-    """The losses that weigh tokens."""
+    """Translate the losses that weight tokens."""
     wanted = [kind for key, kind in TOKEN_LOSSES.items() if values.flag(key)]
     if len(wanted) > 1:
         raise RefusedValue("use_dft_loss", f"{' and '.join(wanted)} are both asked for: choose one loss.")
@@ -204,7 +204,7 @@ def token_loss(values: Values) -> Translated:
 
 
 def quantized(values: Values, bits: str, method: str, kind: str) -> Translated:
-    """Weights in few bits below an adapter: bitsandbytes' formats, without bitsandbytes."""
+    """Translate quantised weights below an adapter. The formats are those of bitsandbytes, which is not needed."""
     if not values.get(bits):
         return {}
     if str(values.get(method)).lower() == "hqq":
@@ -224,7 +224,7 @@ FUNCTIONS = {function.__name__: function for function in (*OF_STEPS, *OF_WATCHIN
 
 
 def shifted_attention(values: Values, cutoff: int) -> Translated:
-    """LongLoRA, whose groups are a quarter of the longest row."""
+    """Translate LongLoRA, whose groups have a quarter of the maximum row length."""
     values.notes.append(
         "LongLoRA: groups are a quarter of the longest row, and end where a row does; its first tokens see none of its "
         "last ones"

@@ -1,4 +1,4 @@
-"""Their configurations of a model's use."""
+"""Configurations of other tools for using a model."""
 
 from npukit.llm.config.dialects.use.llama_factory import LLAMA_FACTORY
 from npukit.llm.config.dialects.use.swift import SWIFT

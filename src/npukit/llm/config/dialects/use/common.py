@@ -1,4 +1,4 @@
-"""What the dialects of using a model have in common."""
+"""What the dialects for using a model have in common."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ OTHERS = ("sglang", "lmdeploy", "ktransformers")
 
 
 def backend(values: Values) -> str:
-    """The engine that infer_backend stands for."""
+    """Return the engine for a value of infer_backend."""
     if (name := values.get("infer_backend")) in OTHERS:
         raise RefusedValue("infer_backend", f"infer_backend {name} is not supported: use vllm, or leave it out.")
     return str(values.choice("infer_backend", BACKENDS, "transformers"))
 
 
 def for_training(rows: Mapping[str, DialectRow]) -> dict[str, DialectRow]:
-    """Keys of a training have no effect here."""
+    """Note that keys for training have no effect here."""
     return {key: DialectRow(ignored="only for training") for key in rows}

@@ -1,4 +1,4 @@
-"""LLaMA-Factory's keys for using a model that cannot be taken word for word."""
+"""LLaMA-Factory's keys for using a model that need more than a new name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def adapters(values: Values) -> Translated:
 
 
 def dtype(values: Values) -> Translated:
-    """LLaMA-Factory writes fp32 weights as bf16 if nothing is said."""
+    """Write fp32 weights as bf16 by default, as LLaMA-Factory does."""
     name = values.choice("infer_dtype", ("auto", "float16", "bfloat16", "float32"), "auto")
     if name == "auto" and values.verb == "export":
         values.notes.append("infer_dtype: weights keep their type; LLaMA-Factory writes fp32 as bf16")
@@ -35,7 +35,7 @@ def template(values: Values) -> Translated:
 
 
 def temperature(values: Values) -> Translated:
-    """Without do_sample the likeliest token is taken."""
+    """Without do_sample, always choose the likeliest token."""
     return {"sampling.temperature": values.get("temperature") if values.flag("do_sample") else 0.0}
 
 
@@ -53,7 +53,7 @@ def shard_size(values: Values) -> Translated:
 
 
 def server(values: Values) -> Translated:
-    """LLaMA-Factory's server is set up by variables."""
+    """Read the variables that configure LLaMA-Factory's server."""
     names = {"API_HOST": "serve.host", "API_PORT": "serve.port", "API_KEY": "serve.api_key"}
     translated: Translated = {ours: values.environ[name] for name, ours in names.items() if values.environ.get(name)}
     if name := values.environ.get("API_MODEL_NAME"):

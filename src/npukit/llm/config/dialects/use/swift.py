@@ -1,4 +1,4 @@
-"""ms-swift's flags for using a model that cannot be taken word for word."""
+"""ms-swift's flags for using a model that need more than a new name."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def merge_lora(values: Values) -> Translated:
 
 
 def max_requests(values: Values) -> Translated:
-    """ms-swift answers one row at a time unless told otherwise; here memory decides."""
+    """ms-swift answers one row at a time by default; here the memory decides."""
     wanted = values.get("vllm_max_num_seqs") or values.get("max_batch_size")
     return {"engine.max_num_seqs": wanted} if wanted else {}
 
 
 def input(values: Values) -> Translated:
-    """Rows to answer: the validation data, or all of it where a share of 1 is set apart."""
+    """Return the rows to answer: the validation data, or all of it if its share is 1."""
     if rows := sources("val_dataset", values):
         return {"data.input": rows}
     rows = sources("dataset", values)
