@@ -4,4 +4,4 @@ from npukit.llm.families import qwen3_vl
 from npukit.llm.families.family import Family
 from npukit.llm.families.gated_delta import with_states
 
-FAMILY, VISION = Family(attention="mixed", rotary="halves", dimensions=with_states), qwen3_vl.VISION
+FAMILY, VISION = Family(attention="mixed", dimensions=with_states), qwen3_vl.VISION

@@ -3,4 +3,4 @@
 from npukit.llm.families.family import Family
 from npukit.llm.families.gated_delta import with_states
 
-FAMILY = Family(attention="mixed", experts=True, rotary="halves", dimensions=with_states)
+FAMILY = Family(attention="mixed", experts=True, dimensions=with_states)
