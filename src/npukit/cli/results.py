@@ -1,6 +1,6 @@
-"""How every verb shows its result: as text, or with --json as one object on standard output, and nothing else there.
+"""How verbs show their results: as text, or with --json as one object on standard output and nothing else.
 
-A verb ends with `show(result, text, json)`. One that hands over to another process calls `expect` before.
+A verb ends with `show(result, text, json)`. A verb that becomes another process calls `expect` before.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from npukit.report.result import FILE, envelope, error_data, handed_back
 
 @dataclass
 class _Answer:
-    """What is printed when the verb that runs now has ended."""
+    """What is printed when the running verb has ended."""
 
     command: str
-    stdout: int = -1  # the real one, while all that is printed goes to standard error
+    stdout: int = -1  # a copy of the real one, while everything printed goes to standard error
     result: Callable[[], Any] = lambda: None
 
 
@@ -32,7 +32,7 @@ _answer: _Answer | None = None
 
 
 def show(result: Any, text: str | Callable[[], str], json: bool, exit_code: int = 0) -> None:
-    """Show a result, and end with its exit code."""
+    """Show a result, and exit with its code."""
     if json:
         expect(lambda: result)
     else:
@@ -43,13 +43,13 @@ def show(result: Any, text: str | Callable[[], str], json: bool, exit_code: int 
 
 
 def expect(result: Callable[[], Any]) -> None:
-    """Say what the result is once this verb, or the process that it hands over to, has ended."""
+    """Set the function that returns the result when this verb, or the process that it becomes, has ended."""
     if _answer is not None:
         _answer.result = result
 
 
 def answer(command: str, run: Callable[[], Any]) -> Any:
-    """Run a verb with --json: print its result at its end, however it ends. What is an error is printed by `main`."""
+    """Run a verb with --json and print its result, however it ends. `main` prints errors."""
     global _answer
     from npukit.report.unfinished import temporary_folder
 
@@ -78,7 +78,7 @@ def _print(answer: _Answer, exit_code: int, folder: Path) -> None:
 
 
 def print_error(error: dict[str, Any], exit_code: int, arguments: list[str]) -> None:
-    """Print an error as JSON where --json was asked for."""
+    """Print an error as JSON if --json was given."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if _answer is None and "--json" not in options:
         return
@@ -87,21 +87,21 @@ def print_error(error: dict[str, Any], exit_code: int, arguments: list[str]) -> 
 
 
 def forget() -> None:
-    """Begin anew: no verb was asked for JSON yet, and no other command waits for this one."""
+    """Reset the state of this module, for a process that runs several commands."""
     global _answer
     _answer = None
     os.environ.pop(FILE, None)
 
 
 def release_stdout() -> None:
-    """Give standard output back, before another process takes over that prints the whole answer itself."""
+    """Restore standard output before another process takes over, which prints the whole answer itself."""
     if _answer is not None and _answer.stdout >= 0:
         os.dup2(_answer.stdout, 1)
 
 
 @contextlib.contextmanager
 def _stdout_is_stderr(answer: _Answer) -> Iterator[None]:
-    """What scripts, libraries and child processes print goes to standard error."""
+    """Send everything that scripts, libraries and child processes print to standard error."""
     sys.stdout.flush()
     answer.stdout = os.dup(1)
     os.dup2(2, 1)

@@ -32,7 +32,7 @@ Compute = Literal["full", "shapes"]
 
 
 def script_of(command: Sequence[str]) -> list[str]:
-    """The script or module of a command, with its arguments; the command may begin with `--` and `python`.
+    """Return the script or module of a command with its arguments. The command may begin with `--` and `python`.
 
     >>> script_of(["python", "-m", "http.server", "8000"])
     ['-m', 'http.server', '8000']
@@ -50,12 +50,12 @@ def script_of(command: Sequence[str]) -> list[str]:
 
 
 def starts_python(word: str) -> bool:
-    """Whether a word is Python itself: python3.11, but not python_example.py."""
+    """Return whether a word is a Python interpreter, such as python3.11 but not python_example.py."""
     return re.fullmatch(r"python[\d.]*", Path(word).name) is not None
 
 
 def started(command: list[str], devices: Devices, **more: object) -> Callable[[], dict[str, object]]:
-    """What is known of a command that was run once it has ended, for --json."""
+    """Return a function that describes a command for --json once it has ended."""
     begin = time.monotonic()
     about = {"command": command, "device": devices.kind, "devices": devices.count, "simulated": devices.simulated}
     return lambda: {**about, **more, "seconds": round(time.monotonic() - begin, 3)}
@@ -121,12 +121,12 @@ def run(
 
 
 def check_faults(faults: list[str] | None, devices: Devices) -> None:
-    """Faults are simulated NPUs'."""
+    """Refuse --fault for devices that are not simulated."""
     if faults and not devices.simulated:
         raise NpukitError(f"--fault is for simulated NPUs, and this would run on {devices}: add --device sim.")
 
 
 def check_auto(auto: bool, devices: Devices) -> None:
-    """--auto turns CUDA into NPU, and needs one."""
+    """Refuse --auto without an NPU."""
     if auto and devices.kind != "npu":
         raise NpukitError(f"--auto runs CUDA code on an NPU, and this would run on {devices}: add --device sim.")

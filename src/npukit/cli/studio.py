@@ -31,11 +31,11 @@ AllowHost = Annotated[
     ),
 ]
 PATHS = ("model", "data", "adapter", "words", "profiles")  # text that names a file, or something on a hub
-# What the studio sets itself: how its own server reaches the model's.
+# Options that the studio sets itself, so that its own server reaches the model's.
 SET_BY_STUDIO = ("host", "port", "api_key", "no_key", "cors", "ssl_keyfile", "ssl_certfile")
 NOT_IN_FORMS = ("explain", "context", "json", "report", "dry_run", *SET_BY_STUDIO)
-WITHOUT_RESULT = ("serve",)  # it ends when somebody unloads the model
-# Verbs that have a form of their own in the studio; those with --report write a page.
+WITHOUT_RESULT = ("serve",)  # it runs until somebody unloads the model
+# Verbs with a form of their own in the studio. Those with --report write a page.
 FORMS = (
     *("export", "eval", "infer", "serve", "advise", "profile", "tune"),
     *(f"precision {verb}" for verb in ("capture", "compare", "bisect", "check", "weights", "ranks", "ops", "env")),
@@ -70,7 +70,7 @@ def studio(
 
 
 def form(name: str) -> dict[str, Any]:
-    """What a form shows of a verb: its options as the command line declares them.
+    """Return the options of a verb for a form, as the command line declares them.
 
     >>> form("export")["options"][0]["name"]
     'model'

@@ -1,7 +1,7 @@
-"""Verbs as the tools of an agent: their own declaration says what they take and do, --json is what they return.
+"""Verbs as tools for agents. Their declarations define the parameters, and --json the result.
 
-A tool runs its verb as a process of its own, `npukit VERB … --json`. Without leave it neither writes files nor runs
-code of a project, and no value may name a file outside the folders that were opened to it.
+A tool runs its verb as a separate process, `npukit VERB … --json`. Unless the user allows it, a tool neither writes
+files nor runs a project's code. No value may name a file outside the folders that are open to it.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Given = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Exposed:
-    """What of a verb is for an agent."""
+    """The parts of a verb that agents may use."""
 
-    writes: tuple[str, ...] = ()  # parameters that write, beside those of its group Output
-    runs: tuple[str, ...] = ()  # parameters with which it runs code of a project
-    runs_code: Callable[[Given], bool] = lambda given: False  # whether it runs some with these values
-    only_runs: bool = False  # there is nothing to it without that
-    when_reading: tuple[str, ...] = ()  # options that are always given where nothing may be written
+    writes: tuple[str, ...] = ()  # parameters that write files, besides those of its group Output
+    runs: tuple[str, ...] = ()  # parameters with which it runs a project's code
+    runs_code: Callable[[Given], bool] = lambda given: False  # whether it runs a project's code with these values
+    only_runs: bool = False  # it is of no use unless running code is allowed
+    when_reading: tuple[str, ...] = ()  # options that are always set if writing is not allowed
 
 
 EXPOSED = {
     "doctor": Exposed(),
-    "devices": Exposed(runs=("watch",)),  # which never ends
+    "devices": Exposed(runs=("watch",)),  # it never ends
     "analyze": Exposed(writes=("update_baseline",)),
     "migrate": Exposed(writes=("in_place", "undo", "allow_dirty"), runs=("test",), when_reading=("--diff",)),
     "verify": Exposed(only_runs=True),
@@ -49,7 +49,7 @@ EXPOSED = {
 
 @dataclass(frozen=True)
 class Tools:
-    """The tools that an agent gets, with the folders and the leave that the user gave at the start."""
+    """The tools of an agent, with the folders and permissions that the user gave at the start."""
 
     folders: tuple[Path, ...]
     allow_write: bool = False
@@ -63,7 +63,7 @@ class Tools:
                 self.commands[name] = load(every[name])
 
     def params(self, name: str) -> list[Any]:
-        """The parameters of a verb that an agent may give."""
+        """Return the parameters of a verb that an agent may set."""
         return [param for param in self.commands[name].params if self._is_open(name, param)]
 
     def _is_open(self, name: str, param: Any) -> bool:
@@ -77,12 +77,12 @@ class Tools:
         return self.allow_run or param.name not in exposed.runs
 
     def description(self, name: str) -> str:
-        """The verb's help, without its examples, which are command lines."""
+        """Return the verb's help without its examples, which are command lines."""
         text, _ = parted(self.commands[name].help or "")
         return " ".join(text.split())
 
     def schema(self, name: str) -> dict[str, Any]:
-        """The verb's parameters as JSON Schema."""
+        """Return the verb's parameters as JSON Schema."""
         params = self.params(name)
         return {
             "type": "object",
@@ -92,7 +92,7 @@ class Tools:
         }
 
     def command(self, name: str, values: Given) -> list[str]:
-        """The command line of a call; what is not allowed is refused.
+        """Return the command line of a call, or refuse it.
 
         >>> Tools((Path.cwd(),)).command("analyze", {"paths": ["src"]})
         ['analyze', '--json', '--', 'src']
@@ -117,9 +117,9 @@ class Tools:
         return [*options, "--", *arguments]
 
     def _checked(self, value: Any, param: Any) -> str:
-        """The value as a word; one that names a file outside the open folders is refused."""
+        """Return the value as a word. Refuse names of files outside the open folders."""
         text = str(value)
-        parts = [text] if " " in text else [text, *re.split(r"[=,\[\]]", text)]  # as in data.train=[a.jsonl,b.jsonl]
+        parts = [text] if " " in text else [text, *re.split(r"[=,\[\]]", text)]  # such as data.train=[a.jsonl,b.jsonl]
         for part in parts:
             if self._is_outside(part, must_be_inside=inner_type(param) is Path):
                 folders = ", ".join(map(str, self.folders))
@@ -132,7 +132,7 @@ class Tools:
             if any(path.is_relative_to(folder) for folder in self.folders):
                 return False
             return path.exists() or (must_be_inside and ("/" in text or text.startswith("~")))
-        except (OSError, RuntimeError, ValueError):  # a pasted message is no path
+        except (OSError, RuntimeError, ValueError):  # a pasted message is not a path
             return False
 
 

@@ -28,7 +28,7 @@ Words = Annotated[
 Explain = Annotated[bool, typer.Option("--explain", help="Describe all options, or those that match a word.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, the memory and the steps without training.")]
 
-NEAR = 0.85  # likeness of a word to an option, from which on it is that option misspelt
+NEAR = 0.85  # a word this similar to an option is treated as a misspelling
 
 
 def _verb(name: str, help: str) -> Callable[..., None]:
@@ -148,7 +148,7 @@ def _train(
 
 
 def _predict(words: list[str], device: Wanted, devices: int | None, card: str, json: bool) -> NoReturn:
-    """What LLaMA-Factory's `train` does of do_predict is `npukit infer` here."""
+    """Run `npukit infer` for LLaMA-Factory's `train` with do_predict."""
     from npukit.cli import app
 
     options = ["--device", device.value, "--card", card]
@@ -158,7 +158,7 @@ def _predict(words: list[str], device: Wanted, devices: int | None, card: str, j
 
 
 def _check_options(words: list[str], context: typer.Context) -> None:
-    """An option of this command that is misspelt would be taken for one of the configuration."""
+    """Refuse misspelt options of this command, which would be taken for options of the configuration."""
     from npukit.llm.config.nearest import nearest
 
     known = long_names(context.command)
@@ -187,7 +187,7 @@ def _show_plan(config: Config, devices: int, card: str, nodes: int, json: bool) 
 
 
 def _summary(config: Config) -> dict[str, Any]:
-    """What the training wrote of itself at its end."""
+    """Return the summary that the training wrote at its end."""
     from json import loads
 
     file = config.training.output / "summary.json"
@@ -195,7 +195,7 @@ def _summary(config: Config) -> dict[str, Any]:
 
 
 def _warn_if_too_large(config: Config, devices: int, card: str) -> None:
-    """It is an estimate, so that the run is not refused."""
+    """Warn instead of refusing the run, because the figures are estimates."""
     from npukit.performance.plan.job import needed_and_usable
     from npukit.performance.plan.text import verdict
 

@@ -1,4 +1,4 @@
-"""Verbs that understand LLaMA-Factory's and ms-swift's command lines: they are translated into npukit's own.
+"""Verbs that accept the command lines of LLaMA-Factory and ms-swift, and translate them into npukit's own.
 
 `npukit serve --adapters run --infer_backend pt` becomes `npukit serve models/qwen2 --adapter run`, which is shown.
 """
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from npukit.llm.reading.read_use import UseReading
 
 FILES = (".yaml", ".yml", ".json")
-# What is said in another way: MODEL, its variable, the rows to answer; a trained model brings its tokenizer.
+# Options that are expressed differently: MODEL, its variable, and DATA. The tokenizer comes with a trained model.
 OTHERWISE = {"model.path", "model.hub", "chat.tokenizer", "chat.from_run"}
 ROWS = {"data.input", "data.of_run", "data.run", "data.run_seed"}
 
 
 class TranslatedCommand(Command):
-    """A verb whose arguments may be another tool's."""
+    """A verb whose arguments may be those of another tool."""
 
     verb: Verb
 
@@ -42,7 +42,7 @@ class TranslatedCommand(Command):
         return rest
 
     def _is_anothers(self, args: list[str], flags: Mapping[str, Any]) -> bool:
-        """A file instead of a model, or an option that only another tool has."""
+        """Return whether there is a file instead of a model, or an option that only another tool has."""
         if args and args[0].endswith(FILES) and not Path(args[0]).is_dir():
             return True
         known = {*flags, "--help"}
@@ -75,7 +75,7 @@ class TranslatedCommand(Command):
 
 
 def _parted(args: list[str], flags: Mapping[str, Any], is_theirs: Callable[[str], bool]) -> tuple[list[str], list[str]]:
-    """Options that this command has alone, such as --device, and everything else."""
+    """Split the options that only this command has, such as --device, from everything else."""
     ours: list[str] = []
     theirs: list[str] = []
     remaining = list(args)
@@ -92,7 +92,7 @@ def _parted(args: list[str], flags: Mapping[str, Any], is_theirs: Callable[[str]
 
 
 def _words(use: Use, verb: Verb, flags: Mapping[str, Any], unused: list[str]) -> Iterator[str]:
-    """The options that are not as they would be anyway, as this command spells them."""
+    """Return the options that are not defaults, as this command's flags."""
     from npukit.llm.config.schema import options
     from npukit.llm.config.use import USED, Use
 
@@ -105,7 +105,7 @@ def _words(use: Use, verb: Verb, flags: Mapping[str, Any], unused: list[str]) ->
         group, _, name = key.partition(".")
         if group not in USED[verb] or key in OTHERWISE | ROWS or key.startswith("adapters.") or key.count(".") > 1:
             continue
-        if verb == "export" and key in ("model.dtype", "export.merge_lora"):  # as for the written weights; done anyway
+        if verb == "export" and key in ("model.dtype", "export.merge_lora"):  # the written dtype is used; always merged
             continue
         value = getattr(getattr(use, group), name) if name else getattr(use, group)
         if value == option.field.default:
@@ -118,7 +118,7 @@ def _words(use: Use, verb: Verb, flags: Mapping[str, Any], unused: list[str]) ->
 
 
 def _model(use: Use) -> tuple[str, Use]:
-    """An adapter that names its model stands for both."""
+    """Return MODEL. An adapter that names its base model stands for both."""
     from npukit.llm.reading.read_use import base
 
     applied = [adapter for adapter in use.adapters if adapter.name is None]
@@ -139,7 +139,7 @@ def _option(flag: str, value: Any, param: Any) -> Iterator[str]:
 
 
 def _rows(use: Use) -> Iterator[str]:
-    """The rows to answer: those that were named, or those of the run."""
+    """Return the rows to answer: those on the command line, or those of the run."""
     run = use.data.run
     if run is None:
         yield from (source.path for source in use.data.input)

@@ -1,7 +1,7 @@
-"""The options of verbs that use a model, made from their one declaration in `llm/config/use.py`.
+"""The options of verbs that use a model, made from their declarations in `llm/config/use.py`.
 
-A verb's function takes `use`, the whole configuration, and what is the verb's own, such as the device. `with_options`
-puts MODEL and a flag for each declared option in the place of `use`.
+A verb's function takes `use`, the whole configuration, and the verb's own parameters, such as the device.
+`with_options` replaces `use` by MODEL and a flag for each declared option.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from npukit.llm.config.use import Flag, Use, Verb
 
 METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
-# The title under which the options of a group stand in help; adapters belong to their model.
+# The titles of the groups in help. Adapters belong to their model.
 PANELS = {
     "model": "Model",
     "adapters": "Model",
@@ -40,7 +40,7 @@ Model = Annotated[
 
 
 def flags(verb: Verb) -> dict[str, tuple[str, ...]]:
-    """The options that are flags of a verb, by their keys, with the names of the flags.
+    """Return the options that are flags of a verb, by key, with the flags' names.
 
     >>> flags("serve")["engine.gpu_memory_utilization"]
     ('--gpu-memory-utilization',)
@@ -56,7 +56,7 @@ def flags(verb: Verb) -> dict[str, tuple[str, ...]]:
         if group in USED[verb] and (flag.verbs is None or verb in flag.verbs) and not is_inner:
             names[key] = flag.names or (f"--{name.replace('_', '-')}",)
     if verb == "export":
-        del names["model.dtype"]  # of the loaded weights; export.dtype is that of the written ones
+        del names["model.dtype"]  # dtype of the loaded weights; export.dtype is that of the written ones
     return names
 
 
@@ -67,7 +67,7 @@ def _flag(option: Option) -> Flag:
 
 
 def with_options(function: Callable[..., None], verb: Verb) -> Callable[..., None]:
-    """The function with MODEL and flags as parameters, from which `use` is made."""
+    """Return the function with MODEL and flags as parameters, from which `use` is made."""
     from npukit.llm.config.schema import options
     from npukit.llm.config.use import Use
 
@@ -87,7 +87,7 @@ def with_options(function: Callable[..., None], verb: Verb) -> Callable[..., Non
 
     def made(**values: Any) -> None:
         by_flag = {names[0]: (key, values.pop(name)) for name, (key, names) in named.items()}
-        del values["explain"]  # which TranslatedCommand has done already
+        del values["explain"]  # TranslatedCommand has already translated them
         function(use=_use(verb, values.pop("model"), by_flag), **values)
 
     made.__doc__, made.__name__ = function.__doc__, function.__name__
@@ -97,7 +97,7 @@ def with_options(function: Callable[..., None], verb: Verb) -> Callable[..., Non
 
 
 def _use(verb: Verb, model: str, by_flag: Mapping[str, tuple[str, Any]]) -> Use:
-    """The configuration that flags make; what is wrong is said in the flag's own name."""
+    """Return the configuration of the flags. Mistakes are reported with the flags' names."""
     from npukit.llm.config.names import OptionNames
     from npukit.llm.config.raw_config import COMMAND_LINE, Mistakes, RawConfig
     from npukit.llm.config.schema import options
@@ -127,7 +127,7 @@ def _is_argument(annotation: Any) -> bool:
 
 
 def _parameter(name: str, option: Option, names: tuple[str, ...]) -> inspect.Parameter:
-    """A flag as typer takes it; bounds are checked with the rest, so that the sentences are the same everywhere."""
+    """Return a flag for typer. It has no bounds: they are checked with the rest, for the same messages everywhere."""
     from npukit.llm.config.schema import parts
 
     annotation, default = option.field.annotation, option.field.default
@@ -152,7 +152,7 @@ def _parameter(name: str, option: Option, names: tuple[str, ...]) -> inspect.Par
 
 
 def explain(verb: Verb, word: str) -> str:
-    """The options of a verb as a table: those that match a word, or all."""
+    """Show the options of a verb as a table: those that match a word, or all."""
     from npukit.llm.config.explain import as_text
     from npukit.llm.config.use import USED, Use
 

@@ -26,16 +26,16 @@ MORE_OPTIONS = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 @dataclass(frozen=True)
 class Verb:
-    """Where a verb is found: a function, or a typer app with verbs of its own."""
+    """Where a verb is implemented: in a function, or in a typer app with subcommands."""
 
     name: str
-    module: str = ""  # of npukit.cli; named like the verb unless said otherwise
+    module: str = ""  # the module in npukit.cli, by default named like the verb
     settings: Mapping[str, Any] = field(default_factory=dict)  # click's context settings
-    also: tuple[str, ...] = ()  # what other tools call it
-    page: str = ""  # of the documentation; named like the verb unless said otherwise
-    # The verb of npukit.llm.config.use whose options it has, in our words or another tool's.
+    also: tuple[str, ...] = ()  # the name in other tools
+    page: str = ""  # its page of the documentation, by default named like the verb
+    # The verb of npukit.llm.config.use that it takes options of, in npukit's or another tool's terms.
     uses: Literal["chat", "infer", "serve", "export", "eval", ""] = ""
-    extra: str = "sim"  # of npukit, with which everything that this verb can do is installed
+    extra: str = "sim"  # the extra of npukit that installs everything that this verb can use
 
 
 VERBS = {
@@ -88,7 +88,7 @@ VERBS = {
 
 
 def extra_of(arguments: Sequence[str]) -> str:
-    """The extra that the verb on a command line needs.
+    """Return the extra that the verb of a command line needs.
 
     >>> extra_of(["-v", "train", "a.yaml"])
     'train'
@@ -98,10 +98,10 @@ def extra_of(arguments: Sequence[str]) -> str:
 
 
 class Group(TyperGroup):
-    """Commands below one name; without one of them it shows its help."""
+    """Subcommands of a verb. Without one of them it shows its help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args[:1] == ["help"]:  # as git, docker and pip have it
+        if args[:1] == ["help"]:  # as git, docker and pip do
             args = [*args[1:], "--help"]
         return super().parse_args(ctx, args or ["--help"])
 
@@ -131,13 +131,13 @@ class Group(TyperGroup):
         self.list_in(formatter, "Commands", {name: command.help for name, command in commands.items()})
 
     def list_in(self, formatter: Any, title: str, commands: Mapping[str, str], width: int = 0) -> None:
-        """Write a section of help: each command with the whole first line of its own help."""
+        """Write a section of help: each command with the whole first line of its help."""
         rows = [(name, translated(help.partition("\n")[0])) for name, help in commands.items()]
         write_rows(formatter, title, rows, width)
 
 
 class Verbs(Group):
-    """The command `npukit`: its help lists the verbs by purpose, each with its whole summary."""
+    """The command `npukit`, whose help lists the verbs by purpose, each with its whole summary."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [verb.name for group in VERBS.values() for verb in group]
@@ -153,7 +153,7 @@ class Verbs(Group):
 
 
 def described(verb: Verb) -> str:
-    """The first line of a verb's help, read from its file: to import all of them takes longer than all the rest."""
+    """Return the first line of a verb's help from its source. Importing all verbs would take most of the time."""
     text = Path(__file__).with_name(f"{verb.module or verb.name}.py").read_text(encoding="utf-8")
     pattern = rf'^(?:def {verb.name}\(.*?"""|{verb.name} = _verb\(.*?"""|{verb.name} = new_app\(help=")([^"\n]+)'
     match = re.search(pattern, text, re.DOTALL | re.MULTILINE)
@@ -161,7 +161,7 @@ def described(verb: Verb) -> str:
 
 
 def load(verb: Verb) -> Any:
-    """The verb as click's command.
+    """Return the verb as a click command.
 
     >>> load(Verb("doctor", page="check-a-machine")).name
     'doctor'
@@ -183,10 +183,10 @@ def load(verb: Verb) -> Any:
 
 
 def new_app(cls: type[Group] = Group, **settings: Any) -> typer.Typer:
-    """A typer app in npukit's manner: plain help, which starts twice as fast as help in boxes."""
+    """Return a typer app for npukit, with plain help, which starts twice as fast as help in boxes."""
     return typer.Typer(
         cls=cls,
-        add_completion=cls is Verbs,  # --install-completion is the command's, not each verb's
+        add_completion=cls is Verbs,  # --install-completion is an option of npukit, not of each verb
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
