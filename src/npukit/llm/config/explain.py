@@ -1,4 +1,4 @@
-"""Every option as a table, for people and for programs."""
+"""All options as a table, for people and for programs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BOUNDS = {"minimum": "minimum", "maximum": "maximum", "above": "exclusiveMinimum
 
 
 def matching(schema: type[FrozenOptions], word: str) -> list[Option]:
-    """The options with `word` in their key; all of them if it is empty."""
+    """Return the options with `word` in their key, or all of them if it is empty."""
     known = options(schema)
     matches = [option for option in known.values() if word.lower() in option.key.lower()]
     if not matches:
@@ -30,7 +30,7 @@ def matching(schema: type[FrozenOptions], word: str) -> list[Option]:
 
 
 def as_text(schema: type[FrozenOptions], word: str = "", groups: Collection[str] = ()) -> str:
-    """The table for people; of some groups of options, or of all."""
+    """Return the table for people. With `groups`, it has only the options of these groups."""
     lines = []
     for option in matching(schema, word):
         if groups and option.key.partition(".")[0] not in groups:
@@ -86,13 +86,13 @@ def _kind(alternatives: list[dict[str, Any]]) -> str:
 
 
 def _bound(alternatives: list[dict[str, Any]], name: str) -> float | None:
-    """The limit that all have in common."""
+    """Return the limit that all alternatives have in common, or None."""
     bounds = {kind.get(name) for kind in alternatives}
     return bounds.pop() if len(bounds) == 1 else None
 
 
 def json_schema(schema: type[FrozenOptions], title: str) -> dict[str, Any]:
-    """A JSON schema of the YAML file, for editors and other programs.
+    """Return a JSON schema of the YAML file, for editors and other programs.
 
     >>> json_schema(Config, "npukit train")["properties"]["task"]["default"]
     'sft'

@@ -1,4 +1,4 @@
-"""Names of models and data sets of images, audio and video that npukit does not know."""
+"""Names of models and data sets with images, audio or video that npukit does not support."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ QUANTISED = re.compile(r"(-(gptq|awq|fp8|int[48]|bnb|4bit|8bit|w[48]a(8|16)))+$"
 
 
 def is_media_model(name: str) -> bool:
-    """Whether a model on a hub needs images, audio or video in a way that npukit does not know.
+    """Return whether a model on a hub takes images, audio or video in a way that npukit does not support.
 
     >>> is_media_model("Qwen/Qwen2.5-Omni-7B"), is_media_model("Qwen/Qwen2.5-VL-7B-Instruct")
     (True, False)
@@ -21,7 +21,7 @@ def is_media_model(name: str) -> bool:
 
 
 def media_type(name: str) -> str | None:
-    """What transformers calls the type of such a model, as far as it knows it; None for models of text.
+    """Return transformers' model type for the name of a multimodal model, or None for other models.
 
     >>> media_type("Qwen/Qwen2.5-VL-7B-Instruct")
     'qwen2_5_vl'
@@ -33,7 +33,7 @@ def media_type(name: str) -> str | None:
 
 
 def is_media_data(name: str) -> bool:
-    """Whether a data set on a hub is one of audio or video, or of images in columns that are not known.
+    """Return whether a data set on a hub has audio or video, or images in columns that npukit does not know.
 
     >>> is_media_data("AI-ModelScope/LaTeX_OCR#2000")
     True

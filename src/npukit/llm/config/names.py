@@ -1,4 +1,4 @@
-"""Names of other tools for npukit's options."""
+"""Other tools' names for npukit's options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class OptionNames:
     listing: str
 
     def suggestion(self, word: str, above: str, siblings: Collection[str], known: Collection[str]) -> str:
-        """The end of a message about an unknown option: what was probably meant, or where to look.
+        """Return the end of a message about an unknown option: what was probably meant, or where to look.
 
         >>> names.suggestion("lr", "training", ["epochs", "learning_rate"], options(Config))
         ': did you mean learning_rate?'
@@ -40,7 +40,7 @@ class OptionNames:
         return f": `{self.listing}` lists all options."
 
     def translated(self, key: str) -> str | None:
-        """The tool that has this key, and npukit's name for it."""
+        """Return which tool has this key, and npukit's name for it."""
         for tool, table in self.tables.items():
             row = row_of(key, table)
             if row and row.to:
@@ -52,7 +52,7 @@ class OptionNames:
 
 @functools.cache
 def usual_names() -> dict[str, tuple[str, ...]]:
-    """Common names in other tools, and the options that they may mean."""
+    """Return common names in other tools, and the options that they may mean."""
     rows = load_yaml(Path(__file__).with_name("names.yaml"))
     options: dict[str, tuple[str, ...]] = {}
     for option, names in rows.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The most similar of `words`, if one is similar enough.
+    """Return the most similar of `words`, or None if none is similar enough.
 
     >>> nearest("learning_rte", ["epochs", "learning_rate"])
     'learning_rate'
@@ -20,7 +20,7 @@ def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 
 def nearest_file(path: Path) -> str:
-    """ ": did you mean X?" if a file beside it has nearly that name, else nothing."""
+    """Return ": did you mean X?" if a file in the same folder has a similar name, or an empty text."""
     beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
     # A different number is a different model or data set, not a typo.
     near = nearest(path.name, [name for name in beside if _digits(name) == _digits(path.name)], cutoff=0.7)

@@ -1,6 +1,6 @@
-"""One configuration for training language models: model, tuning, data, training.
+"""The configuration for training language models.
 
-Every option has a type, a default and a meaning; `npukit train --explain` prints this file as a table.
+Every option has a type, a default and a meaning. `npukit train --explain` prints them as a table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from npukit.llm import tasks
 from npukit.llm.config.reinforcement import GrpoOptions, RewardOptions
 from npukit.train.options import Called, Choices, Fraction, FrozenOptions, TrainOptions, When
 
-# PEFT's names of adapters besides LoRA; their own options go into tuning.peft.
+# PEFT's adapters besides LoRA, whose own options are in tuning.peft
 OTHER_ADAPTERS = ("adalora", "boft", "fourierft", "hra", "ia3", "loha", "lokr", "miss", "oft", "vera")
 Method = Literal[
     "lora",
@@ -40,13 +40,13 @@ WITH_RANK = When("tuning.method", ("lora", "bottleneck", *OTHER_ADAPTERS))
 CHAT, CLASSIFY, EMBED, RERANK, TOKENS, ANSWERS = (
     When("task", partial(tasks.using, uses)) for uses in ("chat", "classify", "embed", "rerank", "tokens", "answers")
 )
-# What evaluations measure that generate answers.
+# the metrics of evaluations that generate answers
 ANSWER_METRICS = ("rouge_1", "rouge_2", "rouge_l", "bleu_4", "accuracy")
 Format = Literal["auto", "alpaca", "sharegpt", "messages", "prompt", "text", "tokens"]
 
 
 class ModelOptions(FrozenOptions):
-    """The model."""
+    """The model to train."""
 
     path: Annotated[str, Called(llama_factory="model_name_or_path", swift="model")] = Field(
         description="a folder, or a name on the Hugging Face Hub or ModelScope (see hub)"
@@ -79,13 +79,13 @@ class ModelOptions(FrozenOptions):
 
 
 def _as_names(value: Any) -> Any:
-    """`q_proj` and `q_proj,v_proj` are names; other text is a regular expression, or all-linear."""
+    """Split `q_proj,v_proj` into names. Other text is a regular expression, or all-linear."""
     is_names = isinstance(value, str) and value != "all-linear" and re.fullmatch(r"\w[\w.]*(\s*,\s*\w[\w.]*)*", value)
     return tuple(name.strip() for name in value.split(",")) if is_names else value
 
 
 class TuningOptions(FrozenOptions):
-    """What is trained."""
+    """Which parts of the model are trained, and how."""
 
     method: Annotated[Method, Called(llama_factory="finetuning_type")] = Field(
         "lora",
@@ -206,17 +206,17 @@ class TuningOptions(FrozenOptions):
 
     @property
     def converts(self) -> bool:
-        """Whether an adapter is saved as its difference from what it was at first."""
+        """Whether the adapter is saved as its difference from the initial one (see finetune/convert.py)."""
         return self.method == "lora" and (self.convert or self.init == "lora_ga")
 
     @property
     def freezes_vision(self) -> bool:
-        """Whether nothing that looks at images is trained."""
+        """Whether nothing that processes images is trained."""
         return self.freeze_vision_tower and self.freeze_projector and not self.whole_tower
 
     @property
     def is_adapter(self) -> bool:
-        """Whether the model's own weights stay as they are."""
+        """Whether the model's own weights do not change."""
         return self.method not in ("full", "freeze")
 
 
@@ -259,7 +259,7 @@ class Source(FrozenOptions):
 
 
 def _as_sources(value: Any) -> Any:
-    """A path alone is a data set, and a data set alone is a list of one."""
+    """Turn a path into a data set, and a single data set into a list."""
     several = [value] if isinstance(value, str | dict | Source) else value
     if not isinstance(several, list | tuple):
         return value
@@ -273,7 +273,7 @@ Sources = Annotated[
 
 
 class DataOptions(FrozenOptions):
-    """The data."""
+    """The data sets, and how their rows are prepared."""
 
     train: Sources = Field(description="data sets to train on; a single path is enough", min_length=1)
     validation: Sources | Annotated[float, Field(ge=0)] = Field(
@@ -398,7 +398,7 @@ class PreferenceOptions(FrozenOptions):
 
 
 class HeadOptions(FrozenOptions):
-    """A model that classifies, embeds or ranks texts instead of writing them."""
+    """Models that classify, embed or rank texts instead of writing them."""
 
     labels: Annotated[PositiveInt, CLASSIFY] = Field(2, description="number of classes, or of regression targets")
     problem: Annotated[Literal["one", "several", "number"], CLASSIFY] = Field(
@@ -450,7 +450,7 @@ class EvaluationOptions(FrozenOptions):
 
 
 class Config(FrozenOptions):
-    """A whole run."""
+    """The whole configuration of a training."""
 
     task: Annotated[str, Choices(tasks.summaries)] = Field("sft", description="what to train")
     model: ModelOptions

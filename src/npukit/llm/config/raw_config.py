@@ -1,4 +1,4 @@
-"""A configuration as it was written: a tree of values with their origins."""
+"""A configuration as the user wrote it: a tree of values with their origins."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MISSING = "(missing)"  # a placeholder for a missing value, so that the rest can
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a value comes from: a line of a file, the command line, a variable; or another tool's default."""
+    """The origin of a value: a line of a file, the command line, a variable, or another tool's default."""
 
     source: str
     line: int | None = None
@@ -34,7 +34,7 @@ COMMAND_LINE = Origin("command line")
 
 @dataclass(frozen=True)
 class Mistake:
-    """One mistake: what is wrong, where, and what to do about it."""
+    """One mistake: where it is, what is wrong, and how to correct it."""
 
     place: Origin
     text: str
@@ -57,16 +57,16 @@ OPTION = re.compile(r"\b[a-z]+\.[a-z_]+\b(?!=)")  # KEY=VALUE, a word for the co
 
 @dataclass
 class RawConfig:
-    """A tree of values, with the origin of each, and the name that the user gave it if that is not its key."""
+    """A tree of values with their origins, and the names that the user gave them if those are not their keys."""
 
     values: dict[str, Any] = field(default_factory=dict)
     places: dict[Keys, Origin] = field(default_factory=dict)
     names: dict[Keys, str] = field(default_factory=dict)
     source: str = "command line"
-    theirs: dict[str, str] = field(default_factory=dict)  # the name of an option that the user's tool has
+    theirs: dict[str, str] = field(default_factory=dict)  # the user's tool's name of each option
 
     def has(self, keys: Keys) -> bool:
-        """Whether the user wrote it."""
+        """Return whether the user wrote this value."""
         return keys in self.places and not self.places[keys].is_default
 
     def set(self, keys: Keys, value: Any, place: Origin, name: str = "") -> None:
@@ -81,7 +81,7 @@ class RawConfig:
         self.names[keys] = name or ".".join(map(str, keys))
 
     def rename(self, old: Keys, new: Keys) -> None:
-        """Move a value, with its origin and the name that the user gave it."""
+        """Move a value together with its origin and the user's name for it."""
         node: Any = self.values
         for key in old[:-1]:
             node = node[key]
@@ -92,7 +92,7 @@ class RawConfig:
             self.places[moved], self.names[moved] = self.place(keys), name
 
     def set_default(self, keys: Keys, value: Any, place: Origin) -> None:
-        """The same, unless there is a value already."""
+        """Set `keys` to `value` unless there is a value already."""
         node: Any = self.values
         for key in keys:
             if not isinstance(node, dict):
@@ -102,19 +102,19 @@ class RawConfig:
             self.set(keys, value, place)
 
     def place(self, keys: Keys) -> Origin:
-        """Where `keys`, or the nearest thing around it, was written."""
+        """Return where `keys` was written, or the closest value around it."""
         return next((self.places[above] for above in _outwards(keys) if above in self.places), Origin(self.source))
 
     def name(self, keys: Keys) -> str:
-        """The user's name for an option."""
+        """Return the user's name for an option."""
         return next((self.names[above] for above in _outwards(keys) if above in self.names), _dotted(keys))
 
     def mistake(self, keys: Keys, text: str) -> Mistake:
-        """A mistake about `keys`; `text` gets the user's names of options."""
+        """Return a mistake about `keys`, whose text has the user's names of options."""
         return Mistake(self.place(keys), self.worded(text))
 
     def worded(self, text: str) -> str:
-        """`text` with the user's names of options."""
+        """Return `text` with the user's names of options."""
         return OPTION.sub(lambda name: self.theirs.get(name[0], name[0]), text)
 
 

@@ -1,4 +1,4 @@
-"""The record that a training run leaves beside a model: npukit.yaml, or ms-swift's args.json."""
+"""The record of a training run beside its model: npukit.yaml, or ms-swift's args.json."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from npukit.llm.config.options import Config, DataOptions
 
 RUN = "npukit.yaml"
 ARGS = "args.json"
-VALIDATION = "val_dataset.jsonl"  # ms-swift's split of the training data
+VALIDATION = "val_dataset.jsonl"  # the rows that ms-swift split off the training data
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What is known about the run; unknown values are None."""
+    """What the record contains. Unknown values are None."""
 
     file: Path
     model: str | None = None
@@ -30,7 +30,7 @@ class RunRecord:
 
 
 def find_record(folder: Path) -> RunRecord | None:
-    """The record in a model's, an adapter's or a checkpoint's folder, or in the folder of the run around it.
+    """Find the record in the folder of a model, adapter or checkpoint, or in the folder of the run around it.
 
     >>> find_record(Path("run/checkpoint-85")).template
     'qwen2_5'
@@ -41,12 +41,12 @@ def find_record(folder: Path) -> RunRecord | None:
                 if (place / name).is_file() and (record := read(place / name)):
                     return record
             except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
-                continue  # another file of that name
+                continue  # a different file with this name
     return None
 
 
 def record_files(folder: Path) -> list[Path]:
-    """The files that make up the record, to be copied with a model."""
+    """Return the files of the record, which are copied together with the model."""
     record = find_record(folder)
     files = [record.file, record.file.with_name(VALIDATION)] if record else []
     return [file for file in files if file.is_file()]

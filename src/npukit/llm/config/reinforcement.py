@@ -1,6 +1,6 @@
-"""Options of reinforcement learning: how answers are sampled, rewarded and learnt from.
+"""The options of reinforcement learning: how answers are sampled, rewarded and learnt from.
 
-Where TRL's GRPOConfig or ms-swift has a name for an option, it is called that.
+Options that TRL's GRPOConfig or ms-swift have, too, have the same names.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from npukit.llm import tasks
 from npukit.train.options import Called, Fraction, FrozenOptions, Needs, When
 
 GRPO = When("task", partial(tasks.using, "grpo"))
-OURS = Called()  # ms-swift has no such option, or one of another meaning
+OURS = Called()  # ms-swift has no such option, or a different one with this name
 Correction = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 
 
 def _as_list(value: Any) -> Any:
-    """A single value stands for a list of one."""
+    """Turn a single value into a list."""
     return (value,) if isinstance(value, str | Path | int | float) else value
 
 
@@ -193,7 +193,7 @@ REWARD_PACKAGES = Needs(dict.fromkeys(("accuracy", "cosine"), "math_verify"))
 
 
 class RewardOptions(FrozenOptions):
-    """What rewards answers."""
+    """How answers are rewarded."""
 
     WHEN = GRPO
     CALLED = Called(swift=True)

@@ -1,4 +1,4 @@
-"""The schema: every option with its type, default and meaning, from the fields of a configuration class."""
+"""All options with their types, defaults and meanings, from the fields of a configuration class."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Option:
 
     @property
     def type(self) -> str:
-        """The allowed values, in words."""
+        """The allowed values in words."""
         return describe(self.field)
 
     @property
@@ -46,18 +46,18 @@ class Option:
 
     @property
     def meaning(self) -> str:
-        """Its meaning."""
+        """The description, with the meaning of each choice."""
         words = known.words() if (known := _of_kind(Choices, self.field.metadata)) else {}
         return (self.field.description or "") + ": " * bool(words) + "; ".join(words.values())
 
     @property
     def when(self) -> When | None:
-        """The values of other options with which it has an effect."""
+        """The values of another option with which this one has an effect, or None."""
         return _of_kind(When, self.field.metadata) or self.group.WHEN
 
     @property
     def needs(self) -> Needs | None:
-        """The packages that some of its values need."""
+        """The packages that some of its values need, or None."""
         return _of_kind(Needs, self.field.metadata)
 
     @property
@@ -68,7 +68,7 @@ class Option:
 
 @functools.cache
 def options(schema: type[FrozenOptions]) -> dict[str, Option]:
-    """Every option by its dotted key; those of one data set are under `data.train`.
+    """Return all options by dotted key. Those of a data set are below `data.train`.
 
     >>> options(Config)["tuning.rank"].default
     '8'
@@ -89,13 +89,13 @@ def _options(schema: type[FrozenOptions], above: str) -> Iterator[Option]:
 
 
 def section(annotation: Any) -> type[FrozenOptions] | None:
-    """The options below a key, if it is a group."""
+    """Return the class of the options below a key, or None if the key is not a group."""
     is_section = isinstance(annotation, type) and issubclass(annotation, FrozenOptions)
     return annotation if is_section else None
 
 
 def parts(annotation: Any) -> list[Any]:
-    """All types in an annotation."""
+    """Return all types in an annotation."""
     if typing.get_origin(annotation) is Literal:
         return [annotation]
     below = [part for argument in typing.get_args(annotation) for part in parts(argument)]
@@ -103,7 +103,7 @@ def parts(annotation: Any) -> list[Any]:
 
 
 def choices(field: FieldInfo) -> list[str]:
-    """The allowed words."""
+    """Return the words among the allowed values."""
     if known := _of_kind(Choices, field.metadata):
         return list(known.words())
     literals = [part for part in parts(field.annotation) if typing.get_origin(part) is Literal]
@@ -111,7 +111,7 @@ def choices(field: FieldInfo) -> list[str]:
 
 
 def is_choice(field: FieldInfo) -> bool:
-    """Whether only such words are allowed."""
+    """Return whether only such words are allowed."""
     return _of_kind(Choices, field.metadata) is not None or typing.get_origin(field.annotation) is Literal
 
 
@@ -120,7 +120,7 @@ def _of_kind(kind: type[T], metadata: list[Any]) -> T | None:
 
 
 def describe(field: FieldInfo) -> str:
-    """A field's type in words: "a whole number above 0 or epoch"."""
+    """Return the allowed values of a field in words, such as "a whole number above 0 or epoch"."""
     return _describe(field.annotation, field.metadata)
 
 
@@ -165,7 +165,7 @@ def _range(limits: list[Any]) -> str:
 
 
 def plain(value: Any) -> str:
-    """A value as it is written in YAML."""
+    """Return a value as it is written in YAML."""
     if value is None or value == () or value == {}:
         return "none"
     if isinstance(value, bool):
@@ -176,7 +176,7 @@ def plain(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value for a message."""
+    """Return a value for a message."""
     if isinstance(value, dict):
         return "a group of keys"
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""vLLM's `speculative_config`, a JSON object, as npukit's own options."""
+"""Translates vLLM's `speculative_config`, a JSON object, into npukit's own options."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-# What has no meaning here: the draft model is on the same device, and tokens are looked up by three.
+# These have no effect: the draft model is on the same device, and lookups always match three tokens.
 IGNORED = {"draft_tensor_parallel_size", "prompt_lookup_max", "prompt_lookup_min"}
-HIGHEST = 64  # tokens that are guessed at once
+HIGHEST = 64  # the maximum number of tokens that are guessed at once
 
 
 def read_json(value: Any) -> Any:
-    """The object; ValueError if it is none."""
+    """Return the object. Raise ValueError if it is not one."""
     with contextlib.suppress(ValueError):
         value = json.loads(value) if isinstance(value, str) else value
     if not isinstance(value, Mapping | None):
@@ -22,7 +22,7 @@ def read_json(value: Any) -> Any:
 
 
 def options_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that it stands for; ValueError for what npukit does not have.
+    """Return npukit's options. Raise ValueError if npukit has no such option.
 
     >>> options_of({"method": "mtp", "num_speculative_tokens": 1})
     {'speculative_method': 'mtp', 'num_speculative_tokens': 1}

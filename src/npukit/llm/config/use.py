@@ -1,7 +1,7 @@
-"""One configuration for using a model: which one, how to talk with it, and what to do with it.
+"""The configuration for using a model: which one, how to talk with it, and what to do with it.
 
-`npukit chat`, `infer`, `serve`, `eval` and `export` take it, each its part. An option is declared here and nowhere
-else: flags, YAML, other tools' names, `--explain`, the JSON schema and the process that is started follow from it.
+`npukit chat`, `infer`, `serve`, `eval` and `export` use parts of it. Options are declared only here: flags, YAML keys,
+other tools' names, `--explain`, the JSON schema and the arguments of child processes are derived from it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from npukit.train.options import Called, Fraction, FrozenOptions
 
 Verb = Literal["chat", "infer", "serve", "export", "eval"]
 PENALTY, SHARE = Field(ge=-2, le=2), Field(gt=0, le=1)
-# The groups that a verb makes use of.
+# the groups of options that each verb uses
 USED: dict[Verb, frozenset[str]] = {
     "chat": frozenset({"model", "adapters", "chat", "sampling", "engine"}),
     "infer": frozenset({"model", "adapters", "chat", "sampling", "engine", "data"}),
@@ -37,8 +37,8 @@ USED: dict[Verb, frozenset[str]] = {
     "eval": frozenset({"model", "adapters", "chat", "engine", "data"}),
     "export": frozenset({"model", "adapters", "export"}),
 }
-DEFAULT_TOKENS = 1024  # of an answer
-# Options of the engine that vLLM calls the same, with the same values.
+DEFAULT_TOKENS = 1024  # the maximum number of tokens of an answer
+# Options of the engine with the same names and values in vLLM.
 IN_VLLM = (
     "max_model_len",
     "max_num_seqs",
@@ -48,16 +48,16 @@ IN_VLLM = (
     "kv_cache_dtype",
     "speculative_config",
 )
-MODEL_FLAGS = {"model.dtype", "model.trust_remote_code"}  # the other options of a model are for training
+MODEL_FLAGS = {"model.dtype", "model.trust_remote_code"}  # all other options of a model are for training
 
 
 @dataclass(frozen=True)
 class Flag:
-    """How an option is a flag, where it is not simply --its-name of all verbs that use its group."""
+    """How an option appears as a flag, if it is not just --its-name in all verbs that use its group."""
 
     names: tuple[str, ...] = ()
-    verbs: tuple[Verb, ...] | None = None  # these alone; () is a flag of none
-    variable: str | None = None  # of the environment, which stands for it
+    verbs: tuple[Verb, ...] | None = None  # the only verbs with this flag; () means that there is none
+    variable: str | None = None  # the environment variable that replaces it
 
 
 NO_FLAG, SERVING, ANSWERING = Flag(verbs=()), Flag(verbs=("serve",)), Flag(verbs=("chat", "infer"))
@@ -65,7 +65,7 @@ INFERRING, TALKING = Flag(verbs=("infer",)), Flag(verbs=("chat", "infer", "serve
 
 
 class ChosenAdapter(FrozenOptions):
-    """A LoRA adapter; one with a name is chosen by that name, those without are always applied, in their order."""
+    """A LoRA adapter. One with a name is selected by that name; the others are always applied, in order."""
 
     PLURAL: ClassVar[str] = "adapters, as PATH or NAME=PATH"
 
@@ -87,7 +87,7 @@ def _as_adapter(value: Any) -> Any:
     return {"path": path, "name": name} if equals else {"path": value}
 
 
-ADAPTERS = str | ChosenAdapter | list[str | ChosenAdapter]  # as they may be written
+ADAPTERS = str | ChosenAdapter | list[str | ChosenAdapter]  # the ways of writing them
 
 
 def _as_names(value: Any) -> Any:
@@ -137,7 +137,7 @@ class ChatOptions(FrozenOptions):
 
 
 class SamplingOptions(FrozenOptions):
-    """How tokens are chosen; what is empty is as the model's generation_config.json says."""
+    """How tokens are chosen. Empty options are taken from the model's generation_config.json."""
 
     temperature: Annotated[NonNegativeFloat | None, Called(swift=True)] = Field(
         None, description="randomness; 0 always chooses the likeliest token"
@@ -175,22 +175,22 @@ class SamplingOptions(FrozenOptions):
     )
 
     def of_an_answer(self) -> dict[str, Any]:
-        """The same for answers that nobody else limits or seeds: in the terminal, and of rows."""
+        """Return `given()` with a limit and a seed, for answers in the terminal and of rows."""
         return {**self.given(), "max_tokens": self.max_new_tokens or DEFAULT_TOKENS, "seed": self.seed or 0}
 
     def given(self) -> dict[str, Any]:
-        """What was chosen about each token, by the names that a request has for it; the rest is the model's own."""
+        """Return the options that were set, by their names in a request. The model's own apply to all others."""
         names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty")
         chosen = {name: getattr(self, name) for name in (*names, "frequency_penalty")}
         if self.temperature is None and (self.top_p is not None or self.top_k is not None):
-            chosen["temperature"] = 1.0  # whoever sets these wants to sample
+            chosen["temperature"] = 1.0  # setting one of these means to sample
         if self.top_k is not None:
             chosen["top_k"] = max(0, self.top_k)
         return {name: value for name, value in chosen.items() if value is not None}
 
 
 class EngineOptions(FrozenOptions):
-    """What generates the tokens, and how large it is. What is empty is chosen for the device."""
+    """The engine that generates tokens, and its size. Empty options are chosen for the device."""
 
     engine: Annotated[Literal["npukit", "vllm"], SERVING] = Field(
         "npukit", description="what generates the tokens: npukit's own engine, or vLLM from its environment"
@@ -287,7 +287,7 @@ class EngineOptions(FrozenOptions):
         return config
 
     def with_speculative_config(self) -> EngineOptions:
-        """The same with the options that `speculative_config` stands for; one way of guessing tokens at most.
+        """Return a copy with the options in `speculative_config`. Only one way of guessing tokens is allowed.
 
         >>> EngineOptions(speculative_config={"method": "mtp"}).with_speculative_config().speculative_method
         'mtp'
@@ -302,7 +302,7 @@ class EngineOptions(FrozenOptions):
 
 
 class InferOptions(FrozenOptions):
-    """Which rows are answered, and where the answers go."""
+    """Which rows are answered, and where the answers are written."""
 
     input: Annotated[Sources, NO_FLAG] = Field(
         (), description="files or data sets with questions; without any, infer is a conversation"
@@ -337,7 +337,7 @@ class InferOptions(FrozenOptions):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs on this machine can reach a server that listens on this address.
+    """Return whether only programs on this machine can reach a server on this address.
 
     >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
     (True, False)
@@ -349,7 +349,7 @@ def is_loopback(host: str) -> bool:
 
 
 class ServeOptions(FrozenOptions):
-    """How a server is reached, who may use it and how much of it."""
+    """Where a server listens, who may use it, and its limits."""
 
     host: Annotated[str, Called(swift=("host", "server_name"))] = Field("127.0.0.1", description="address to listen on")
     port: Annotated[NonNegativeInt, Field(le=65535), Called(swift=("port", "server_port"))] = Field(
@@ -383,11 +383,11 @@ class ServeOptions(FrozenOptions):
 
     @property
     def is_local(self) -> bool:
-        """Whether only programs on this machine can reach it."""
+        """Whether only programs on this machine can reach the server."""
         return is_loopback(self.host)
 
     def check(self) -> None:
-        """Refuse what nobody can mean."""
+        """Refuse unsafe and contradictory options."""
         if not self.is_local and not self.api_key and not self.no_key:
             raise NpukitError(
                 f"Anyone who can reach {self.host} could use this server: set a key with --api-key, "
@@ -416,7 +416,7 @@ class ExportOptions(FrozenOptions):
 
 
 class Use(FrozenOptions):
-    """A model, and all that its use depends on.
+    """A model, and everything that its use depends on.
 
     >>> Use(model={"path": "runs/lora"}, engine={"max_num_seqs": 64})
     """
@@ -436,16 +436,16 @@ class Use(FrozenOptions):
 
     @property
     def merged(self) -> tuple[str, ...]:
-        """The adapters that belong to the model."""
+        """The paths of adapters without a name, which are part of the model."""
         return tuple(adapter.path for adapter in self.adapters if adapter.name is None)
 
     @property
     def named(self) -> dict[str, str]:
-        """The adapters that are chosen by a name."""
+        """The paths of adapters by the name that selects them."""
         return {adapter.name: adapter.path for adapter in self.adapters if adapter.name is not None}
 
     def ready_to_serve(self) -> Use:
-        """The same with a name for the model, once nothing about the server and the names is wrong."""
+        """Check the options of the server and the names of models, and return a copy with a name for the model."""
         self.serve.check()
         given = self.serve.served_model_name or (Path(self.model.path).name or self.model.path,)
         # JSON cannot hold the bytes of a folder's name that are not UTF-8.

@@ -22,7 +22,7 @@ NO_SPACE = re.compile(r"\w+:\S.*")  # YAML reads it as one word
 
 
 def validate(raw: RawConfig, schema: type[T], names: OptionNames) -> tuple[T | None, list[Mistake]]:
-    """The valid part of the configuration, and the mistakes."""
+    """Return the valid part of the configuration, and the mistakes."""
     return _Validation(raw, schema, names).run()
 
 
@@ -45,7 +45,7 @@ class _Validation(Generic[T]):
             return None, mistakes
 
     def _take_for_what_was_meant(self) -> list[Mistake]:
-        """Report misspelt keys, and correct them, so that the right key is not reported as missing too."""
+        """Report misspelt keys and correct them, so that the right key is not reported as missing too."""
         mistakes = self._misspelt((), self.raw.values)
         for name, values in list(self.raw.values.items()):
             if isinstance(values, dict) and name in self.schema.model_fields:
@@ -81,13 +81,13 @@ class _Validation(Generic[T]):
         return _wrong_value(name, option, value)
 
     def _unknown(self, keys: Keys) -> str:
-        """An unknown option, with the most similar one or the right place."""
+        """Return a sentence about an unknown option, with the most similar one or the right place."""
         above = ".".join(str(key) for key in keys[:-1])
         hint = self.names.suggestion(str(keys[-1]), above, self._inside(keys[:-1]), self.options)
         return f"there is no option {self.raw.name(keys)}{hint}"
 
     def _inside(self, keys: Keys) -> list[str]:
-        """The options below `keys`."""
+        """Return the options below `keys`."""
         model: type[FrozenOptions] = self.schema
         for key in keys:
             if isinstance(key, int):
@@ -99,10 +99,10 @@ class _Validation(Generic[T]):
         return list(model.model_fields)
 
     def _option_of(self, keys: Keys) -> Option | None:
-        """The option that `keys` leads to, or the one that it is inside of."""
+        """Return the option that `keys` leads to, or the one that contains it."""
         path = [str(key) for key in keys if isinstance(key, str)]
         for end in range(len(path), 0, -1):
-            # The options of a data set are explained once, under data.train.
+            # Options of data sets are described once, under data.train.
             for key in (".".join(path[:end]), ".".join(["data", "train", *path[2:end]])):
                 if key in self.options and (key.startswith(path[0]) or path[0] == "data"):
                     return self.options[key]
@@ -118,14 +118,14 @@ class _Validation(Generic[T]):
                     yield self.raw.mistake(keys, _wrong_value(self.raw.name(keys), option, value))
 
     def _required(self, name: str) -> str:
-        """The first option that a required group must have."""
+        """Return the first required option of a group."""
         inside = (
             option for key, option in self.options.items() if key.startswith(f"{name}.") and option.field.is_required()
         )
         return next(inside).key.split(".")[1]
 
     def _completed(self, values: dict[str, Any]) -> dict[str, Any]:
-        """The configuration with placeholders for missing values, so that the rest can be validated."""
+        """Return the configuration with placeholders for missing values, so that the rest can be validated."""
         for name, field in self.schema.model_fields.items():
             if field.is_required():
                 group = values.setdefault(name, {})
@@ -135,7 +135,7 @@ class _Validation(Generic[T]):
 
 
 def _wrong_value(name: str, option: Option, value: Any) -> str:
-    """A wrong value: what is allowed, what was written, and what was probably meant."""
+    """Return a sentence about a wrong value: what is allowed, what was written, and what was probably meant."""
     words = choices(option.field)
     near = nearest(str(value), words) if words else None
     expected = f"one of {', '.join(words)}" if is_choice(option.field) else describe(option.field)
@@ -143,7 +143,7 @@ def _wrong_value(name: str, option: Option, value: Any) -> str:
 
 
 def _keys(error: ErrorDetails, values: Any) -> Keys:
-    """The keys of an error, without pydantic's names of union members."""
+    """Return the keys of an error, without pydantic's names of union members."""
     keys: list[str | int] = []
     for item in error["loc"]:
         below = _at(values, (item,))
@@ -156,7 +156,7 @@ def _keys(error: ErrorDetails, values: Any) -> Keys:
 
 
 def _innermost(errors: list[tuple[Keys, ErrorDetails]]) -> dict[Keys, ErrorDetails]:
-    """One error for each key; an error inside a group replaces that of the group."""
+    """Keep one error per key. An error inside a group replaces that of the group."""
     result: dict[Keys, ErrorDetails] = {}
     for keys, error in errors:
         if not any(other != keys and other[: len(keys)] == keys for other, _ in errors):

@@ -1,7 +1,7 @@
-"""Sentences that name options, in the words of the tool that the user's file or flags are for.
+"""Sentences that name options in the terms of the user's tool.
 
-A sentence names an option by its key (data.cutoff), and advises a value as a word for the command line (KEY=VALUE),
-which means the same behind a file of any tool.
+A sentence names an option by its key (data.cutoff). It suggests a value as a word for the command line (KEY=VALUE),
+which can follow a file of any tool.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ WORD = re.compile(r"\b[a-z]+\.[a-z_]+=[\w-]+")
 
 
 def worded(text: str, names: Mapping[str, str]) -> str:
-    """`text` with each option under the name that the user's tool has for it; without `names` it is npukit itself.
+    """Return `text` with the user's tool's names of options, or unchanged without `names`.
 
-    Their file would refuse an option of ours, so the sentence says where it goes.
+    The user's file would not accept npukit's options, so the sentence also says where to write them.
 
     >>> worded("Lower data.cutoff.", {"data.cutoff": "cutoff_len"})
     'Lower cutoff_len.'

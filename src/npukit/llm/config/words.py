@@ -15,7 +15,7 @@ ASSIGNMENT = re.compile(r"[A-Za-z_][\w.]*=")
 
 
 def parse_words(words: Sequence[str]) -> dict[str, tuple[Any, str]]:
-    """The values of a command line by key, and how each was written.
+    """Return the values of a command line by key, and how each was written.
 
     >>> parse_words(["--lora_rank", "8", "training.epochs=2", "--dataset", "a.json", "b.json", "--packing"])
     {'lora_rank': (8, '--lora_rank'), 'training.epochs': (2, 'training.epochs'),
@@ -44,14 +44,14 @@ def parse_words(words: Sequence[str]) -> dict[str, tuple[Any, str]]:
 
 
 def _starts_option(word: str, after: list[str]) -> bool:
-    """Whether a word starts another option; `--adapters a=x b=y` are two values of one."""
+    """Return whether a word starts another option. `--adapters a=x b=y` is one option with two values."""
     if word.startswith("--") or not after or not ASSIGNMENT.match(word):
         return word.startswith("--")
     return not ASSIGNMENT.match(after[-1]) or "." in word.partition("=")[0]
 
 
 def _scalar(text: str) -> Any:
-    """A value read as YAML, except that text which only looks like YAML stays text."""
+    """Read a value as YAML. Text that only looks like YAML stays text."""
     try:
         value = yaml.load(text, Loader)
     except yaml.YAMLError:

@@ -15,7 +15,7 @@ from npukit.llm.config.raw_config import Keys, Mistake, Mistakes, Origin, RawCon
 
 
 class Loader(yaml.SafeLoader):
-    """YAML in which 1e-4 is a number, as in YAML 1.2."""
+    """A YAML loader for which 1e-4 is a number, as in YAML 1.2."""
 
 
 Loader.add_implicit_resolver(
@@ -24,12 +24,12 @@ Loader.add_implicit_resolver(
 
 
 def read_yaml(path: Path) -> RawConfig:
-    """The mapping in a YAML or JSON file; an invalid file raises an error with its line."""
+    """Return the mapping in a YAML or JSON file. Raise an error with the line if the file is invalid."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         near = nearest_file(path)
-        if not near and path.suffix not in (".yaml", ".yml", ".json"):  # the name of a model, say
+        if not near and path.suffix not in (".yaml", ".yml", ".json"):  # it may be the name of a model
             raise NpukitError(f"There is no file {path}: name a YAML file, such as `npukit init` writes.") from None
         raise NpukitError(f"There is no file {path}{near or '.'}") from None
     except IsADirectoryError:
@@ -91,7 +91,7 @@ def _value(node: yaml.Node, loader: Loader, keys: Keys, raw: RawConfig, wrong: l
 
 
 def plain(value: Any, text: str) -> Any:
-    """Turn dates back into text: no option is a date."""
+    """Turn dates back into text, since no option is a date."""
     return value if value is None or isinstance(value, bool | int | float | str) else text
 
 
@@ -125,6 +125,6 @@ def _syntax(path: Path, text: str, error: yaml.MarkedYAMLError) -> Mistake:
 
 
 def short(text: object) -> str:
-    """A value, shortened for a message."""
+    """Return a value as text, shortened for a message."""
     words = str(text)
     return repr(words if len(words) <= 60 else words[:57] + "...")
