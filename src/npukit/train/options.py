@@ -34,7 +34,6 @@ Logger = Literal["tensorboard", "wandb", "swanlab", "mlflow"]
 Optimizer = Literal[
     "adamw", "adam", "sgd", "adafactor", "muon", "muonclip", "galore", "apollo", "adam_mini", "adamw_8bit"
 ]
-LOGGERS = str | list[Logger]  # as they may be written
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from npukit.llm.data.encode import Encoder
 from npukit.llm.data.layout import lay_out
 from npukit.llm.data.row import BadRow, Illustrated, Layout
 from npukit.llm.finetune.train import train
-from npukit.llm.images.audio import _resampled, read_length, read_samples, resampled
+from npukit.llm.images.audio import read_length, read_samples, resampled
 from npukit.llm.images.files import BadImage
 from npukit.llm.medium import MediaItem
 
@@ -70,7 +70,7 @@ def test_tokens_by_the_header_are_those_that_the_tower_makes(name: str, hearing:
 def test_another_rate_keeps_the_tone() -> None:
     tone = np.sin(2 * np.pi * 440 * np.arange(44_100) / 44_100).astype(np.float32)
     wanted = np.sin(2 * np.pi * 440 * np.arange(RATE) / RATE)
-    made = resampled(tone, 44_100, RATE)
+    made = np.concatenate([*resampled([tone], 44_100, RATE)])
     assert len(made) == RATE and np.abs(made - wanted)[100:-100].max() < 2e-3
 
 
@@ -78,10 +78,10 @@ def test_odd_rates_take_no_more_memory() -> None:
     """The shortest period of 44,101 and 16,000 samples a second is a second; with blocks or without, it is the same."""
     noise = np.random.default_rng(0).normal(size=3 * 44_101).astype(np.float32)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    made = resampled(noise, 44_101, RATE)
+    made = np.concatenate([*resampled([noise], 44_101, RATE)])
     assert len(made) == 3 * RATE and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024
     parts = np.split(noise, [1, 5, 900, 44_101, 44_102])
-    assert np.array_equal(np.concatenate([*_resampled(parts, 44_101, RATE)]), made)
+    assert np.array_equal(np.concatenate([*resampled(parts, 44_101, RATE)]), made)
 
 
 def rows_of(folder: Path) -> Path:

@@ -40,7 +40,7 @@ def read_length(source: Path | bytes, rate: int, name: str) -> int:
 def read_samples(source: Path | bytes, rate: int, name: str) -> Samples:
     """All samples at this rate as one channel, the mean of all channels; raises BadImage."""
     own_rate, _, blocks = _read(source, name)
-    samples = np.concatenate([*_resampled(blocks, own_rate, rate)])
+    samples = np.concatenate([*resampled(blocks, own_rate, rate)])
     if not np.isfinite(samples).all():
         raise BadImage(f"{name} is damaged (it has samples that are no numbers)")
     return samples
@@ -110,17 +110,8 @@ def _checked_length(blocks: Iterator[Samples], frames: int, name: str) -> Iterat
         raise BadImage(f"{name} is damaged (it ends early)")
 
 
-def resampled(samples: Samples, rate: int, wanted: int) -> Samples:
-    """Resample with a windowed sinc, as torchaudio's resample does by default.
-
-    >>> len(resampled(np.zeros(44100, np.float32), 44100, 16000))
-    16000
-    """
-    return np.concatenate([*_resampled([samples], rate, wanted)])
-
-
-def _resampled(blocks: Iterable[Samples], rate: int, wanted: int) -> Iterator[Samples]:
-    """The new samples, as soon as the old ones around them are available."""
+def resampled(blocks: Iterable[Samples], rate: int, wanted: int) -> Iterator[Samples]:
+    """Resample with a windowed sinc, as torchaudio's resample does by default. Yields samples as soon as possible."""
     if rate == wanted:
         yield from blocks
         return

@@ -26,7 +26,6 @@ SCHEDULES = {
 }
 # the names in lr_scheduler_kwargs that are options here
 SCHEDULE_OPTIONS = {"min_lr": "min_learning_rate", "lr_end": "min_learning_rate", "power": "power"}
-ZERO = re.compile(r"(?:ds_z|zero|ds_zero_?|stage_?)([0-3])([_-]offload)?(?:_config)?(?:\.json)?")
 PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 
 
