@@ -24,7 +24,7 @@ FAILED = (
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace with a CUDA project, the demo's model and data, a run that failed, and markup in names and lines."""
-    work = tmp_path_factory.mktemp("work")
+    work = tmp_path_factory.mktemp("a workspace 工作 whose name is long")
     shutil.copytree(ROOT / "examples" / "cuda_project", work / "project")
     cell = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
     cells = [cell | {"source": source} for source in NOTEBOOK]
@@ -59,6 +59,9 @@ def _write_hostile(work: Path) -> None:
     answer = {"messages": turns, "reward": 0.25, "rewards": {"low": 0.25}, "advantage": 1.0, "tokens": 8}
     lines = ["half a line", *(json.dumps({"step": step, **answer}) for step in (98, 99))]
     (run / "completions.jsonl").write_text("\n".join(lines) + "\n")
+    (run.parent / os.fsdecode(b"caf\xe9")).mkdir()
+    for file in ("npukit.yaml", "log.jsonl"):
+        (run.parent / os.fsdecode(b"caf\xe9") / file).touch()
     (run / "log.jsonl").write_text("".join(f'{{"step": {n}, "loss": {3 - n / 50}}}\n' for n in range(1, 100)))
 
 

@@ -19,7 +19,7 @@ from npukit.machine.status import DeviceStatus, MachineStatus
 from npukit.studio.curves import POINTS, Logs, between, tail
 from npukit.studio.queue import SIMULATED_CARDS, Queue, free_cards
 from npukit.studio.runs import Run, Runs, State
-from npukit.studio.wrapper import PROCESS, RECORD, write
+from npukit.studio.wrapper import EXIT, PROCESS, RECORD, write
 
 # Not one long sleep: a signal that arrives just before it begins would not end it.
 SLEEPS = """import signal, sys, time
@@ -65,9 +65,26 @@ def test_a_run_ends_with_its_code_and_its_log(runs: Runs) -> None:
     until(good, State.finished)
     until(bad, State.failed)
     assert "all well" in (good.folder / "output.log").read_text()
-    assert bad.exit and bad.exit["code"] == 3
+    assert bad.exit and bad.exit.code == 3
     again = Runs(runs.folder.parent)  # as a server that is started anew sees it
     assert [run.state for run in again] == [State.finished, State.failed]
+
+
+@pytest.mark.parametrize("content", ["{broken", "[1]", '{"code": "x", "pid": "z", "argv": null}', "\0\udcff"])
+def test_a_run_whose_files_are_broken_does_not_stand_in_the_way(runs: Runs, content: str) -> None:
+    data = content.encode(errors="surrogateescape")
+    broken, ended, started, good = (add(runs, "pass") for _ in range(4))
+    (broken.folder / RECORD).write_bytes(data)
+    (ended.folder / EXIT).write_bytes(data)
+    (started.folder / "started").touch()
+    (started.folder / PROCESS).write_bytes(data)
+    Queue(runs).tick()
+    until(good, State.finished)
+    assert [run.folder for run in runs] == [run.folder for run in (ended, started, good)]
+    os.utime(started.folder / "started", (0, 0))  # long ago
+    assert started.seconds is None and started.state is State.killed
+    with pytest.raises(NpukitError):
+        runs.find(broken.folder.name)
 
 
 def test_a_check_that_found_something_has_not_failed(runs: Runs) -> None:
@@ -104,7 +121,7 @@ def test_stopping_asks_the_process_which_ends_by_itself(runs: Runs) -> None:
         time.sleep(0.02)
     run.signal(now=False)
     until(run, State.stopped)
-    assert run.exit and run.exit["code"] == 143
+    assert run.exit and run.exit.code == 143
     with pytest.raises(NpukitError):
         run.signal(now=False)
 

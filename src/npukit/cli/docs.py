@@ -19,6 +19,7 @@ from npukit.report.language import language
 from npukit.report.terminal import printable
 
 PARTS = ("guides", "concepts", "reference")
+COMMENT = re.compile(r"(?:(?<=\n\n)<!--.*?-->\n\n?|^<!--.*?-->\n)", re.MULTILINE | re.DOTALL)
 MAX_PAGES, LINE = 20, 160  # pages that a search shows, and characters of the line of each
 
 
@@ -54,7 +55,7 @@ def docs(
     name = page if page in pages else of_verbs.get(page, page)
     if name not in pages:
         raise _no_page(page, pages)
-    text = _translated(pages[name]).read_text(encoding="utf-8")
+    text = _text(pages[name])
     if json:
         show({"page": name, "title": _title(pages[name]), "text": text}, "", json)
     else:
@@ -89,7 +90,7 @@ def _search(search: str, pages: dict[str, Path]) -> list[dict[str, str]]:
     words = search.lower().split()
     hits: list[tuple[int, dict[str, str]]] = []
     for name, file in pages.items() if words else ():
-        text = _translated(file).read_text(encoding="utf-8")
+        text = _text(file)
         counts = [text.lower().count(word) for word in words]
         if all(counts):
             line = max(text.splitlines(), key=lambda line: sum(word in line.lower() for word in words))
@@ -106,6 +107,11 @@ def _plain(line: str) -> str:
     """
     line = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", line.strip(" #|-*"))
     return re.sub(r"\s*(?:<br>|(?<=\s)\|(?=\s))\s*", ", ", line)
+
+
+def _text(file: Path) -> str:
+    """A page as its readers see it: without the comments that say how its commands are tested."""
+    return COMMENT.sub("", _translated(file).read_text(encoding="utf-8"))
 
 
 def _translated(file: Path) -> Path:

@@ -56,13 +56,16 @@ class Entry:
         assert self.folder is not None
         summary = (None if state in LIVE else read(self.folder / SUMMARY)) or {}
         last = tail(self.folder / LOG)
+        evaluation = summary.get("evaluation")
         name = studio.folders.shown(self.folder)
         row: dict[str, Any] = {
             "title": name,
             "output": name,
             "step": last.get("step"),
             "loss": last.get("loss"),
-            "evaluation": summary.get("evaluation", {}).get("eval_loss", last.get("eval_loss")),
+            "evaluation": (evaluation if isinstance(evaluation, dict) else last).get(
+                "eval_loss", last.get("eval_loss")
+            ),
             "can_resume": self.run is not None and state not in (*LIVE, State.finished),
             "notes": notes(self.folder)[:200],
         }

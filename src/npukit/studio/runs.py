@@ -3,7 +3,6 @@ that is started in the same workspace finds it."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -16,7 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
 
 from npukit.errors import NpukitError
 from npukit.launch.run import SAFE_PATH
@@ -28,6 +29,7 @@ PATIENCE = 20.0  # seconds until a process must have written that it is alive
 NAME = re.compile(r"\d{8}-\d{6}-\d{6}")
 FOUND = 1  # the exit code of a verb that found a difference or a problem
 BY_SIGNAL = 128  # and higher: ended by a signal
+T = TypeVar("T")
 
 
 class State(str, Enum):
@@ -66,6 +68,34 @@ class Record:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Exit:
+    """How a run ended."""
+
+    code: int
+    ended: float  # seconds since 1970, as all times here
+
+
+@dataclass(frozen=True)
+class Process:
+    """The process around a run."""
+
+    pid: int
+    birth: str | None
+    began: float
+
+
+RECORDS, EXITS, PROCESSES = TypeAdapter(Record), TypeAdapter(Exit), TypeAdapter(Process)
+
+
+def _valid(kind: TypeAdapter[T], file: Path) -> T | None:
+    """What a file says; None if there is none, or if it was cut off or changed."""
+    try:
+        return kind.validate_json(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
 class Run:
     """A run on disk."""
 
@@ -74,28 +104,41 @@ class Run:
 
     @property
     def record(self) -> Record:
-        content = json.loads((self.folder / RECORD).read_text(encoding="utf-8"))
-        return Record(**{**content, "argv": tuple(content["argv"]), "numbers": tuple(content["numbers"])})
+        """Its description; an error if it cannot be read."""
+        if (record := _valid(RECORDS, self.folder / RECORD)) is None:
+            raise NpukitError(f"{self.folder / RECORD} cannot be read: delete the folder of this run.")
+        return record
 
     @property
-    def exit(self) -> dict[str, Any] | None:
-        return read(self.folder / EXIT)
+    def is_readable(self) -> bool:
+        """Whether there is a record, and it is whole."""
+        return _valid(RECORDS, self.folder / RECORD) is not None
+
+    @property
+    def exit(self) -> Exit | None:
+        """How it ended, if it has."""
+        return _valid(EXITS, self.folder / EXIT)
+
+    @property
+    def process(self) -> Process | None:
+        """Its process, once it has started."""
+        return _valid(PROCESSES, self.folder / PROCESS)
 
     @property
     def state(self) -> State:
         """Determined each time: a process that has disappeared without an exit code was killed."""
         was_asked = (self.folder / STOPPING).exists()
         if ended := self.exit:
-            return self._ended(int(ended["code"]), was_asked)
+            return self._ended(ended.code, was_asked)
         if not (self.folder / STARTED).exists():
             return State.queued
-        process = read(self.folder / PROCESS)
+        process = self.process
         if process is None:
             fresh = time.time() - (self.folder / STARTED).stat().st_mtime < PATIENCE
             return State.running if fresh else State.killed
-        if birth(process["pid"]) != process["birth"]:
+        if birth(process.pid) != process.birth:
             if ended := self.exit:  # it ended between the two checks
-                return self._ended(int(ended["code"]), was_asked)
+                return self._ended(ended.code, was_asked)
             return State.stopped if was_asked else State.killed
         return State.stopping if was_asked else State.running
 
@@ -115,12 +158,12 @@ class Run:
     @property
     def seconds(self) -> float | None:
         """The seconds that it has run."""
-        process, ended = read(self.folder / PROCESS), self.exit
+        process, ended = self.process, self.exit
         if process is None:
             return None
         if ended:
-            return float(ended["ended"]) - float(process["began"])
-        return time.time() - float(process["began"]) if self.state in LIVE else None
+            return ended.ended - process.began
+        return time.time() - process.began if self.state in LIVE else None
 
     def signal(self, now: bool) -> None:
         """Ask the run to save and stop, or kill all its processes at once."""
@@ -129,17 +172,17 @@ class Run:
             (self.folder / STOPPING).touch()
             write(self.folder / EXIT, {"code": -signal.SIGTERM, "ended": time.time()})
             return
-        process = read(self.folder / PROCESS)
+        process = self.process
         while process is None and self.state is State.running:  # it is just starting
             time.sleep(0.02)
-            process = read(self.folder / PROCESS)
-        if process is None or self.exit is not None or birth(process["pid"]) != process["birth"]:
+            process = self.process
+        if process is None or self.exit is not None or birth(process.pid) != process.birth:
             raise NpukitError("This run has ended already.")
         (self.folder / STOPPING).touch()
         if now:
-            os.killpg(process["pid"], signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)
         else:
-            os.kill(process["pid"], signal.SIGTERM)
+            os.kill(process.pid, signal.SIGTERM)
 
     def start(self, record: Record) -> subprocess.Popen[bytes]:
         """Start the process independently of this one, in its own session and without pipes."""
@@ -180,14 +223,16 @@ class Runs:
             ignore.write_text("*\n", encoding="ascii")
 
     def __iter__(self) -> Iterator[Run]:
-        """All runs, the oldest first."""
+        """All runs whose record is whole, the oldest first."""
         names = sorted(path.name for path in self.folder.iterdir() if NAME.fullmatch(path.name))
-        return (Run(self.folder / name) for name in names if (self.folder / name / RECORD).is_file())
+        return (run for name in names if (run := Run(self.folder / name)).is_readable)
 
     def find(self, name: str) -> Run:
-        if not NAME.fullmatch(name) or not (self.folder / name / RECORD).is_file():
+        """The run of this id."""
+        run = Run(self.folder / name)
+        if not NAME.fullmatch(name) or not run.is_readable:
             raise NpukitError("There is no such run; it may have been deleted.")
-        return Run(self.folder / name)
+        return run
 
     def add(self, kind: str, words: Sequence[str], cwd: Path, title: str = "", **more: Any) -> Run:
         """Queue `npukit KIND WORDS...`; a `config` is written beside the record, and named by its path.

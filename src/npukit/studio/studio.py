@@ -94,7 +94,8 @@ class Studio:
         text = _json(answer)
         if in_chinese:
             text = await run_in_threadpool(lambda: _json(_in_chinese(json.loads(text))))
-        return Response(text, 200, HEADERS, "application/json")
+        # A name on disk may have bytes that are not UTF-8.
+        return Response(text.encode(errors="replace"), 200, HEADERS, "application/json")
 
 
 Handler = Callable[[Studio, dict[str, Any]], Any]

@@ -109,6 +109,18 @@ def test_a_reply_cannot_become_markup(browser: Any) -> None:
     assert inside.find_element("css selector", ".code pre").text == "<script>document.title=3</script>"
 
 
+def test_copying_on_a_page_without_https_works_or_says_that_it_does_not(browser: Any) -> None:
+    ask(browser, "Hi")
+    until(browser, "return document.querySelector('.figures')?.textContent.includes('tokens/s')")
+    browser.execute_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    for allowed, says in (("false", "This browser does not allow copying"), ("true", "Copied")):
+        script = f"document.execCommand = () => {{ window.copied = document.activeElement.value; return {allowed}; }}"
+        browser.execute_script(script)
+        browser.execute_script("document.querySelector('.assistant .actions button').click()")
+        until(browser, f"return document.querySelector('.assistant .actions [title^=\"{says}\"]')")
+        assert browser.execute_script("return copied") == texts(browser)[0]
+
+
 def test_settings_language_and_theme_reach_the_request_and_stay(browser: Any) -> None:
     browser.find_element("id", "open-settings").click()
     browser.find_element("id", "system").send_keys("Be brief.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def _show_run(studio: Studio, request: dict[str, Any]) -> Any:
     return listed.row(studio) | {
         "configuration": configuration(listed.folder, run) if listed.folder else {},
         "logs": list(log_files(run)) if run else [],
-        "exit": run.exit if run else None,
+        "exit": asdict(run.exit) if run and run.exit else None,
         "summary": _summary(listed),
         "details": run.record.details if run else {},
         "notes": notes(listed.folder) if listed.folder else "",

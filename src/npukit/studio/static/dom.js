@@ -1,4 +1,5 @@
 // What pages are made of. Text of files, logs and models only ever becomes text nodes.
+import { copy } from "./copy.js";
 import { word } from "./look.js";
 import { icon } from "./markdown.js";
 
@@ -108,11 +109,7 @@ export function copyButton(text) {
     { type: "button", class: "quiet", title: word("copy"), "aria-label": word("copy") },
     icon("copy"),
   );
-  made.onclick = async () => {
-    await navigator.clipboard?.writeText(text);
-    made.replaceChildren(icon("done"));
-    setTimeout(() => made.replaceChildren(icon("copy")), 1200);
-  };
+  made.onclick = () => copy(text, made);
   return made;
 }
 

@@ -1,4 +1,5 @@
 // The chat page: a conversation with one of the server's models, by the same API that everyone else uses.
+import { copy } from "./copy.js";
 import { learn, look, onLook, switchLanguage, switchTheme, word } from "./look.js";
 import { element, icon, render } from "./markdown.js";
 import { asContent, makePictures } from "./pictures.js";
@@ -159,11 +160,7 @@ function quiet(name, title, act) {
   return button;
 }
 
-const copyButton = (text) => quiet("copy", "copy", async (button) => {
-  await navigator.clipboard?.writeText(text);
-  button.replaceChildren(icon("done"));
-  setTimeout(() => button.replaceChildren(icon("copy")), 1200);
-});
+const copyButton = (text) => quiet("copy", "copy", (button) => copy(text, button));
 
 function drawUser(message, index) {
   const edit = quiet("edit", "edit", () => {
