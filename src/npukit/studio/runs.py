@@ -77,7 +77,7 @@ class Exit:
 
 
 @dataclass(frozen=True)
-class Process:
+class RunProcess:
     """The process around a run."""
 
     pid: int
@@ -85,7 +85,7 @@ class Process:
     began: float
 
 
-RECORDS, EXITS, PROCESSES = TypeAdapter(Record), TypeAdapter(Exit), TypeAdapter(Process)
+RECORDS, EXITS, PROCESSES = TypeAdapter(Record), TypeAdapter(Exit), TypeAdapter(RunProcess)
 
 
 def _valid(kind: TypeAdapter[T], file: Path) -> T | None:
@@ -120,7 +120,7 @@ class Run:
         return _valid(EXITS, self.folder / EXIT)
 
     @property
-    def process(self) -> Process | None:
+    def process(self) -> RunProcess | None:
         """Its process, once it has started."""
         return _valid(PROCESSES, self.folder / PROCESS)
 
