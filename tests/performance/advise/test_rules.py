@@ -190,9 +190,11 @@ def test_a_step_that_is_all_products_gets_no_advice() -> None:
     assert advised.ranks[0].split.compute == pytest.approx(STEP)
 
 
-def test_the_host_is_named_with_the_line_that_the_device_waits_for() -> None:
-    advice = judge([trace(nothing, late=True, script=script())]).advice[0]
-    assert advice.finding.code == "NPK801"
+@pytest.mark.parametrize("code", ["NPK801", "NPK802"])
+def test_the_line_that_the_device_waits_for_is_named(code: str) -> None:
+    copies = [call("aclrtMemcpy", at, at + 40) for at in range(0, STEPS * STEP, STEP)] if code == "NPK802" else []
+    advice = judge([trace(nothing, runtime=lambda at: copies, late=True, script=script())]).advice[0]
+    assert advice.finding.code == code
     assert advice.finding.place and (str(advice.finding.place.file), advice.finding.place.line) == ("train.py", 7)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from npukit.performance.advise.lines import shown
 from npukit.performance.advise.rank import SYNC, Rank
 from npukit.performance.advise.rule import Advice, Rule
 from npukit.performance.read.model import HostCall
@@ -38,11 +39,14 @@ def check(rank: Rank) -> Iterator[Advice]:
         return
     reads = _reads(rank, calls)
     counts = Counter(call.name for call in reads or calls)
-    lines = Counter(call.stack for call in reads if call.stack)
+    calling = Counter(call.stack for call in reads if call.stack)
+    waiting = rank.lines_of(rank.host_waits["sync"])
     names = ", ".join(f"{name} {count / rank.steps:.0f}x" for name, count in counts.most_common(3))
     what = f"Calls that wait for the device leave it without work for {ms:.1f} ms of each step"
-    line = lines.most_common(1)[0][0] if lines else ""
-    yield rule.advice(rank, what, ms, f"{len(calls) / rank.steps:.0f} waits per step: {names}", line=line)
+    evidence = f"{len(calls) / rank.steps:.0f} waits per step: {names}"
+    evidence += f"; most at {shown(waiting, rank)}" if waiting else ""
+    line = next(iter([*waiting, *(name for name, _ in calling.most_common(1))]), "")
+    yield rule.advice(rank, what, ms, evidence, line=line)
 
 
 def _reads(rank: Rank, calls: list[HostCall]) -> list[HostCall]:
