@@ -166,6 +166,16 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'with autocast("npu" if hasattr(torch, "npu") else "cuda"): pass',
     ),
     (
+        "a = partial(torch.cuda.amp.autocast, dtype=d)",
+        "a = partial(torch.npu.amp.autocast, dtype=d)",
+        "a = partial(device_module.amp.autocast, dtype=d)",
+    ),
+    (
+        'has = hasattr(torch.cuda.amp, "autocast")',
+        'has = hasattr(torch.npu.amp, "autocast")',
+        'has = hasattr(device_module.amp, "autocast")',
+    ),
+    (
         "with amp.autocast(): pass",
         'with torch.amp.autocast("npu"): pass',
         'with torch.amp.autocast("npu" if hasattr(torch, "npu") else "cuda"): pass',

@@ -56,7 +56,9 @@ def use(module: ast.Module, file: PythonFile, goal: Goal) -> Findings:
         if not resolved.startswith("torch.cuda.amp") or is_kept(node, file, goal) or _is_for_older_torch(node, file):
             continue
         name = _NAMES.get(resolved)
-        edits = _edits(node, name, file, goal) if name else None
+        edits = _edits(node, name, file, goal) if name else ()
+        if resolved == "torch.cuda.amp":
+            edits = _of_module(node, "amp", file, goal)
         yield rule.finding(
             (file, node),
             f"{resolved} works on CUDA devices only",
@@ -128,7 +130,17 @@ def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Go
     if isinstance(call, ast.Call) and is_called:
         keywords = _as_keywords(call, file) if name == "autocast" else ()
         return (*kind.edits, *head, *_first_argument(call, kind.text, file), *keywords)
-    return head if name == "GradScaler" and not isinstance(call, ast.Call) else None  # an annotation
+    if name == "autocast":
+        return _of_module(node, "amp.autocast", file, goal)
+    return head if not isinstance(call, ast.Call) else None  # an annotation
+
+
+def _of_module(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goal) -> tuple[Edit, ...] | None:
+    """Return the edits that pass on torch.npu's, which takes the same arguments: partial(torch.npu.amp.autocast)"""
+    if not isinstance(node, ast.Attribute):
+        return None
+    module = style_of(goal).module(node, file, goal)
+    return (*module.edits, file.replace(node, f"{module.text}.{name}"))
 
 
 def _head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goal) -> tuple[Edit, ...] | None:
