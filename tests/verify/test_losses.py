@@ -26,6 +26,8 @@ from npukit.verify.losses import losses_in
         ('  "loss_scaling": 1,', []),
         ('{"loss_kwargs": {"loss_scale": 1.0}}', []),
         ("the loss of data", []),
+        ("diffloss_d=3,", []),
+        ("[00:01] Namespace(lr=0.1, contrastive_loss=2, device='cuda')", []),
         ("weightless 5", []),
         ("lossless 3", []),
         ("\r 10%|#  | loss=0.5, 3.1it/s", []),

@@ -22,6 +22,8 @@ _SETTINGS = re.compile(
     r"loss_?(fn|func|function|type|name|kwargs|scal(e|er|ing)|weights?|coefs?|coeff|factor|lambda|reduction|freq|interval)",
     re.IGNORECASE,
 )
+# Printed arguments, in one line or in one each: Namespace(lr=0.1, diffloss_d=2) or diffloss_d=2,
+_ARGUMENTS = re.compile(r"\bNamespace\(|^\w+=[^\s,]+,$")
 
 
 def is_loss(name: str) -> bool:
@@ -41,7 +43,7 @@ def losses_in(lines: Iterable[str]) -> Iterator[Figure]:
     for line in lines:
         text = line.strip()
         # The losses that a progress bar shows depend on its timing
-        if "\r" in line.rstrip() or "loss" not in text.lower():
+        if "\r" in line.rstrip() or "loss" not in text.lower() or _ARGUMENTS.search(text):
             continue
         if text.startswith("{") and (record := _json(text)) is not None:
             yield from losses_of(record, text)
