@@ -15,7 +15,7 @@ from npukit.launch.devices import Devices, Wanted, choose
 from npukit.launch.run import own_first
 from npukit.migrate.journal import write_copy
 from npukit.migrate.migration import Migration
-from npukit.port.imports import Imported, check_imports
+from npukit.port.imports import ImportCheck, Imported, check_imports
 from npukit.report.report import counted
 from npukit.report.unfinished import temporary_folder
 
@@ -47,17 +47,11 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class PortCheck:
-    """The results of running a migration."""
+class PortCheck(ImportCheck):
+    """The results of importing the changed files and of running a command, before and after the migration."""
 
-    migration: Migration  # without the files that were restored
-    imported: tuple[Imported, ...]
     before: Ran | None = None  # the command on the CPU; None if there was none
     after: tuple[Ran, ...] = ()  # on the CPU and on a simulated NPU
-
-    @property
-    def put_back(self) -> list[Imported]:
-        return [imported for imported in self.imported if imported.broken]
 
     @property
     def good(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npukit.precision.dump import Call, Value
-from npukit.precision.judge import Judged, draws
+from npukit.precision.judge import Judged, draws, title_of
 from npukit.precision.provenance import SIDES, Provenance, is_part, other_layout, same_values, was_changed
 from npukit.precision.result import Kind, Outcome
 
@@ -36,7 +36,7 @@ def explain(left: Call, right: Call, judged: Judged, origins: Provenance) -> Rea
     if left.kind == "module" and judged.worst in right.outputs:
         alone = origins.alone(left.outputs[judged.worst], right.outputs[judged.worst])
         if alone:
-            return made_alone(f"{_place('output', judged.worst)} of {left.title}", left, *alone)
+            return made_alone(f"{title_of('output', judged.worst)} of {left.title}", left, *alone)
     return Reason(*_results(left, right, judged, origins), left.path)
 
 
@@ -51,12 +51,12 @@ def made_alone(whose: str, reader: Call, side: int, maker: Call) -> Reason:
 def inserted(left: Call, right: Call, place: str, origins: Provenance) -> Reason | None:
     """The reason for an extra computation of one run between two calls that both runs make."""
     more = origins.inserted(left.inputs[place], right.inputs[place])
-    return made_alone(f"{_place('input', place)} of {left.title}", left, *more) if more else None
+    return made_alone(f"{title_of('input', place)} of {left.title}", left, *more) if more else None
 
 
 def _results(left: Call, right: Call, judged: Judged, origins: Provenance) -> tuple[Kind, str]:
     """The reason for results that differ although the inputs agree."""
-    output, title = _place("output", judged.worst), left.title
+    output, title = title_of("output", judged.worst), left.title
     size = f"by {judged.error:.2g} relative" if judged.error not in (None, math.inf) else "in kind"
     if judged.nonfinite:
         return "nonfinite", f"{title} returns {judged.nonfinite}, from inputs that agree."
@@ -79,7 +79,7 @@ def _results(left: Call, right: Call, judged: Judged, origins: Provenance) -> tu
     for place in left.inputs:
         if place in right.inputs and _is_reordered(left.inputs[place], right.inputs[place], origins):
             values = left.inputs[place], right.inputs[place]
-            return _unmade_input(left, place, f"{_place('input', place)} of {title}", values)
+            return _unmade_input(left, place, f"{title_of('input', place)} of {title}", values)
     if left.kind == "gradients":
         return "operator", f"{title}: {judged.worst} differs {size}{_last_writers(left, right, judged.worst, origins)}."
     allowed = judged.allowed
@@ -110,7 +110,7 @@ def _last_writers(left: Call, right: Call, place: str, origins: Provenance) -> s
 
 def _input(left: Call, right: Call, place: str, origins: Provenance) -> Reason:
     values = left.inputs[place], right.inputs[place]
-    title = f"{_place('input', place)} of {left.title}"
+    title = f"{title_of('input', place)} of {left.title}"
     if other_layout(*values):
         return Reason("layout", _layout(title, *values), left.path)
     if alone := origins.alone(*values):
@@ -165,10 +165,6 @@ def _unmade_input(left: Call, place: str, title: str, values: tuple[Value, Value
             "Capture with --level ops to see it."
         )
     return "source", f"{title} already differs{order}, and no recorded call made it: the data or weights differ."
-
-
-def _place(word: str, place: str) -> str:
-    return f"{word} {place}" if place[:1].isdigit() else place
 
 
 def _common_module(*paths: str) -> str:

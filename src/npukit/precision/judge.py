@@ -204,7 +204,7 @@ def _dtypes(left: Mapping[str, Value], right: Mapping[str, Value]) -> Iterator[s
         other = right.get(place)
         is_alike = other is not None and value.is_tensor and value.is_float == other.is_float
         if other is not None and is_alike and value.dtype != other.dtype:
-            yield f"{_place('output', place)} is {value.dtype} on the left, {other.dtype} on the right"
+            yield f"{title_of('output', place)} is {value.dtype} on the left, {other.dtype} on the right"
 
 
 def _computed_in(left: Call, right: Call) -> tuple[str, ...]:
@@ -269,7 +269,7 @@ def _settings(left_call: Call, right_call: Call) -> Iterator[str]:
         value, other = left.get(place, _DEFAULT), right.get(place, _DEFAULT)
         if not (value.is_tensor or other.is_tensor or place.split(".")[0] in _PLACES or _same_setting(value, other)):
             one, two = ("the default" if setting is _DEFAULT else setting.scalar for setting in (value, other))
-            yield f"{_place('argument', place)} is {one} on the left, {two} on the right"
+            yield f"{title_of('argument', place)} is {one} on the left, {two} on the right"
 
 
 def _same_setting(value: Value, other: Value) -> bool:
@@ -280,7 +280,12 @@ def _same_setting(value: Value, other: Value) -> bool:
     return one == two or str(one).startswith(("cpu", "cuda", "npu"))
 
 
-def _place(word: str, place: str) -> str:
+def title_of(word: str, place: str) -> str:
+    """Return the name of an input or output for a sentence. One that only has a number is called by `word`.
+
+    >>> title_of("output", "0"), title_of("output", "parameters.weight")
+    ('output 0', 'parameters.weight')
+    """
     return f"{word} {place}" if place[:1].isdigit() else place
 
 

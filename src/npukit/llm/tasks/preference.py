@@ -24,6 +24,9 @@ class Preference(Task):
     def row(self, row: dict[str, Any], layout: Layout) -> Row:
         return lay_out_pair(row, layout)
 
+    def can_join(self, config: Config) -> bool:
+        return config.preference.sft_mean != "all"
+
     def set_output(self, model: Any, config: Config, tokenizer: Any) -> None:
         from npukit.llm.models.forward import return_loss
 
@@ -61,9 +64,6 @@ class DPO(Preference):
     rows_per_item = 2
     columns_tell = True
 
-    def can_join(self, config: Config) -> bool:
-        return config.preference.sft_mean != "all"
-
     def loss(self, config: Config) -> Any:
         from npukit.llm.tasks.losses.preference import MovingMean, pair_loss
 
@@ -85,9 +85,6 @@ class KTO(Preference):
 
     def row(self, row: dict[str, Any], layout: Layout) -> Row:
         return lay_out_marked(row, layout)
-
-    def can_join(self, config: Config) -> bool:
-        return config.preference.sft_mean != "all"
 
     def loss(self, config: Config) -> Any:
         from npukit.llm.tasks.losses.preference import marked_loss
