@@ -151,50 +151,33 @@ def low_bytes(config: Config) -> int:
     return 4 if config.training.precision == "fp32" else 2
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """The bytes of weights, gradients and optimizer states on a device."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    trained: int  # the number of parameters with optimizer states
+    width: int  # bytes of each of them
+
+
 def memory(config: Config, model: Outline, devices: int) -> MemoryPlan:
     """Estimate the memory of training on each of `devices` devices, with rows of the maximum length."""
-    training = config.training
-    trained, lora = trained_parameters(config, model), config.tuning.is_adapter
-    low, stage = low_bytes(config), stage_of(config)
-    deepspeed = stage > 0 and training.parallel != "fsdp2"
-    kept = {"float32": 4, "bfloat16": 2, "float16": 2}.get(config.model.dtype, low if lora else 4)
-    whole = float(model.parameters * kept + (trained * 4 if lora else 0))
-    if kind := config.model.quantize:
-        whole -= (kept - QUANTISED_BYTES[kind]) * sum(map(prod, model.linear().values()))
-    if config.tuning.turns == "badam":
-        trained = ceil(trained / model.sizes.layers)  # only one layer at a time needs it
-    # Gradients and optimizer states have the trained weights' dtype; adapters are always kept in fp32.
-    held = 4 if lora else kept
-    weights, gradients, optimizer = whole, trained * float(held), trained * _state_bytes(config, model) * held / 4
-    if deepspeed:  # all weights in 16 bits, and a copy of the trained ones in 32 with their states
-        optimizer = trained * _state_bytes(config, model)
-        weights, gradients = float(model.parameters * low + (trained * low if lora else 0)), trained * low * 1.0
-        optimizer += trained * 4
-    weights, gradients, optimizer = (
-        weights / (devices if stage == 3 else 1),
-        gradients / (devices if stage >= 2 else 1),
-        0.0 if training.offload else optimizer / (devices if stage else 1),
-    )
-    if tasks.of(config).samples and config.grpo.beta:
-        weights += trained * float(held)  # a copy of the weights before training
+    low, stage, several = low_bytes(config), stage_of(config), devices > 1
+    kept = _kept(config, model, devices)
     batch, logits = activations(config, model, low), _logits(config, model)
     batch += _tower_activations(config, model, low, batch + logits)
-    if kept > low and not stage:
+    if _loaded_bytes(config) > low and not stage:
         batch += low * sum(map(prod, model.linear().values()))  # autocast keeps copies until the loss has been computed
-    # Two temporaries of Adam in fp32, one in 16 bits; DeepSpeed's fp32 gradients and one; none if the host does it.
-    temporaries = 1.0 if held == 2 and not deepspeed else 2.0
-    updated = trained / (devices if stage else 1)
-    if deepspeed and stage == 3:
-        updated = min(updated, UPDATED_AT_ONCE)
-    update = 0.0 if training.offload else temporaries * held * updated
-    update += 0.0 if training.offload else _head_gradient(config, model)
-    communication = _exchanged(config, model, trained, low) if devices > 1 else 0.0
-    gathered = model.parameters * low if stage == 3 and devices > 1 else 0
+    update = _update(config, model, kept, devices)
+    communication = _exchanged(config, model, kept.trained, low) if several else 0.0
+    gathered = model.parameters * low if stage == 3 and several else 0
     sampling = gathered + row_length(config) * token_cache(config, model) if tasks.of(config).samples else 0.0
     return MemoryPlan(
-        weights=weights,
-        gradients=gradients,
-        optimizer=optimizer,
+        weights=kept.weights,
+        gradients=kept.gradients,
+        optimizer=kept.optimizer,
         activations=batch,
         logits=logits,
         communication=communication,
@@ -202,6 +185,52 @@ def memory(config: Config, model: Outline, devices: int) -> MemoryPlan:
         outside=planning().outside_mib * 2.0**20,
         sampling=max(0.0, sampling - max(batch + logits, update)),
     )
+
+
+def _kept(config: Config, model: Outline, devices: int) -> _Kept:
+    """What a device keeps from step to step."""
+    trained, lora = trained_parameters(config, model), config.tuning.is_adapter
+    low, stage, size = low_bytes(config), stage_of(config), _loaded_bytes(config)
+    weights = float(model.parameters * size + (trained * 4 if lora else 0))
+    if kind := config.model.quantize:
+        weights -= (size - QUANTISED_BYTES[kind]) * sum(map(prod, model.linear().values()))
+    if config.tuning.turns == "badam":
+        trained = ceil(trained / model.sizes.layers)  # only one layer at a time needs it
+    # Gradients and optimizer states have the trained weights' dtype; adapters are always kept in fp32.
+    width = 4 if lora else size
+    gradients, optimizer = trained * float(width), trained * _state_bytes(config, model) * width / 4
+    if _is_deepspeed(config):  # all weights in 16 bits, and a copy of the trained ones in 32 with their states
+        weights, gradients = float(model.parameters * low + (trained * low if lora else 0)), float(trained * low)
+        optimizer = trained * _state_bytes(config, model) + trained * 4
+    weights /= devices if stage == 3 else 1
+    gradients /= devices if stage >= 2 else 1
+    optimizer = 0.0 if config.training.offload else optimizer / (devices if stage else 1)
+    if tasks.of(config).samples and config.grpo.beta:
+        weights += trained * float(width)  # a copy of the weights before training
+    return _Kept(weights, gradients, optimizer, trained, width)
+
+
+def _update(config: Config, model: Outline, kept: _Kept, devices: int) -> float:
+    """What the optimizer needs while it updates the weights; nothing if the host does it."""
+    if config.training.offload:
+        return 0.0
+    deepspeed, stage = _is_deepspeed(config), stage_of(config)
+    # Two temporaries of Adam in fp32, one in 16 bits; DeepSpeed's fp32 gradients and one.
+    temporaries = 1.0 if kept.width == 2 and not deepspeed else 2.0
+    updated = kept.trained / (devices if stage else 1)
+    if deepspeed and stage == 3:
+        updated = min(updated, UPDATED_AT_ONCE)
+    return temporaries * kept.width * updated + _head_gradient(config, model)
+
+
+def _is_deepspeed(config: Config) -> bool:
+    return stage_of(config) > 0 and config.training.parallel != "fsdp2"
+
+
+def _loaded_bytes(config: Config) -> int:
+    """Bytes per number of the weights as they are loaded."""
+    automatic = low_bytes(config) if config.tuning.is_adapter else 4
+    return {"float32": 4, "bfloat16": 2, "float16": 2}.get(config.model.dtype, automatic)
 
 
 def _state_bytes(config: Config, model: Outline) -> float:
