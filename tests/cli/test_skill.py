@@ -52,6 +52,12 @@ def test_it_covers_what_other_skills_for_ascend_do(page: str, shown: tuple[str, 
     assert [words for words in shown if words not in text] == []
 
 
+def test_a_place_where_it_cannot_be_installed_is_one_sentence(npukit: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ended = npukit("skill", "--output", tmp_path / "file" / "skills")
+    assert ended.returncode == 2 and ended.stderr.startswith("npukit: ") and ended.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("wrong", ["ASCEND_VISIBLE_DEVICES", "HCCL_INTRA_ROCE_SIZE", "OneCycleLR", "torch_npu.amp"])
 def test_what_other_skills_get_wrong_is_named_as_a_mistake_only(wrong: str) -> None:
     for file in SKILL.rglob("*.md"):

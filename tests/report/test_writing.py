@@ -17,6 +17,7 @@ from npukit.report.writing import (
     check_file,
     disk_errors_named,
     is_disk_full,
+    make_folder,
     whole_file,
     whole_folder,
     write_bytes,
@@ -73,6 +74,16 @@ def test_a_place_where_no_file_can_be_is_one_sentence(tmp_path: Path, target: st
         write_text(tmp_path / target, "text")
     assert len(str(caught.value).splitlines()) == 1
     assert sorted(file.name for file in tmp_path.rglob("*")) == ["file", "folder"]
+
+
+@pytest.mark.parametrize("target", ["file", "file/below", "/proc/new"])
+def test_a_place_where_no_folder_can_be_is_one_sentence(tmp_path: Path, target: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NpukitError, match="Cannot write") as caught:
+        make_folder(tmp_path / target)
+    assert caught.value.exit_code == 2
+    make_folder(tmp_path / "new" / "folder")
+    make_folder(tmp_path / "new" / "folder")
 
 
 def test_a_failed_block_leaves_what_was_there(tmp_path: Path) -> None:

@@ -198,12 +198,12 @@ def check(
     from npukit.precision.determinism import check as check_twice
     from npukit.precision.recording.options import RecordOptions, parse_numbers
     from npukit.report.unfinished import temporary_folder
-    from npukit.report.writing import check_parent
+    from npukit.report.writing import check_parent, make_folder
 
     words = recorded_script(command)
     if output:
         check_parent(output)
-        output.mkdir(exist_ok=True)
+        make_folder(output)
     options = RecordOptions("", level, parse_numbers(steps, "--steps"))
     environment = choose(device, 1, card).environment()
     with temporary_folder("check") as folder:

@@ -10,6 +10,7 @@ import typer
 from npukit.cli.options import JsonOption, output_option
 from npukit.cli.results import show
 from npukit.errors import NpukitError
+from npukit.report.writing import make_folder
 
 PROJECT, HOME = Path(".agents/skills"), Path("~/.agents/skills")
 
@@ -45,7 +46,7 @@ def skill(
         show({"files": files}, files["SKILL.md"], json)
         return
     parent = output or (HOME.expanduser() if everywhere else PROJECT)
-    parent.mkdir(parents=True, exist_ok=True)
+    make_folder(parent)
     target = install_skill(parent, _helps())
     show({"folder": target}, f"Wrote {target}. An agent that reads {parent} finds it at its next start.", json)
 

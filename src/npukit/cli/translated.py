@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from npukit.cli import using
 from npukit.cli.help import Command
 from npukit.report.terminal import printable
+from npukit.report.writing import make_folder
 
 if TYPE_CHECKING:
     from npukit.llm.config.use import Use, Verb
@@ -61,7 +62,7 @@ class TranslatedCommand(Command):
         reading = read_use(self.verb, theirs, os.environ)
         os.environ["USE_MODELSCOPE_HUB"] = str(int(reading.use.model.hub == "modelscope"))
         if self.verb == "infer" and (output := reading.use.data.output):
-            output.parent.mkdir(parents=True, exist_ok=True)  # as those tools do
+            make_folder(output.parent)  # as those tools do
         unused: list[str] = []
         words = [*_words(reading.use, self.verb, flags, unused), *ours]
         self._print_reading(reading, words, [key for key in unused if key in reading.written])

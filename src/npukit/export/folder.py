@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from npukit.errors import NpukitError
-from npukit.report.writing import whole_folder
+from npukit.report.writing import make_folder, whole_folder
 
 
 @contextmanager
@@ -20,7 +20,7 @@ def new_folder(output: Path, needed: int, force: bool = False, sources: tuple[Pa
     >>> with new_folder(Path("merged"), needed=0) as folder: (folder / "config.json").write_text("{}")
     """
     check_output(output, force, sources)
-    output.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(output.parent)
     free = shutil.disk_usage(output.parent).free
     if needed > free:
         raise NpukitError(f"{output.parent} has {free / 1e9:.1f} GB free, but {needed / 1e9:.1f} GB are needed.")

@@ -68,7 +68,7 @@ class Answers:
         """Continue with the answers of an earlier run with the same settings."""
         if self.output.exists():
             raise NpukitError(f"{self.output} already exists: choose another --output, or replace it with --force.")
-        with disk_errors_named(self.output):
+        with disk_errors_named(self.output, self._folder):
             self._folder.mkdir(exist_ok=True)
         with self._lock():
             file = self._folder / "settings.json"

@@ -14,6 +14,7 @@ from npukit.errors import NpukitError
 from npukit.launch.devices import Devices
 from npukit.launch.run import run
 from npukit.packages import require
+from npukit.report.writing import make_folder
 
 SETTINGS = "NPUKIT_PROFILE"  # the settings, as JSON, for the recorder
 RECORDER = ["-m", "npukit.performance.recording.recorder"]
@@ -67,7 +68,7 @@ def profile(command: Sequence[str], devices: Devices, settings: Settings) -> NoR
     folder = Path(settings.folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise NpukitError(f"Cannot record into {folder}: it is not an empty folder. Name another with --output.")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     print(_announced(settings, devices, folder), flush=True)
     environment = devices.environment()
     environment[SETTINGS] = json.dumps(asdict(settings) | {"folder": str(folder.absolute())})

@@ -25,6 +25,7 @@ from npukit.port.repository import Repository
 from npukit.port.state import PortState, PortStep
 from npukit.report.language import translated
 from npukit.report.report import counted
+from npukit.report.writing import make_folder
 from npukit.verify import verify
 from npukit.verify.text import as_text
 
@@ -73,7 +74,7 @@ def port(
     """
     repository = Repository.of(project)
     work = project.resolve() / _FOLDER
-    work.mkdir(parents=True, exist_ok=True)
+    make_folder(work)
     (work.parent / ".gitignore").write_text("*\n", encoding="utf-8")
     state = _begin(repository, work, branch, style)
     original, migrated = work / "original" / repository.project, work / "migrated" / repository.project

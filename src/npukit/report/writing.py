@@ -114,6 +114,19 @@ def _move_into_place(beside: Path, final: Path) -> None:
         shutil.rmtree(old)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it; one sentence where that is not possible. An existing folder stays.
+
+    >>> make_folder(Path("runs/profile"))
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if is_disk_full(error, path):
+            raise  # the command has a sentence for it
+        raise NpukitError(f"Cannot write {path}: {(error.strerror or str(error)).lower()}.") from error
+
+
 def check_file(path: Path) -> None:
     """Refuse a place where no file can be written. Call this before long work, so that its result is not lost."""
     check_parent(path)

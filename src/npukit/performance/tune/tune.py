@@ -20,7 +20,7 @@ from npukit.llm.finetune.rank import handed_over
 from npukit.llm.start import INDUCTOR_CACHE
 from npukit.performance.plan.fit import Changes, changed
 from npukit.performance.tune.search import groups
-from npukit.report.writing import write_text
+from npukit.report.writing import make_folder, write_text
 
 TRIALS = "trials.jsonl"
 WARM_UP = 2  # steps of a run that do not count
@@ -75,7 +75,7 @@ def tune(
     >>> tune(config, choose("npu", 8), Path("tuning")).best.changes
     {'training.batch_size': 4, 'training.accumulation': 2}
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     bench = _Bench(config, devices, folder, max(steps, WARM_UP + 1), memory_gib, log)
     best = first = bench.run({})
     if first.error:
