@@ -198,6 +198,13 @@ def test_the_line_that_the_device_waits_for_is_named(code: str) -> None:
     assert advice.finding.place and (str(advice.finding.place.file), advice.finding.place.line) == ("train.py", 7)
 
 
+def test_the_line_of_another_thread_is_named_if_it_runs_while_the_device_waits() -> None:
+    noted = script()
+    noted.elsewhere = [((at + 42) * MS, (at + 58) * MS, "batches.py:3", "z") for at in range(0, STEPS * STEP, STEP)]
+    place = judge([trace(nothing, late=True, script=noted)]).advice[0].finding.place
+    assert place and (str(place.file), place.line) == ("batches.py", 3)
+
+
 @pytest.mark.parametrize(
     ("calls", "depth", "loops"),
     [(4, 1, ("train.py:6",)), (200, 200, ("train.py:6",)), (200, 1, ("train.py:1",)), (200, 1, ())],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +19,7 @@ from npukit.performance.read.lines import read_script
 from npukit.performance.recording.examine import StepExaminer
 from npukit.performance.recording.graph import holder, live_nodes
 from npukit.performance.recording.insight import Insight
+from npukit.performance.recording.threads import ThreadWatcher
 from npukit.performance.recording.users_code import ScriptSource, is_users
 
 LOOP = """
@@ -51,6 +54,10 @@ def filled(x):
 
 def epochs(loader):
     return [x for _ in range(2) for x in loader]
+
+def counts(over):
+    while not over.is_set():
+        sum(n for n in range(10000))
 """
 
 
@@ -192,3 +199,19 @@ def test_whose_code_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_users("/home/me/train.py") and is_users("/opt/Megatron-LM/pretrain_gpt.py")
     assert not is_users("/opt/Megatron-LM/megatron/core/optimizer.py")
     assert not any(map(is_users, (torch.__file__, "<string>", ast.__file__, npukit.__file__)))
+
+
+def test_a_thread_that_takes_turns_with_the_loop_is_noted(tmp_path: Path) -> None:
+    """As one that parses batches in advance; one that only waits is not."""
+    names, over = functions(tmp_path), threading.Event()
+    busy = threading.Thread(target=names["counts"], args=(over,), daemon=True)
+    waiting = threading.Thread(target=over.wait, daemon=True)
+    watcher = ThreadWatcher()
+    for thread in (busy, waiting, watcher):
+        thread.start()
+    time.sleep(0.1)
+    over.set()
+    busy.join()
+    watcher.stop()
+    lines = {line.rpartition(":")[2] for _, _, line, _ in watcher.as_data()["elsewhere"] if "script.py" in line}
+    assert lines and lines <= {"35", "36"}

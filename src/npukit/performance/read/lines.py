@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from npukit.performance.read.stream import UnreadableProfile, json_whole
-from npukit.spans import Spans, union
+from npukit.spans import Spans, length, overlap, union
 
 LINES = "lines"  # lines.rank0.json.gz, in the folder of a profile
 
@@ -42,6 +42,7 @@ class Script:
     written: list[tuple[int, int, str]] = field(default_factory=list)  # library calls that wrote files
     compiled: Spans = field(default_factory=list)  # when torch.compile was working
     loading: Spans = field(default_factory=list)  # when workers of a data loader were started or ended
+    elsewhere: list[tuple[int, int, str, str]] = field(default_factory=list)  # other threads: from, until, line, text
     operators: list[OperatorAtLine] = field(default_factory=list)
     float64: list[str] = field(default_factory=list)  # lines that float64 comes from
     step_loops: frozenset[str] = frozenset()  # the loops over steps
@@ -67,6 +68,14 @@ class Script:
                 index += 1
         return {self.lines[number]: total[number] for number in sorted(total, key=lambda number: -total[number])}
 
+    def in_other_threads(self, spans: Spans) -> dict[str, int]:
+        """How long other threads ran each line within these intervals, the longest first."""
+        ran: dict[str, Spans] = defaultdict(list)
+        for start, end, line, _ in self.elsewhere:
+            ran[line].append((start, end))
+        total = {line: length(overlap(spans, union(times))) for line, times in ran.items()}
+        return {line: total[line] for line in sorted(total, key=lambda line: -total[line])}
+
     @functools.cached_property
     def writes(self) -> Spans:
         """When files were written."""
@@ -78,7 +87,9 @@ class Script:
         return union([*own, *((start, end) for start, end, _ in self.written)])
 
     def text_of(self, line: str) -> str:
-        return self.text[self.lines.index(line)] if line in self.lines and self.text else ""
+        if line in self.lines and self.text:
+            return self.text[self.lines.index(line)]
+        return next((text for _, _, other, text in self.elsewhere if other == line), "")
 
 
 def read_script(folder: Path, rank: int, base: int) -> Script | None:
@@ -107,6 +118,10 @@ def _script(data: dict[str, Any], base: int) -> Script:
         written=[(int(start) - base, int(end) - base, str(name)) for start, end, name in data["written"]],
         compiled=union((int(start) - base, int(end) - base) for start, end in data.get("compiled", ())),
         loading=union((int(start) - base, int(end) - base) for start, end in data.get("loading", ())),
+        elsewhere=[
+            (int(start) - base, int(end) - base, str(line), str(text))
+            for start, end, line, text in data.get("elsewhere", ())
+        ],
         operators=operators,
         float64=[str(line) for line in data.get("float64", ())],
         step_loops=frozenset(data["step_loops"]),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from npukit.performance.recording.lines import LineTracer
+from npukit.performance.recording.threads import ThreadWatcher
 
 
 class Insight:
@@ -22,13 +23,14 @@ class Insight:
     def __init__(self) -> None:
         from npukit.performance.recording.graph import live_nodes, memory_in_use
 
-        self._tracer = LineTracer()
+        self._tracer, self._threads = LineTracer(), ThreadWatcher()
         self._examiner: Any = None
         self._steps = 0
         self._began = (live_nodes(), memory_in_use())
         self._kept: dict[str, Any] = {}
         self._step_loops: list[str] = []
         self._tracer.start()
+        self._threads.start()
 
     def next_step(self, recorded: bool) -> None:
         """Called after each step; `recorded` says whether the next one is recorded."""
@@ -38,7 +40,7 @@ class Insight:
             return
         from npukit.performance.recording.examine import StepExaminer, step_loops
 
-        self._tracer.stop()
+        self.stop()
         self._step_loops = step_loops(sys._getframe(1))
         self._count_graphs()
         if not _is_compiled():
@@ -60,11 +62,12 @@ class Insight:
     def stop(self) -> None:
         """Stop recording lines."""
         self._tracer.stop()
+        self._threads.stop()
 
     def write(self, path: Path) -> None:
         """Stop, and write the results."""
         self.stop()
-        data = self._tracer.as_data() | {"kept": self._kept, "step_loops": self._step_loops}
+        data = self._tracer.as_data() | self._threads.as_data() | {"kept": self._kept, "step_loops": self._step_loops}
         if self._examiner is not None:
             self._examiner.leave()
             data |= self._examiner.as_data()

@@ -3,7 +3,7 @@
 This counts the time in which the device did nothing and the call that launches the next kernel had not returned yet,
 less what the data loader, garbage collection, files, loops over rows, synchronising calls, allocations and compilation
 explain. On the CPU it is the time between operators. Where `npukit profile` recorded, the lines of the script that took
-most of it are named.
+most of it are named. They may be of another thread, since Python runs in one thread at a time.
 
 example:
     export TASK_QUEUE_ENABLE=2                # npukit launch sets this, and binds ranks to CPUs
@@ -43,4 +43,9 @@ def check(rank: Rank) -> Iterator[Advice]:
     looped = {line for loop in loops(rank) for line in loop.lines}
     lines = {line: taken for line, taken in lines.items() if line not in looped}
     evidence += f"; most at {shown(lines, rank)}" if lines else ""
+    others = rank.script.in_other_threads(rank.host_waits["launch"])
+    others = {line: rank.per_step(taken) for line, taken in others.items()}
+    if sum(others.values()) > ms / 2:
+        evidence += f"; another thread runs Python meanwhile: {shown(others, rank)}"
+        lines = others
     yield rule.advice(rank, f"{where} {ms:.1f} ms of each step", ms, evidence, line=next(iter(lines), ""))
