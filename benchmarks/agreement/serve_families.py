@@ -38,6 +38,19 @@ SIZES: dict[str, int] = {
     "pad_token_id": 0,
     "eos_token_id": 2,
 }
+# Layers that a usual configuration has, and none of so few layers.
+CONVOLUTIONS = {"layer_types": ["conv", "full_attention"] * 2}
+LINEAR = {"layer_types": ["linear_attention", "full_attention"] * 2}
+LAYERS: dict[str, dict[str, Any]] = {
+    "bamba": {"attn_layer_indices": [1, 3]},
+    "granitemoehybrid": {"layer_types": ["mamba", "attention"] * 2},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "lfm2": CONVOLUTIONS,
+    "lfm2_moe": CONVOLUTIONS,
+    "kimi_linear": LINEAR,
+    "bailing_hybrid": LINEAR,
+    "mamba2": {"num_heads": 8, "head_dim": 16},
+}
 # Models that look in both directions, of which transformers makes a causal one all the same.
 BOTH_WAYS = {
     *("bert", "big_bird", "camembert", "cpmant", "data2vec-text", "electra", "ernie", "megatron-bert", "roberta"),
@@ -51,7 +64,7 @@ def tiny(kind: str) -> Any:
     sizes = {name: value for name, value in SIZES.items() if hasattr(usual, name)}
     if getattr(usual, "num_key_value_heads", 0) == getattr(usual, "num_attention_heads", None):
         sizes["num_key_value_heads"] = SIZES["num_attention_heads"]
-    config = AutoConfig.for_model(kind, **sizes)
+    config = AutoConfig.for_model(kind, **sizes | LAYERS.get(kind, {}))
     with torch.device("meta"):
         if sum(weight.numel() for weight in AutoModelForCausalLM.from_config(config).parameters()) > LARGEST:
             return None
@@ -81,7 +94,7 @@ def outcome(kind: str) -> str:
         expected = [generated(model, prompt) for prompt in prompts]
     except Exception as error:  # transformers' own code, with a configuration that nobody has
         return f"left out: {type(error).__name__}: {str(error).splitlines()[0][:80] if str(error) else ''}"
-    engine = Engine(model, EngineOptions(max_model_len=128, max_num_seqs=4, num_blocks=64))
+    engine = Engine(model, EngineOptions(max_model_len=128, max_num_seqs=4, num_blocks=64, max_num_batched_tokens=16))
     requests = [Request(prompt, SamplingParams(temperature=0, max_tokens=ANSWER)) for prompt in prompts]
     if [answer.ids for answer in engine.generate(requests)] != expected:
         return "DIFFERENT"

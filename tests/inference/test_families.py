@@ -51,7 +51,7 @@ def test_what_the_paged_cache_does_not_compute_has_its_own(kind: str) -> None:
     assert not answers_as_generate_does(kind)  # scaled logits, another attention, none of its own, biases by distance
 
 
-@pytest.mark.parametrize("kind", ["rwkv", "openai-gpt"])
+@pytest.mark.parametrize("kind", ["rwkv", "openai-gpt", "recurrent_gemma"])
 def test_models_that_do_not_use_a_cache_of_transformers_see_every_token(kind: str) -> None:
     assert not answers_as_generate_does(kind)
 

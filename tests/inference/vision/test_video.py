@@ -67,6 +67,7 @@ def test_answers_are_those_of_transformers(family: str, seeing_models: Callable[
     requests = asked(model, TALKS, clips)
     wanted = generated(seeing_models(family), model, requests)
     engine = Engine(model.model, EngineOptions(**SMALL, max_num_batched_tokens=7))
-    for _ in range(2):  # the second time from the prefix cache, where there is one
+    for _ in range(2):  # the second time from the prefix cache
         assert_same(engine.generate(requests), wanted)
-    assert not engine.is_paged or engine.stats().cached_tokens
+    assert engine.is_paged
+    assert engine.stats().cached_tokens or family == "qwen3_5"  # whose states no prompt can begin with

@@ -86,8 +86,8 @@ class OwnCaches:
 
 @torch.no_grad()
 def _remembers(model: Any) -> bool:
-    """Whether a cache of transformers takes what came before from one call to the next. Models that have their own
-    kind of memory mostly ignore it without a word.
+    """Whether a cache of transformers takes what came before from one call to the next, of each sequence. Models that
+    have their own kind of memory mostly ignore it without a word, and some mix up sequences.
     """
     from transformers import DynamicCache
 
@@ -96,6 +96,7 @@ def _remembers(model: Any) -> bool:
         cache = DynamicCache(config=model.config)
         for some in (ids[:, :10], ids[:, 10:11], ids[:, 11:]):
             last = model(some, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[0, -1].float()
+            model(ids.flip(1), past_key_values=DynamicCache(config=model.config), use_cache=True, logits_to_keep=1)
     except Exception:  # a cache that the model's code cannot use
         return False
     whole = model(ids, use_cache=False).logits[0, -1].float()
