@@ -159,7 +159,8 @@ class Denoiser(nn.Module):
         hidden = self.enter(noisy * total.rsqrt()) + self.level(sigma.flatten(1).log() / 4)[:, :, None, None]
         made = self.leave(hidden + self.block(hidden))
         clean = noisy * (self.spread**2 / total) + made * (sigma * self.spread * total.rsqrt())
-        return ((clean - pixels).square() * (total / (sigma * self.spread).square())).mean()
+        loss: Tensor = ((clean - pixels).square() * (total / (sigma * self.spread).square())).mean()
+        return loss
 
 
 class StateSpace(nn.Module):
@@ -187,24 +188,6 @@ class StateSpace(nn.Module):
         return functional.cross_entropy(self.head(y)[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
 
 
-class Flow(nn.Module):
-    """A normalising flow of affine couplings."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        make = lambda: nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 8))  # noqa: E731
-        self.couplings = nn.ModuleList(make() for _ in range(4))
-
-    def forward(self, values: Tensor) -> Tensor:
-        log_det = torch.zeros(len(values))
-        for coupling in self.couplings:
-            fixed, moved = values.chunk(2, -1)
-            scale, shift = coupling(fixed).chunk(2, -1)
-            log_det = log_det + scale.tanh().sum(-1)
-            values = torch.cat([moved * scale.tanh().exp() + shift, fixed], -1)
-        return (0.5 * values.square().sum(-1) - log_det).mean()
-
-
 TRANSFORMERS: dict[str, Callable[[Any], Any]] = {
     "esm": _esm, "roformer": _roformer, "gptneo": _gpt_neo, "swinv2": _swinv2, "wavlm": _wavlm, "glpn": _glpn,
     "autoformer": _autoformer, "falconh1": _falcon_h1, "diffllama": _diffllama, "codegen": _codegen, "olmo": _olmo,
@@ -212,7 +195,7 @@ TRANSFORMERS: dict[str, Callable[[Any], Any]] = {
     "bottlenecks": _bottlenecks, "decision": _decision, "xlstm": _xlstm,
     "helium": lambda t: t.HeliumForCausalLM(t.HeliumConfig(**_DECODER, head_dim=8)),
 }  # fmt: skip
-OWN: dict[str, Callable[[], Any]] = {"edm": Denoiser, "statespace": StateSpace, "flow": Flow}
+OWN: dict[str, Callable[[], Any]] = {"edm": Denoiser, "statespace": StateSpace}
 
 
 def batch(kind: str) -> dict[str, Tensor]:
@@ -246,6 +229,5 @@ def batch(kind: str) -> dict[str, Tensor]:
         "lilt": {**text, "labels": tokens % 5, "bbox": torch.cat([corners, corners + sizes], -1)},
         "decision": steps,
         "edm": {"pixels": pixels, "noise": torch.randn_like(pixels), "sigma": torch.tensor([0.1, 3.0])},
-        "flow": {"values": torch.randn(16, 8)},
     }  # fmt: skip
     return batches.get(kind, text)

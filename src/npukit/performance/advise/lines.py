@@ -92,11 +92,11 @@ def chains(rank: Rank) -> list[Chain]:
         if operator.direct and _plain(operator.op) in ELEMENTWISE:
             by_line[file, int(number)].add(_plain(operator.op))
     groups: list[list[tuple[str, int]]] = []
-    for file, number in sorted(by_line):
-        if groups and groups[-1][-1] == (file, number - 1):
-            groups[-1].append((file, number))
+    for line in sorted(by_line):
+        if groups and groups[-1][-1] == (line[0], line[1] - 1):
+            groups[-1].append(line)
         else:
-            groups.append([(file, number)])
+            groups.append([line])
     return [_chain(rank, lines) for lines in groups if len(set().union(*(by_line[line] for line in lines))) >= LINKS]
 
 
