@@ -68,7 +68,18 @@ def test_a_port_from_clone_to_report(project: Path) -> None:
     for file in write_reports(result):
         assert str(result.migrated) not in file.read_text()
     data = json.loads((result.folder / "report.json").read_text())
-    assert data["good"] and data["branch"] == "npukit/port" and [step["name"] for step in data["steps"]][-1] == "verify"
+    assert (
+        data["good"]
+        and data["proven"]
+        and data["branch"] == "npukit/port"
+        and [step["name"] for step in data["steps"]][-1] == "verify"
+    )
+
+
+def test_tests_that_pass_nowhere_prove_nothing(project: Path) -> None:
+    result = port(project, tests="python -m pytest -q --no-such-option")
+    assert {step.name: step.outcome for step in result.steps}["tests"] == "skipped"
+    assert result.good and not result.proven
 
 
 def test_a_port_that_is_stopped_goes_on(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,8 @@ import math
 
 from npukit.verify.compare import Figures, Tolerance, compare, worth_comparing
 from npukit.verify.figure import Figure, difference
+from npukit.verify.result import Compared, RunResult, Verification
+from npukit.verify.text import as_text
 
 
 def losses(*values: float, name: str = "loss") -> Figures:
@@ -58,3 +60,12 @@ def test_a_setting_that_only_one_optimizer_has_is_not_compared() -> None:
     lr = Figure("lr", 0.1)
     assert first({("settings", "lr"): [lr], ("settings", "foreach"): [lr]}, {("settings", "lr"): [lr]}) is None
     assert first({("settings", "lr"): [lr]}, {("settings", "lr"): [Figure("lr", 0.2)]}) == (1, 0.1, 0.2)
+
+
+def test_what_was_compared_stands_apart_from_what_a_failed_run_printed() -> None:
+    before, after = RunResult("the CPU", 0, 1.0, ""), RunResult("an NPU", 1, 1.0, "TypeError: no")
+    compared = Compared("loss", "loss", 2, 1.5, 1.25, 0.0, 1e-4)
+    result = Verification(False, 1e-4, (compared,), (), before, after, None, 3, (), (), ())
+    lines = as_text(result).split("\n")
+    printed = lines.index("  TypeError: no")
+    assert lines[printed + 1] == "" and lines[printed + 2] and not lines[printed + 2].startswith(" ")

@@ -51,6 +51,11 @@ class Port:
         """Whether nothing failed."""
         return all(step.outcome != "failed" for step in self.steps)
 
+    @property
+    def proven(self) -> bool:
+        """Whether the project's tests or a training showed that the migrated project works."""
+        return self.good and any(step.name in ("tests", "verify") and step.outcome == "passed" for step in self.steps)
+
 
 def port(
     project: Path,
@@ -193,8 +198,17 @@ def _tests(command: str, original: Path, migrated: Path, log: Log) -> PortStep:
     worse = [run for run in runs if not is_no_worse(before, run)]
     results = [f"before, on {before.device}: {_in_words(before)}"]
     results += [f"after, on {run.device}: {_in_words(run)}" for run in runs]
+    if not any(map(_shows_something, (before, *runs))):
+        lines = before.output.split("\n")
+        says = f"nothing passes before or after ({lines[-1]}); {'; '.join(results)}"
+        return PortStep("tests", "skipped", says, tuple(lines))
     last = worse[0].output.split("\n") if worse else ()
     return PortStep("tests", "failed" if worse else "passed", "; ".join(results), tuple(last))
+
+
+def _shows_something(ran: Ran) -> bool:
+    """Whether anything passed. A command that fails as a whole, such as pytest without a plugin, compares nothing."""
+    return ran.passed or ran.counts.get("passed", 0) > 0
 
 
 def _in_words(ran: Ran) -> str:

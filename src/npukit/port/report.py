@@ -20,7 +20,12 @@ def report_of(port: Port) -> Report:
     """The port as a report: its steps are the facts, its findings are what is left."""
     left = [_in_project(finding, port.migrated) for finding in by_hand(port.analysis.findings)]
     failed = [step.name for step in port.steps if step.outcome == "failed"]
-    end = f"Not finished: {', '.join(failed)} failed" if failed else "Everything that was run passed"
+    if failed:
+        end = f"Not finished: {', '.join(failed)} failed"
+    elif port.proven:
+        end = "Everything that was run passed"
+    else:
+        end = "Not proven: neither tests nor a training showed that it works"
     verdict = f"{end}; {what_is_left(left)}. Branch {port.branch}."
     not_in_it = "; uncommitted changes were not ported" if port.uncommitted else ""
     facts = {"commit": f"{port.base[:10]}{not_in_it}"}
@@ -42,7 +47,8 @@ def as_data(port: Port) -> dict[str, Any]:
 
     steps = [{"name": step.name, "outcome": step.outcome, "says": step.says, "details": step.details}
              for step in port.steps]  # fmt: skip
-    return {**report_data(report_of(port)), "good": port.good, "branch": port.branch, "base": port.base, "steps": steps}
+    return {**report_data(report_of(port)), "good": port.good, "proven": port.proven, "branch": port.branch,
+            "base": port.base, "steps": steps}  # fmt: skip
 
 
 def write_reports(port: Port) -> list[Path]:

@@ -35,6 +35,8 @@ def _lines(result: Verification) -> Iterator[str]:
     if after.exit_code:
         yield f"\nDifferent: the migrated project failed with exit code {after.exit_code}:"
         yield from (f"  {line}" for line in after.output.split("\n"))
+        if result.compared:
+            yield "\nCompared until then:"
     elif result.divergence:
         yield from _divergence(result.divergence, result.tolerance)
         yield "\nCompared:"
