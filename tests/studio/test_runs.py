@@ -87,6 +87,12 @@ def test_a_run_whose_files_are_broken_does_not_stand_in_the_way(runs: Runs, cont
         runs.find(broken.folder.name)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_a_folder_that_cannot_be_written_is_one_sentence() -> None:
+    with pytest.raises(NpukitError, match="Cannot write"):
+        Runs(Path("/proc/.npukit/studio"))
+
+
 def test_a_check_that_found_something_has_not_failed(runs: Runs) -> None:
     says = "import json; print(json.dumps({})); raise SystemExit(1)"
     run = add(runs, says.format({"result": {"same": False}}), has_result=True)

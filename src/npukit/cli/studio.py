@@ -9,6 +9,7 @@ import typer
 
 from npukit.cli.help import COMMON, choices, inner_type, long_name, panel
 from npukit.cli.verbs import VERBS, load
+from npukit.report.language import translated
 
 Folder = Annotated[
     list[Path] | None,
@@ -66,7 +67,8 @@ def studio(
     forms = {name: form(name) for name in FORMS}
     names = tuple(allow_host or ())
     options = StudioOptions(Folders.of(folders or [Path()]), host, port, read_only=read_only, names=names, verbs=forms)
-    start(options, lambda address: print(f"npukit studio: {address}\nCtrl-C ends it; runs go on.", flush=True))
+    ends = translated("Ctrl-C ends it; runs go on.")
+    start(options, lambda address: print(f"npukit studio: {address}\n{ends}", flush=True))
 
 
 def form(name: str) -> dict[str, Any]:

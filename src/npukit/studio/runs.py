@@ -21,6 +21,7 @@ from pydantic import TypeAdapter
 
 from npukit.errors import NpukitError
 from npukit.launch.run import SAFE_PATH
+from npukit.report.writing import make_folder
 from npukit.studio import wrapper
 from npukit.studio.wrapper import EXIT, LOG, PROCESS, RECORD, RESULT, birth, read, write
 
@@ -216,8 +217,9 @@ class Runs:
 
     def __init__(self, state: Path) -> None:
         self.folder = state / "runs"
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(state)
         state.chmod(0o700)
+        make_folder(self.folder)
         ignore = state.parent / ".gitignore"
         if not ignore.exists():
             ignore.write_text("*\n", encoding="ascii")
