@@ -64,6 +64,8 @@ def tiny(kind: str) -> Any:
     sizes = {name: value for name, value in SIZES.items() if hasattr(usual, name)}
     if getattr(usual, "num_key_value_heads", 0) == getattr(usual, "num_attention_heads", None):
         sizes["num_key_value_heads"] = SIZES["num_attention_heads"]
+    if "qk_rope_head_dim" in sizes and "head_dim" in sizes:  # with latent attention it is the width of what is rotated
+        sizes["head_dim"] = sizes["qk_rope_head_dim"]
     config = AutoConfig.for_model(kind, **sizes | LAYERS.get(kind, {}))
     with torch.device("meta"):
         if sum(weight.numel() for weight in AutoModelForCausalLM.from_config(config).parameters()) > LARGEST:

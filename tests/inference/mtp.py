@@ -28,10 +28,23 @@ SHAPE = {
     "moe_intermediate_size": 32,
     "num_experts_per_tok": 2,
 }
+LATENT = {
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 24,
+    "q_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 12,
+    "n_routed_experts": 4,
+    "n_group": 1,
+    "topk_group": 1,
+}
 SHAPES: dict[str, dict[str, Any]] = {
     "glm4_moe": {"n_routed_experts": 4, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1},
     "ernie4_5_moe": {"moe_num_experts": 4, "moe_k": 2, "moe_num_shared_experts": 1},
     "hy_v3": {"num_experts": 4},
+    "deepseek_v3": {**LATENT, "first_k_dense_replace": 1},
+    "glm4_moe_lite": LATENT,
     "mellum": {"num_experts": 4, "num_nextn_predict_layers": 1, "mtp_layer_types": ["full_attention"]},
 }
 LOUD = 300.0

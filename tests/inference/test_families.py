@@ -1,4 +1,4 @@
-"""Every family whose attention is plain gives the same tokens in npukit's engine as in transformers' generate."""
+"""Families whose attention is plain or latent answer in npukit's engine as in transformers' generate."""
 
 from __future__ import annotations
 
@@ -30,18 +30,25 @@ EXPERTS = {
     "moe_intermediate_size": 32,
     "shared_expert_intermediate_size": 32,
 }
+LATENT = {
+    **{"num_key_value_heads": 4, "kv_lora_rank": 16, "q_lora_rank": 24, "v_head_dim": 12},
+    **{"qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "head_dim": 8, "moe_intermediate_size": 32},
+    **{"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1},
+    **{"ffn_hidden_size": 96, "expert_ffn_hidden_size": 32, "zero_expert_num": 2, "moe_topk": 2},  # LongCat's names
+}
 # Models that see are not served yet.
 PLAIN = sorted(
     name for name, family in families.known().items() if family.attention == "plain" and name not in families.visions()
 )
+PACKED = sorted(name for name, family in families.known().items() if family.attention == "latent")
 
 
-@pytest.mark.parametrize("kind", PLAIN)
+@pytest.mark.parametrize("kind", PLAIN + PACKED)
 def test_greedy_tokens(kind: str) -> None:
     assert answers_as_generate_does(kind)
 
 
-@pytest.mark.parametrize("kind", ["arcee", "starcoder2", "gemma3_text", "glm4_moe", "lfm2"])
+@pytest.mark.parametrize("kind", ["arcee", "starcoder2", "gemma3_text", "glm4_moe", "lfm2", "longcat_flash"])
 def test_families_without_a_file_are_tried(kind: str) -> None:
     assert answers_as_generate_does(kind)
 
@@ -62,6 +69,8 @@ def answers_as_generate_does(kind: str) -> bool:
     shape = GPT2 if kind == "gpt2" else SMALL | ({} if kind in HEADS_BY_WIDTH else {"head_dim": 16})
     if "moe" in kind or kind == "mixtral":
         shape = {**shape, **EXPERTS}
+    if kind in PACKED or kind == "longcat_flash":
+        shape = SMALL | LATENT
     if kind == "openai-gpt":
         shape = GPT2
     if kind == "lfm2":  # convolutions keep a state

@@ -40,11 +40,18 @@ DELTA = {
 EXPERTS = {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 
 
+LATENT = {
+    **{"num_key_value_heads": 4, "kv_lora_rank": 512, "q_lora_rank": 32, "first_k_dense_replace": 1},
+    **{"qk_nope_head_dim": 16, "qk_rope_head_dim": 64, "v_head_dim": 16, "moe_intermediate_size": 32},
+    **{"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1},
+}
+
+
 def make_model(kind: str, dtype: torch.dtype, **shape: Any) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **SMALL, **shape), dtype=dtype).eval()
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **SMALL | shape), dtype=dtype).eval()
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -77,6 +84,17 @@ def test_experts_give_the_tokens_that_they_give_on_a_cpu(dtype: torch.dtype) -> 
     asked = prompts(5, 200)
     expected = [generated(model, prompt, 8) for prompt in asked]
     engine = Engine(model.to("npu"), EngineOptions(max_num_seqs=4, max_model_len=300))
+    answers = engine.generate([Request(prompt, SamplingParams(temperature=0, max_tokens=8)) for prompt in asked])
+    assert engine.is_paged and [answer.ids for answer in answers] == expected
+
+
+@pytest.mark.parametrize("way", ["fp32, torch's attention", "graphs, chunks"])
+def test_latent_attention_gives_the_tokens_that_it_gives_on_a_cpu(way: str) -> None:
+    dtype, options = WAYS[way]
+    model = make_model("deepseek_v3", dtype, **LATENT)
+    asked = prompts(5, 200)
+    expected = [generated(model, prompt, 8) for prompt in asked]
+    engine = Engine(model.to("npu"), options)
     answers = engine.generate([Request(prompt, SamplingParams(temperature=0, max_tokens=8)) for prompt in asked])
     assert engine.is_paged and [answer.ids for answer in answers] == expected
 

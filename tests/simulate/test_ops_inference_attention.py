@@ -185,8 +185,9 @@ def test_sequences_end_to_end(pages: bool, layout: str, dtype: torch.dtype) -> N
 
 
 def test_rotary_parts_a_sink_and_shorter_values() -> None:
-    q, k, v = make(v_depth=12)
-    q_rope, k_rope, sink = torch.randn(3, 4, 5, 8), torch.randn(3, 2, 8, 8), torch.randn(4)
+    torch.manual_seed(1)
+    q, k, v = torch.randn(3, 4, 5, 128), torch.randn(3, 2, 8, 128), torch.randn(3, 2, 8, 12)
+    q_rope, k_rope, sink = torch.randn(3, 4, 5, 64), torch.randn(3, 2, 8, 64), torch.randn(4)
     out, _ = ops.fused_infer_attention_score(
         q, k, v, num_query_heads=4, input_layout="BNSD", softmax_scale=0.2, query_rope=q_rope, key_rope=k_rope,
         learnable_sink=sink,
@@ -194,8 +195,29 @@ def test_rotary_parts_a_sink_and_shorter_values() -> None:
     nowhere = torch.cat((v, torch.zeros(3, 2, 1, 12)), 2)
     k = torch.cat((k, k_rope), -1)
     bias = torch.cat((torch.zeros(4, 5, 8), sink.view(4, 1, 1).expand(4, 5, 1)), -1)
-    k = torch.cat((k, torch.zeros(3, 2, 1, 24)), 2)
+    k = torch.cat((k, torch.zeros(3, 2, 1, 192)), 2)
     same(out, plain(torch.cat((q, q_rope), -1), k, nowhere, 0.2, bias=bias))
+
+
+def test_latent_attention_over_pages() -> None:
+    torch.manual_seed(1)
+    q, q_rope, latents, k_rope = (torch.randn(2, *s) for s in ((128, 1, 512), (128, 1, 64), (1, 32, 512), (1, 32, 64)))
+    pages, rope_pages, table = paged(latents, k_rope, "BnBsH")
+    given: dict[str, Any] = {"block_table": table, "block_size": PAGE, "actual_seq_lengths_kv": [32, 20], "scale": 0.05}
+    given |= {"input_layout": "BSH", "num_key_value_heads": 1, "query_rope": TO_LAYOUT["BSH"](q_rope)}
+    out, _ = ops.fused_infer_attention_score(
+        TO_LAYOUT["BSH"](q), pages, pages, **given, num_heads=128, key_rope=rope_pages
+    )
+    past = torch.arange(32) >= torch.tensor([32, 20]).unsqueeze(1)
+    expected = plain(torch.cat((q, q_rope), -1), torch.cat((latents, k_rope), -1), latents, 0.05, past[:, None, None])
+    same(out, TO_LAYOUT["BSH"](expected))
+    for heads, pages_of, rotated in ((20, 512, 64), (32, 256, 64), (32, 512, 32)):
+        query, rope = torch.randn(2, 1, heads * pages_of), torch.randn(2, 1, heads * rotated)
+        caches = pages[..., :pages_of], pages[..., :pages_of]
+        with pytest.raises(RuntimeError, match="561002"):
+            ops.fused_infer_attention_score(
+                query, *caches, **given | {"query_rope": rope}, num_heads=heads, key_rope=rope_pages[..., :rotated]
+            )
 
 
 @pytest.mark.parametrize("layout", ["BNSD", "BSH", "BSND", "BNSD_BSND", "TND"])

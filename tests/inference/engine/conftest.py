@@ -22,6 +22,21 @@ LLAMA = {
     "eos_token_id": None,
 }
 GPT2 = {"vocab_size": 300, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256, "initializer_range": 0.3}
+LATENT = {
+    **LLAMA,
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 24,
+    "q_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 12,
+    "moe_intermediate_size": 32,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+}
 SHAPES = {
     "llama": LLAMA,
     "qwen2": LLAMA,
@@ -29,6 +44,8 @@ SHAPES = {
     "mistral": {**LLAMA, "sliding_window": 20},
     "gpt2": {**GPT2, "eos_token_id": None},
     "gemma2": {**LLAMA, "head_dim": 16, "sliding_window": 16},  # not plain: its scores are capped
+    "deepseek_v2": {**LATENT, "q_lora_rank": None, "v_head_dim": 32},
+    "deepseek_v3": LATENT,
 }
 MakeModel = Callable[..., Any]
 

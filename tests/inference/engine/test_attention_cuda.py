@@ -34,8 +34,9 @@ def default_device() -> Iterator[None]:
     [torch.float16, torch.int8, pytest.param(torch.float8_e4m3fn, marks=INTERPRETER_ERROR)],
     ids=["fp16", "int8", "fp8"],
 )
+@pytest.mark.parametrize("rotated", [0, 24], ids=["", "latent"])
 def test_rows_of_decoding_and_of_prompts(
-    programs: int, window: int | None, kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    programs: int, window: int | None, kind: torch.dtype, rotated: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from npukit.inference.engine import attention_cuda
 
@@ -47,12 +48,14 @@ def test_rows_of_decoding_and_of_prompts(
     lengths = torch.tensor([place + 1 for start, stop in runs for place in range(start, stop)])
     tables = (torch.randperm(20) + 1).view(5, 4).int()
     slots = tables[rows, (lengths - 1) // BLOCK].long() * BLOCK + (lengths - 1) % BLOCK
-    keys, values = torch.randn(2, 21, BLOCK, 2, 48).half()
+    heads, queries = (1, 20) if rotated else (2, 14)
+    keys, values = (torch.randn(21, BLOCK, heads, size).half() for size in (48, rotated or 48))
     key_scales = value_scales = None
     if kind is not torch.float16:
         (keys, key_scales), (values, value_scales) = to_8_bits(keys, kind), to_8_bits(values, kind)
         key_scales, value_scales = key_scales.squeeze(-1), value_scales.squeeze(-1)
-    query, new = torch.randn(len(rows), 14, 48).half(), torch.randn(2, len(rows), 2, 48).half()
+    query = torch.randn(len(rows), queries, 48 + rotated).half()
+    new = [torch.randn(len(rows), heads, size).half() for size in (48, rotated or 48)]
     batch = PagedRows(rows, tables[rows], lengths, None)
     call = PagedCall(query, new[0], new[1], keys, values, slots, 0.15, window, key_scales, value_scales)
     caches = (keys.clone(), values.clone()) if kind.itemsize == 1 else (keys.float(), values.float())

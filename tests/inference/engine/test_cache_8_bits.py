@@ -14,7 +14,7 @@ from tests.inference.engine.test_engine import WAYS
 
 from npukit.errors import NpukitError
 from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
-from npukit.inference.engine.attention import prefill_anywhere, rows_anywhere
+from npukit.inference.engine.attention import fetch_anywhere, prefill_anywhere, rows_anywhere
 from npukit.inference.engine.cache import CacheShape, cache_dtype
 from npukit.inference.engine.paged import PagedCall, PagedRows, Prefill
 from npukit.inference.engine.sizes import blocks_that_fit
@@ -43,7 +43,7 @@ def test_attention_is_nearly_that_of_the_full_cache(name: str, error: float) -> 
         if dtype.itemsize == 1:
             scales = [torch.full((4 * 63 + 1, 16, 2), float("nan")) for _ in range(2)]
             call = call._replace(key_scales=scales[0], value_scales=scales[1])
-        whole = prefill_anywhere(call, prompts_)
+        whole = prefill_anywhere(query, *fetch_anywhere(call, prompts_), prompts_, 0.125, None)
         ends = lengths.cumsum(0) - 1
         last = call._replace(query=query[ends], key=tokens[1, ends], value=tokens[2, ends], slots=slots[ends].long())
         decoded = rows_anywhere(last, PagedRows(torch.arange(4), tables, lengths, None))

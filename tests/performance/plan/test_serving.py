@@ -9,6 +9,11 @@ from typing import Any
 import pytest
 from tests.conftest import Npukit
 
+LATENT = {
+    **{"num_key_value_heads": 4, "kv_lora_rank": 32, "q_lora_rank": None, "v_head_dim": 16},
+    **{"qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "moe_intermediate_size": 32, "first_k_dense_replace": 1},
+    **{"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1},
+}
 TWICE = "Qwen/Qwen2-7B-Instruct"
 
 
@@ -51,18 +56,19 @@ def test_states_are_counted_beside_the_cache(tmp_path: Path, npukit: Npukit) -> 
     assert plan["full_length"] == 2
 
 
-@pytest.mark.parametrize("dtype", ["auto", "int8"])
-def test_the_engine_takes_what_was_planned(dtype: str, folder: Path, npukit: Npukit) -> None:
+@pytest.mark.parametrize(("kind", "dtype"), [("qwen2", "auto"), ("qwen2", "int8"), ("deepseek_v3", "auto")])
+def test_the_engine_takes_what_was_planned(kind: str, dtype: str, folder: Path, npukit: Npukit) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from npukit.inference.engine import Engine, EngineOptions
     from npukit.inference.engine.cache import attention_modules
 
     file = folder / "models" / "tiny" / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "max_position_embeddings": 2**17}))
+    settings = {**json.loads(file.read_text()), **(LATENT if kind == "deepseek_v3" else {}), "model_type": kind}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**settings | {"max_position_embeddings": 2**17}))
+    model.save_pretrained(file.parent)
     plan = planned(npukit, "models/tiny", "max_num_seqs=2", f"kv_cache_dtype={dtype}", "model.dtype=float32")
     assert plan["max_model_len"] == 2**17
-    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained("models/tiny"))
     Engine(model, EngineOptions(max_num_seqs=2, kv_cache_dtype=dtype))
     names = ("key_cache", "value_cache", "key_scales", "value_scales")
     held = sum(

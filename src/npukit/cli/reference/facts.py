@@ -54,7 +54,7 @@ def models_page() -> str:
     known = (
         row(
             f"`{name}`",
-            *map(_yes, (family.can_pack, family.fused_rotary, family.attention in ("plain", "mixed"))),
+            *map(_yes, (family.can_pack, family.fused_rotary, family.is_paged)),
             ", ".join(filter(None, (REMARKS.get(family.attention), "mixture of experts" if family.experts else None))),
         )
         for name, family in sorted(families.known().items())

@@ -72,7 +72,7 @@ class Adapters:
             sizes = {key: value.shape for key, value in base.state_dict().items()} if base is not None else {}
             if sizes != {key: value.shape for key, value in weights.items()}:
                 raise NpukitError(f"The adapter {adapter.name} does not fit this model: its {name} has another size.")
-            if not _sees_tokens_alone(base):
+            if not _sees_tokens_alone(base) or name.endswith(".kv_b_proj"):  # absorbed in parts
                 raise _must_be_merged(adapter.name)
         self._adapters[key] = adapter
         self._rebuild()
@@ -188,6 +188,11 @@ class AdaptedLinear(nn.Module):
     def weight(self) -> Any:
         """The base layer's weight, for code that reads its shape or dtype."""
         return self.base.weight
+
+    @property
+    def adapters(self) -> Adapters:
+        """All adapters of the model, and which of them each token uses."""
+        return self._adapters[0]
 
     def forward(self, hidden: Tensor) -> Tensor:
         """The base layer plus each token's own adapter."""

@@ -8,43 +8,56 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from npukit.inference.engine.paged import PagedBatch, PagedCall, PagedRows, Prefill, read, write
+from npukit.inference.engine import latent
+from npukit.inference.engine.cache import CacheShape
+from npukit.inference.engine.paged import NAME, PagedBatch, PagedCall, PagedRows, Prefill, read, write
 from npukit.launch.abilities import abilities
 
-AttendRows = Callable[[PagedCall, PagedRows], Tensor]
-AttendPrefill = Callable[[PagedCall, Prefill], Tensor]
 _JOINED = (torch.float32, torch.bfloat16)  # what torch's flash attention computes with on a CPU
 PADDED = 255  # tokens that a shorter row may be padded to; longer ones are padded to less than twice their length
 
 
-def register(kind: str, dtype: torch.dtype, is_quantized: bool) -> str:
+class Kernels(NamedTuple):
+    """What attention is computed with on a device."""
+
+    rows: Callable[[PagedCall, PagedRows], Tensor]
+    """Writes the new tokens to the cache and attends."""
+    fetch: Callable[[PagedCall, Prefill], tuple[Tensor, Tensor]]
+    """Writes the new tokens to the cache and reads all of their sequences from it."""
+    prefill: Callable[[Tensor, Tensor, Tensor, Prefill, float, int | None], Tensor]
+    """Attends, given the queries of the new tokens, keys and values of all, the scale and the window."""
+
+
+def register(kind: str, dtype: torch.dtype, shape: CacheShape) -> str:
     """Register a device's attention with transformers, which then makes no mask for it; returns its name."""
     from transformers import AttentionInterface
 
     is_half = dtype in (torch.float16, torch.bfloat16)
     if kind == "cuda" and is_half:
-        from npukit.inference.engine.attention_cuda import attend_prefill, attend_rows
-    elif kind == "npu" and is_half:
-        from npukit.inference.engine.attention_npu import attend_prefill, attend_rows
+        from npukit.inference.engine.attention_cuda import attend_prefill, attend_rows, fetch
 
-        if is_quantized:
-            kind, attend_rows = "npu_quantized", rows_anywhere
+        kernels = Kernels(attend_rows, fetch, attend_prefill)
+    elif kind == "npu" and is_half:
+        from npukit.inference.engine.attention_npu import attend_prefill, attend_rows, fetch
+
+        kernels = Kernels(attend_rows, fetch, attend_prefill)
+        if not shape.is_for_npu_kernel:
+            kind, kernels = "npu_rows_anywhere", kernels._replace(rows=rows_anywhere)
     else:
-        kind, attend_rows, attend_prefill = "anywhere", rows_anywhere, prefill_anywhere
-    name = f"npukit_paged_{kind}"
-    AttentionInterface.register(name, partial(paged_attention, attend_rows, attend_prefill))
+        kind, kernels = "anywhere", Kernels(rows_anywhere, fetch_anywhere, prefill_anywhere)
+    name = f"{NAME}_{kind}"
+    AttentionInterface.register(name, partial(paged_attention, kernels))
     return name
 
 
 def paged_attention(
-    attend_rows: AttendRows,
-    attend_prefill: AttendPrefill,
+    kernels: Kernels,
     module: Any,
     query: Tensor,
     key: Tensor,
@@ -61,10 +74,15 @@ def paged_attention(
     caches = module.key_cache, module.value_cache
     scales = getattr(module, "key_scales", None), getattr(module, "value_scales", None)
     call = PagedCall(query, key, value, *caches, batch.slots, scale, sliding_window, *scales)
+    rows, prefill = kernels.rows, kernels.prefill
+    if isinstance(batch.kind, Prefill) and batch.kind.groups:  # fused kernels support causal attention only
+        prefill = prefill_anywhere
+    if latent.is_latent(module):
+        rows, prefill = partial(latent.attend_rows, module, rows), partial(latent.attend_prefill, module, prefill)
     if isinstance(batch.kind, PagedRows):
-        result = attend_rows(call, batch.kind)
-    else:  # fused kernels support causal attention only
-        result = (prefill_anywhere if batch.kind.groups else attend_prefill)(call, batch.kind)
+        result = rows(call, batch.kind)
+    else:
+        result = prefill(query, *kernels.fetch(call, batch.kind), batch.kind, scale, sliding_window)
     return result.unsqueeze(0), None
 
 
@@ -75,14 +93,15 @@ def rows_anywhere(call: PagedCall, rows: PagedRows) -> Tensor:
     alike = [max(length, PADDED).bit_length() for length in lengths]
     if len(set(alike)) == 1:
         return _padded_rows(call, call.query, rows.tables, rows.lengths, min(lengths), max(lengths))
-    result = torch.empty_like(call.query)
+    order, results = list[int](), []
     for bits in set(alike):
         members = [row for row, own in enumerate(alike) if own == bits]
         own_lengths = [lengths[row] for row in members]
         at = torch.tensor(members, device=call.query.device)
         shortest, longest = min(own_lengths), max(own_lengths)
-        result[at] = _padded_rows(call, call.query[at], rows.tables[at], rows.lengths[at], shortest, longest)
-    return result
+        results.append(_padded_rows(call, call.query[at], rows.tables[at], rows.lengths[at], shortest, longest))
+        order += members
+    return torch.cat(results)[torch.tensor(order, device=call.query.device).argsort()]
 
 
 def _padded_rows(
@@ -96,31 +115,37 @@ def _padded_rows(
     keys, values = read(call, lambda cache: cache[blocks].flatten(1, 2))
     for part in (keys, values):  # old content of a block may be NaN, which a mask does not remove
         part[:, shortest:].masked_fill_(~seen[:, shortest:, None, None], 0)
+    if call.is_latent:
+        keys, values = torch.cat((keys, values), -1), keys
     if call.window is not None:
         seen = seen & (place >= ends - call.window)
     # Query heads that share a key head are further queries of it.
     shared = query.reshape(len(query), keys.shape[2], -1, query.shape[2])
     result = torch_attention(shared, keys.transpose(1, 2), values.transpose(1, 2), seen[:, None, None], call.scale)
-    return result.reshape(query.shape)
+    return result.reshape(*query.shape[:2], -1)
 
 
-def prefill_anywhere(call: PagedCall, prompts: Prefill) -> Tensor:
-    """torch's own attention, one sequence after another."""
+def fetch_anywhere(call: PagedCall, prompts: Prefill) -> tuple[Tensor, Tensor]:
+    """Write, then read, with torch's own operators."""
     write(call)
-    can_join = not abilities(call.query.device).own_memory and call.window is None and call.query.dtype in _JOINED
+    return read(call, lambda cache: cache.flatten(0, 1)[prompts.slots])
+
+
+def prefill_anywhere(
+    query: Tensor, keys: Tensor, values: Tensor, prompts: Prefill, scale: float, window: int | None
+) -> Tensor:
+    """torch's own attention, one sequence after another."""
+    can_join = not abilities(query.device).own_memory and window is None and query.dtype in _JOINED
     results = []
     new, total = list(prompts.new), list(prompts.total)
     groups = prompts.groups or (None,) * len(new)
-    parts = torch.split(call.query, new), torch.split(prompts.slots, total)
-    for part, slots, own in zip(*parts, groups, strict=True):
-        keys, values = read(call, lambda cache, slots=slots: cache.flatten(0, 1)[slots])  # type: ignore[misc]
-        keys, values = keys.transpose(0, 1)[None], values.transpose(0, 1)[None]
-        query = part.transpose(0, 1)[None]
-        if can_join and own is None and len(slots) >= 2 * len(part):
-            result = joined_attention(query, keys, values, call.scale)
+    parts = torch.split(query, new), torch.split(keys, total), torch.split(values, total)
+    for *own_parts, own in zip(*parts, groups, strict=True):
+        q, k, v = (part.transpose(0, 1)[None] for part in own_parts)
+        if can_join and own is None and k.shape[2] >= 2 * q.shape[2]:
+            result = joined_attention(q, k, v, scale)
         else:
-            seen = causal(len(part), len(slots), call.window, part.device, own)
-            result = torch_attention(query, keys, values, seen, call.scale)
+            result = torch_attention(q, k, v, causal(q.shape[2], k.shape[2], window, q.device, own), scale)
         results.append(result[0].transpose(0, 1))
     return torch.cat(results)
 

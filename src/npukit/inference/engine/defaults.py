@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from npukit.inference.engine.cache import CacheShape, cache_dtype
 from npukit.inference.engine.graphs import can_record
 from npukit.launch.abilities import abilities
 from npukit.llm.config.use import EngineOptions
@@ -37,9 +38,10 @@ def pass_settings(
     >>> pass_settings(EngineOptions(), model, torch.bfloat16, is_paged=True).block_size
     128
     """
-    has = abilities(model.device)
-    # On NPUs a cache in 8 bits is read by torch's own attention, which asks the device for lengths.
-    is_eager = options.enforce_eager or (has.torch_npu and options.kv_cache_dtype != "auto")
+    has, is_eager = abilities(model.device), options.enforce_eager
+    if is_paged and has.torch_npu:  # torch's own attention asks the device for lengths
+        shape = CacheShape.of(model, cache_dtype(options.kv_cache_dtype, dtype, model.device))
+        is_eager = is_eager or not shape.is_for_npu_kernel
     graphs = is_paged and not is_eager and can_record(model, dtype)
     mixed = _given_or(options.max_num_mixed_tokens, 1024 if graphs else 0)
     return PassSettings(

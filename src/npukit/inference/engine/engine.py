@@ -16,7 +16,7 @@ import torch
 from npukit.errors import NpukitError
 from npukit.inference.engine.adapters import Adapters, LoadedAdapter, read_adapter
 from npukit.inference.engine.attention import register
-from npukit.inference.engine.cache import Cache, CacheShape, cache_dtype, release_cache
+from npukit.inference.engine.cache import Cache, CacheShape, cache_dtype, has_latent_attention, release_cache
 from npukit.inference.engine.defaults import PassSettings, pass_settings
 from npukit.inference.engine.fused import fuse
 from npukit.inference.engine.mtp import MultiTokenPrediction
@@ -148,7 +148,7 @@ class Engine:
         self.max_model_len = min(self.max_model_len, (blocks - 1) * size)
         cache = Cache(model, shape, blocks, size, seqs, self.max_model_len, extra)
         proposer = self._make_proposer(options, cache)
-        attention = register(self.device.type, self._dtype, shape.is_quantized)
+        attention = register(self.device.type, self._dtype, shape)
         if extra is not None:
             extra.set_attn_implementation(attention)
         runner = Runner(
@@ -453,15 +453,17 @@ def _can_page(model: Any, max_model_len: int) -> bool:
             paged=True,
         )
         return agrees(model, lambda requests: Engine(model, options).generate(requests))
-    return _has_layers_of(family.attention, model) and family.plain_logits
+    return family.is_paged and _has_layers_of(family.attention, model)
 
 
 def _has_layers_of(attention: str, model: Any) -> bool:
     """Whether the engine has what the layers of such a model keep. Older releases of transformers keep states
-    elsewhere.
+    elsewhere, and unpack latent vectors earlier.
     """
+    if attention == "latent":
+        return has_latent_attention(model)
     if attention != "mixed":
-        return attention == "plain"
+        return True
     try:
         return bool(state_layers(model))
     except (AttributeError, ImportError, TypeError):

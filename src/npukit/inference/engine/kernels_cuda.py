@@ -31,6 +31,8 @@ def attend(  # type: ignore[no-untyped-def]
     TILE: tl.constexpr,
     SIZE: tl.constexpr,
     WIDE: tl.constexpr,
+    ROTATED: tl.constexpr,
+    ROTATED_WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
     KEYS: tl.constexpr,
     SPLITS: tl.constexpr,
@@ -42,6 +44,10 @@ def attend(  # type: ignore[no-untyped-def]
     A tile is a token with those behind it that are the next of the same prompt, up to a place that TILE divides: they
     read the same keys. A token inside of another's tile has nothing to do. Programs start in the order of tokens, the
     longest sequences first (as the scheduler has them), so that none of them is waited for at the end.
+
+    If ROTATED is not 0, attention is latent: all query heads share one vector, key and value in one, and a rotated key
+    in place of values; the query of the vector is followed by that of the rotated key. What is one key head elsewhere
+    is then some of the query heads.
     """
     head, token, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     row, length = tl.load(rows + token), tl.load(lengths + token).to(tl.int32)
@@ -64,8 +70,11 @@ def attend(  # type: ignore[no-untyped-def]
     heads: tl.constexpr = SHARED * GROUP
     own_head = head * GROUP + members % GROUP
     is_query = inside[:, None] & (wide[None, :] < SIZE)
-    q_at = behind.to(tl.int64)[:, None] * token_stride + own_head[:, None] * head_stride + wide[None, :]
-    q = tl.load(query + q_at, mask=is_query, other=0.0)
+    q_at = behind.to(tl.int64)[:, None] * token_stride + own_head[:, None] * head_stride
+    q = tl.load(query + q_at + wide[None, :], mask=is_query, other=0.0)
+    if ROTATED > 0:
+        narrow = tl.arange(0, ROTATED_WIDE)[None, :]
+        q_rotated = tl.load(query + q_at + SIZE + narrow, mask=inside[:, None] & (narrow < ROTATED), other=0.0)
     highest = tl.full([PADDED], -float("inf"), tl.float32)
     total = tl.zeros([PADDED], tl.float32)
     table = tables + token.to(tl.int64) * table_stride
@@ -77,16 +86,25 @@ def attend(  # type: ignore[no-untyped-def]
             block = tl.load(table + place // BLOCK).to(tl.int64)
         else:
             block = tl.load(table + places // BLOCK, mask=there, other=0).to(tl.int64)
-        slot = (block * BLOCK + places % BLOCK) * SHARED + head
+        slot = block * BLOCK + places % BLOCK
+        slot = slot if ROTATED > 0 else slot * SHARED + head
         is_key = there[:, None] & (wide[None, :] < SIZE)
         k = tl.load(key_cache + slot[:, None] * SIZE + wide[None, :], mask=is_key, other=0.0)
-        v = tl.load(value_cache + slot[:, None] * SIZE + wide[None, :], mask=is_key, other=0.0)
         seen = there[None, :] & (places[None, :] < ends[:, None])
         if WINDOW > 0:
             seen = seen & (places[None, :] >= ends[:, None] - WINDOW)
         scores = tl.dot(q, tl.trans(k.to(q.dtype))) * scale
         if SCALED:  # a key's scale is applied to its score, which is one number instead of a vector
-            scores = scores * tl.load(key_scales + slot, mask=there, other=0.0)[None, :]
+            k_scale = tl.load(key_scales + slot, mask=there, other=0.0)[None, :]
+            scores = scores * k_scale
+        if ROTATED > 0:
+            is_rotated = there[:, None] & (narrow < ROTATED)
+            rotated = tl.load(value_cache + slot[:, None] * ROTATED + narrow, mask=is_rotated, other=0.0)
+            others = tl.dot(q_rotated, tl.trans(rotated.to(q.dtype))) * scale
+            scores += others * tl.load(value_scales + slot, mask=there, other=0.0)[None, :] if SCALED else others
+            v = k
+        else:
+            v = tl.load(value_cache + slot[:, None] * SIZE + wide[None, :], mask=is_key, other=0.0)
         scores = tl.where(seen, scores, -float("inf"))
         higher = tl.maximum(highest, tl.max(scores, 1))
         base = tl.where(higher == -float("inf"), 0.0, higher)  # of a token that sees none of these keys
@@ -94,7 +112,8 @@ def attend(  # type: ignore[no-untyped-def]
         shrink = tl.exp2(highest - base)
         total = total * shrink + tl.sum(shares, 1)
         if SCALED:
-            shares = shares * tl.load(value_scales + slot, mask=there, other=0.0)[None, :]
+            v_scale = k_scale if ROTATED > 0 else tl.load(value_scales + slot, mask=there, other=0.0)[None, :]
+            shares = shares * v_scale
         sums = sums * shrink[:, None] + tl.dot(shares.to(q.dtype), v.to(q.dtype))
         highest = higher
     own = behind.to(tl.int64) * heads + own_head
@@ -143,6 +162,7 @@ def store(  # type: ignore[no-untyped-def]
     SHARED: tl.constexpr,
     HEADS: tl.constexpr,
     SIZE: tl.constexpr,
+    VALUE_SIZE: tl.constexpr,
     WIDE: tl.constexpr,
     LARGEST: tl.constexpr,
 ):
@@ -150,17 +170,17 @@ def store(  # type: ignore[no-untyped-def]
     token = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots + token).to(tl.int64)
     heads, wide = tl.arange(0, HEADS)[:, None], tl.arange(0, WIDE)[None, :]
-    there = (heads < SHARED) & (wide < SIZE)
-    k = tl.load(key + token * key_token + heads * key_head + wide, mask=there)
-    v = tl.load(value + token * value_token + heads * value_head + wide, mask=there)
-    at = (slot * SHARED + heads) * SIZE + wide
+    is_key, is_value = (heads < SHARED) & (wide < SIZE), (heads < SHARED) & (wide < VALUE_SIZE)
+    k = tl.load(key + token * key_token + heads * key_head + wide, mask=is_key)
+    v = tl.load(value + token * value_token + heads * value_head + wide, mask=is_value)
+    own = slot * SHARED + heads
     if LARGEST > 0:
-        k, k_scale = _to_8_bits(tl.where(there, k, 0.0), LARGEST, key_cache.dtype.element_ty)
-        v, v_scale = _to_8_bits(tl.where(there, v, 0.0), LARGEST, value_cache.dtype.element_ty)
-        tl.store(key_scales + slot * SHARED + heads, k_scale, mask=heads < SHARED)
-        tl.store(value_scales + slot * SHARED + heads, v_scale, mask=heads < SHARED)
-    tl.store(key_cache + at, k, mask=there)
-    tl.store(value_cache + at, v, mask=there)
+        k, k_scale = _to_8_bits(tl.where(is_key, k, 0.0), LARGEST, key_cache.dtype.element_ty)
+        v, v_scale = _to_8_bits(tl.where(is_value, v, 0.0), LARGEST, value_cache.dtype.element_ty)
+        tl.store(key_scales + own, k_scale, mask=heads < SHARED)
+        tl.store(value_scales + own, v_scale, mask=heads < SHARED)
+    tl.store(key_cache + own * SIZE + wide, k, mask=is_key)
+    tl.store(value_cache + own * VALUE_SIZE + wide, v, mask=is_value)
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -20,6 +20,8 @@ from npukit.inference.engine.scheduler import Chunk
 from npukit.launch.abilities import abilities
 from npukit.llm.models.quantized import to_8_bits
 
+NAME = "npukit_paged"  # what the names of attention over the cache begin with
+
 
 @dataclass(frozen=True)
 class PagedRows:
@@ -73,6 +75,11 @@ class PagedCall(NamedTuple):
     window: int | None  # how many tokens each one sees at most, including itself
     key_scales: Tensor | None = None  # [blocks, block size, heads], of a cache in 8 bits
     value_scales: Tensor | None = None
+
+    @property
+    def is_latent(self) -> bool:
+        """Whether the queries are for latent vectors and rotated keys side by side, see `latent.attend_rows`."""
+        return self.query.shape[-1] > self.key_cache.shape[-1]
 
 
 @dataclass(frozen=True)
@@ -128,7 +135,7 @@ def write(call: PagedCall) -> None:
 
 
 def read(call: PagedCall, pick: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-    """The keys and the values that `pick` takes from a cache, in the dtype of the queries."""
+    """The two parts that `pick` takes from a cache, in the dtype of the queries: mostly keys and values."""
     caches = (call.key_cache, call.key_scales), (call.value_cache, call.value_scales)
     keys, values = (
         pick(cache) if scales is None else (pick(cache).float() * pick(scales)[..., None]).to(call.query.dtype)

@@ -27,6 +27,7 @@ class Dimensions:
     state_layers: int = 0  # the number of layers with a state of fixed size instead of keys and values
     state_inputs: int = 0  # in such a layer, the numbers of a sequence that its convolution keeps,
     state_memory: int = 0  # and those of its state, in float32
+    cached: int = 0  # with latent attention, the numbers of a token that the cache of a layer keeps
 
     @property
     def queries(self) -> int:
@@ -100,6 +101,11 @@ class Family:
     """False if the attention to images does not work in packed rows."""
     templates: Mapping[str, str] = field(default_factory=dict)
     """The chat templates of npukit for the names that LLaMA-Factory and ms-swift use for this family."""
+
+    @property
+    def is_paged(self) -> bool:
+        """Whether the engine has a paged cache for its attention."""
+        return self.attention in ("plain", "mixed", "latent") and self.plain_logits
 
     @property
     def can_pack(self) -> bool:

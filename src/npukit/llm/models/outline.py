@@ -104,7 +104,7 @@ def look_at(options: ModelOptions) -> Outline | None:
             vision,
             tower,
             max_length=config.get("max_position_embeddings"),
-            is_paged=family.attention in ("plain", "mixed"),
+            is_paged=family.is_paged,
         )
     except (OSError, ValueError, KeyError, TypeError, struct.error):
         return None

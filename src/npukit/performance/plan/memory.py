@@ -70,9 +70,11 @@ def token_cache(config: Config, model: Outline) -> float:
 
 def cached_token(model: Outline, size: int) -> int:
     """Bytes of a token in a key/value cache whose numbers have `size` bytes; in 8 bits each head has a scale."""
-    sizes = model.sizes
+    sizes, scale = model.sizes, 4 if size == 1 else 0
     layers = sizes.layers - sizes.state_layers
-    return 2 * layers * sizes.key_value_heads * (sizes.head * size + (4 if size == 1 else 0))
+    if sizes.cached:
+        return layers * (sizes.cached * size + 2 * scale)
+    return 2 * layers * sizes.key_value_heads * (sizes.head * size + scale)
 
 
 def states(model: Outline, size: int) -> int:

@@ -192,6 +192,10 @@ def _refuse_what_cann_refuses(query: Tensor, key: Tensor, call: _Call, block_siz
     layout = call.layout.partition("_")[0]
     q = dense(query, layout, call.heads)
     limits.check_heads(call.heads, call.kv_heads or call.heads, q.size(-1), q.element_size())
+    if call.query_rope is not None:
+        rotated = dense(call.query_rope, layout, call.heads).size(-1)
+        is_paged = call.block_table is not None
+        limits.check_rotary_parts(call.heads, call.kv_heads or call.heads, q.size(-1), rotated, is_paged)
     if call.ragged or call.query_rope is not None or q.size(2) > 1:
         limits.check_mask(call.mask, call.mode)
     if call.ragged:

@@ -12,13 +12,26 @@ from .refusal import require
 
 _API = "aclnnFusedInferAttentionScoreV4"
 _COMPRESSED = 2048
+_ROTATED = 64  # the depth of rotary parts
+_LATENT = 512  # the depth of heads of latent attention whose keys all share one
+
+
+def check_rotary_parts(heads: int, kv_heads: int, depth: int, rotated: int, is_paged: bool) -> None:
+    """They go with heads of 128, or with latent attention: one key head in pages, and a power of two of query heads."""
+    require(depth in (128, _LATENT), _API, f"With query_rope a head is 128 or {_LATENT} long, not {depth}.")
+    require(rotated == _ROTATED, _API, f"query_rope must have a depth of {_ROTATED}, not {rotated}.")
+    if depth == _LATENT:
+        power = heads.bit_count() == 1 and heads <= 128
+        require(kv_heads == 1 and power, _API, f"Heads of {_LATENT}: {heads} of queries and {kv_heads} of keys.")
+        require(is_paged, _API, f"Heads of {_LATENT} need a block_table.")
 
 
 def check_heads(heads: int, kv_heads: int, depth: int, element_size: int) -> None:
     """Query heads are a small multiple of key heads, and a head is a whole number of 16-byte pieces."""
     require(heads > 0, _API, f"num_heads must be greater than 0, not {heads}.")
     require(heads % kv_heads == 0, _API, f"num_heads {heads} is no multiple of num_key_value_heads {kv_heads}.")
-    require(heads // kv_heads <= 64, _API, f"More than 64 query heads share a key head: {heads} and {kv_heads}.")
+    most = 128 if depth == _LATENT else 64
+    require(heads // kv_heads <= most, _API, f"More than {most} query heads share a key head: {heads} and {kv_heads}.")
     require(depth <= 512, _API, f"A head of {depth} is longer than 512.")
     require(depth * element_size % 16 == 0, _API, f"A head of {depth} elements is not aligned to 16 bytes.")
 
