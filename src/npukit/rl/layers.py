@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -26,9 +25,7 @@ class SamplerLayers:
     def __enter__(self) -> None:
         self._swap()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._swap()
 
     def _swap(self) -> None:
@@ -62,9 +59,7 @@ class SamplerWeights:
         for value, copy in zip(trained, self._copies, strict=True):
             value.data = copy.copy_(value.data)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for value, before in self._trained:
             value.data = before
         self._trained = []

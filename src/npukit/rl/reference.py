@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-
 from torch import Tensor, nn
 
 
@@ -22,9 +20,7 @@ class InitialWeights:
     def __enter__(self) -> None:
         self._swap()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._swap()
 
     def _trained(self) -> list[nn.Parameter]:

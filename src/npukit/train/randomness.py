@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -28,9 +27,7 @@ class Randomness:
         np.random.seed(self._seed % 2**32)
         torch.default_generator.manual_seed(self._seed)  # torch.manual_seed would touch the devices' too
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._inside = _states()
         _set_states(*self._outside)
 

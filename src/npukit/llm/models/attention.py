@@ -107,7 +107,7 @@ def packed_attention(
     elif row_ends is None:
         raise ValueError("packed attention needs the rows' borders: row_ends, or cu_seqlens on CUDA")
     elif able.torch_npu and query.dtype != torch.float32 and sliding_window is None:
-        result = _on_npu(query, key, value, row_ends, scale, dropout)
+        result = varlen_on_npu(query, key, value, row_ends, scale, dropout)
     else:
         result = _row_by_row(query, key, value, row_ends, scale, dropout, sliding_window)
     return (shared.tokens(result, heads) if shared else result).unsqueeze(0), None
@@ -167,25 +167,24 @@ def varlen_on_cuda(
     return result
 
 
-def _on_npu(
-    query: Tensor, key: Tensor, value: Tensor, row_ends: tuple[int, ...], scale: float, dropout: float
+def varlen_on_npu(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    row_ends: tuple[int, ...],
+    scale: float,
+    dropout: float,
+    causal: bool = True,
 ) -> Tensor:
+    """Attention within each of several rows of different lengths."""
     import torch_npu
 
-    mask = causal_mask(query.device)
-    return torch_npu.npu_fusion_attention(  # type: ignore[no-any-return]
-        query,
-        key,
-        value,
-        query.shape[1],
-        "TND",
-        atten_mask=mask,
-        scale=scale,
-        keep_prob=1 - dropout,
-        sparse_mode=NPU_CAUSAL,
-        actual_seq_qlen=row_ends,
-        actual_seq_kvlen=row_ends,
-    )[0]
+    mask = {"atten_mask": causal_mask(query.device), "sparse_mode": NPU_CAUSAL} if causal else {}
+    result: Tensor = torch_npu.npu_fusion_attention(
+        query, key, value, query.shape[1], "TND", scale=scale, keep_prob=1 - dropout, actual_seq_qlen=row_ends,
+        actual_seq_kvlen=row_ends, **mask,
+    )[0]  # fmt: skip
+    return result
 
 
 _masks: dict[torch.device, Tensor] = {}

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from npukit.launch.abilities import abilities
 from npukit.llm import families
 from npukit.llm.families.vision import GridVision, Vision
-from npukit.llm.models.attention import varlen_on_cuda
+from npukit.llm.models.attention import varlen_on_cuda, varlen_on_npu
 from npukit.llm.models.body import body_of, give_body
 
 Features = tuple[Tensor, Sequence[Tensor]]  # features of images [tokens, width], and those for deeper layers
@@ -173,24 +173,8 @@ def segment_attention(
     alike = (ends for ends in segment_ends if len(ends) + 1 == len(cu_seq_lens_q))
     ends = next(alike, None) or tuple(cu_seq_lens_q[1:].tolist())  # a tower that passes on no further arguments
     if able.torch_npu and query.dtype != torch.float32:
-        return _on_npu(query, key, value, ends, scaling, dropout).unsqueeze(0), None
+        return varlen_on_npu(query, key, value, ends, scaling, dropout, causal=False).unsqueeze(0), None
     return _by_length(query, key, value, ends, scaling, dropout).unsqueeze(0), None
-
-
-def _on_npu(query: Tensor, key: Tensor, value: Tensor, ends: tuple[int, ...], scale: float, dropout: float) -> Tensor:
-    import torch_npu
-
-    return torch_npu.npu_fusion_attention(  # type: ignore[no-any-return]
-        query,
-        key,
-        value,
-        query.shape[1],
-        "TND",
-        scale=scale,
-        keep_prob=1 - dropout,
-        actual_seq_qlen=ends,
-        actual_seq_kvlen=ends,
-    )[0]
 
 
 def _by_length(
