@@ -20,10 +20,8 @@ NEEDS = {
     "sizes": "profiler_level=Level1 with several ranks: communication.json or the .db",
     "ranks": "the profiles of several ranks: name them all, or their folder",
     "card": "a profile of a real card: on a simulated NPU kernels take the CPU's time",
-    "pipes": "profiler_level=Level1 with aic_metrics=PipeUtilization",
     "gc": "gc_detect_threshold=1 in torch_npu's _ExperimentalConfig, or `npukit profile`",
     "script": "`npukit profile`, which notes the lines of the script",
-    "environment": "profiler_metadata.json beside the output",
 }
 WARNS_FROM = 3.0  # percent of the step
 

@@ -171,7 +171,7 @@ class _Database:
             kind = (title.partition("__")[0] if op in ("", "N/A") else op).removeprefix("hcom_").strip("_").lower()
             self.trace.collectives.append(Collective(title, kind, *span, self.text(group), bytes=size or None))
             self.trace.kernels.append(Kernel(title, kind, Work.communication, *span, card=whole(card)))
-            self.trace.has |= {"sizes", "collectives"}
+            self.trace.has.add("sizes")
 
     def read_rest(self) -> None:
         """Memory, frequency, garbage collection, the card, and which data is present."""
@@ -196,7 +196,7 @@ class _Database:
         content = {
             "kernels": trace.kernels, "host": trace.ops or trace.runtime, "memory": trace.memory,
             "launches": any(kernel.launched for kernel in trace.kernels),
-            "shapes": any(kernel.shapes for kernel in trace.kernels), "stacks": any(call.stack for call in trace.ops),
+            "shapes": any(kernel.shapes for kernel in trace.kernels),
         }  # fmt: skip
         trace.has |= {name for name, there in content.items() if there}
 
@@ -214,7 +214,7 @@ def read_analysis(path: Path, trace: Trace) -> None:
         for source, target, transport, size, time in tables.rows(
             "CommAnalyzerMatrix", "src_rank", "dst_rank", "transport_type", "transit_size", "transit_time"
         ):
-            if None not in (whole(source), whole(target), number(size), number(time)) and not trace.has & {"links"}:
+            if None not in (whole(source), whole(target), number(size), number(time)):
                 trace.links.append(Link(int(source), int(target), str(transport), float(size) * 1e6, float(time) / 1e3))
 
 

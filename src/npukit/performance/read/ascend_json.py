@@ -165,7 +165,7 @@ def read_communication(path: Path, trace: Trace) -> None:
         call.group = group
         call.waited = round((number(times.get("Wait Time(ms)")) or 0.0) * 1e6)
         call.bytes = _bytes(links)
-        trace.has |= {"sizes", "collectives"}
+        trace.has.add("sizes")
 
 
 def _bytes(links: Any) -> int | None:

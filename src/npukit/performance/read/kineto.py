@@ -178,7 +178,6 @@ class _Reader:
         trace.has |= {"kernels", "host"} | ({"launches"} if self._launches else set())
         trace.has |= {"shapes"} if any(call.shapes for call in trace.ops) else set()
         trace.has |= {"script"} if trace.script else set()
-        trace.has |= {"stacks"} if self._frames or any(call.stack for call in trace.ops) else set()
         trace.has |= {"sizes"} if any(collective.bytes for collective in trace.collectives) else set()
         trace.has |= {"memory"} if trace.memory else set()
         return trace
