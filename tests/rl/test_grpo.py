@@ -243,7 +243,7 @@ def test_prompts_without_room_in_the_cache_are_counted(
             file.write(json.dumps({"messages": ask(f"{number} " * (40 if number else 1), "")[:1]}) + "\n")
     config = counting(data={"cutoff": 1000}, grpo={"num_generations": 2}, training={"batch_size": 4, "max_steps": 4})
     for blocks, answered in ((3, True), (1, False)):
-        monkeypatch.setattr("npukit.inference.engine.engine.blocks_that_fit", lambda *_, many=blocks: many)
+        monkeypatch.setattr("npukit.inference.engine.engine.blocks_that_fit", lambda *_, many=blocks, **__: many)
         train(config)
         log = log_of(tmp_path / "run")
         assert sum(entry.get("prompts/too_long", 0) for entry in log) == (14 if answered else 16)

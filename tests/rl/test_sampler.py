@@ -154,7 +154,7 @@ def test_one_engine_serves_a_generation_however_long_its_prompts_are(
                 answers = draw([Asked(prompt, (), seed, 100) for seed in range(size)])
                 assert [len(answer.ids) for answer in answers] == [3] * size and not answers[0].problem
     assert len(made) == (1 if keep else 2)
-    monkeypatch.setattr("npukit.inference.engine.engine.blocks_that_fit", lambda *_: 4)
+    monkeypatch.setattr("npukit.inference.engine.engine.blocks_that_fit", lambda *_, **__: 4)
     sampler = Sampler(adapted, torch.float32, tiny_tokenizer, frozenset(), GrpoOptions(max_completion_length=4))
     long, short = sampler.sample([prompt, RolloutPrompt(1, (7, 8), [], {})], [1, 2])
     assert long.problem and long.is_cut and not long.mask.any() and len(short.ids) == 4 and not short.problem
