@@ -16,7 +16,7 @@ from npukit.llm.chat.messages import TooLong
 
 log = logging.getLogger(__name__)
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
-SHOWN = 5  # mistakes in a message
+SHOWN, COMPARED = 5, 50  # mistakes in a message, and those that they are chosen from
 RETRY_AFTER = "1"  # seconds
 
 
@@ -67,7 +67,7 @@ def invalid_fields(errors: Sequence[Any], body: Any) -> ApiError:
     >>> invalid_fields([{"loc": ("n",), "type": "int_type", "msg": "Input should be a number"}], {"n": []}).message
     'n: Input should be a number'
     """
-    placed = [(_place(error, body), error) for error in errors]
+    placed = [(_place(error, body), error) for error in errors[:COMPARED]]
     kept = [(where, error) for where, error in placed if not _is_elsewhere(where, error, placed)]
     messages: dict[str, list[str]] = {}
     for where, error in kept:
