@@ -21,7 +21,7 @@ from npukit.llm.data.encode import Encoder
 from npukit.llm.data.layout import lay_out
 from npukit.llm.data.row import BadRow, Illustrated, Layout
 from npukit.llm.families import visions
-from npukit.llm.families.vision import VideoLimits
+from npukit.llm.families.video import VideoLimits
 from npukit.llm.finetune.train import train
 from npukit.llm.images import video
 from npukit.llm.images.files import BadImage

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from npukit.llm.families.vision import Grid
+from npukit.llm.families.sizes import Grid
 from npukit.llm.medium import Kind
 
 

@@ -15,7 +15,8 @@ from npukit.inference.engine.paged import to_device
 from npukit.inference.engine.prompt_media import Picture
 from npukit.inference.engine.scheduler import Chunk
 from npukit.inference.engine.sequence import Sequence
-from npukit.llm.families.vision import ImageSize, Vision
+from npukit.llm.families.sizes import ImageSize
+from npukit.llm.families.vision import Vision
 from npukit.llm.models.vision import Features, register, see_images
 
 TOKENS = 16384  # of images that are computed together

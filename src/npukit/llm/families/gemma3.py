@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from npukit.llm.families.vision import ImageSize, TileVision, TowerSizes, groups_of_images
+from npukit.llm.families.sizes import ImageSize, TowerSizes
+from npukit.llm.families.vision import TileVision, groups_of_images
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from npukit.llm.families.vision import Grid, ImageSize, TowerSizes, Vision, groups_of_images
+from npukit.llm.families.sizes import Grid, ImageSize, TowerSizes
+from npukit.llm.families.vision import Vision, groups_of_images
 
 if TYPE_CHECKING:
     import numpy as np

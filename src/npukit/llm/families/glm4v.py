@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from npukit.llm.families.family import Family
-from npukit.llm.families.vision import GridVision, ImageSize
+from npukit.llm.families.sizes import ImageSize
+from npukit.llm.families.vision import GridVision
 
 
 @dataclass(frozen=True)

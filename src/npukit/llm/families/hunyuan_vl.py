@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from npukit.llm.families.family import Family
-from npukit.llm.families.vision import Grid, GridVision, ImageSize, segments
+from npukit.llm.families.sizes import Grid, ImageSize
+from npukit.llm.families.vision import GridVision, segments
 
 if TYPE_CHECKING:
     import numpy as np

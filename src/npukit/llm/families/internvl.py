@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from npukit.llm.families.vision import BoxRule, ImageSize, TileVision, TowerSizes
+from npukit.llm.families.sizes import ImageSize, TowerSizes
+from npukit.llm.families.vision import BoxRule, TileVision
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from npukit.llm.families.family import Config, Dimensions, Family, dimensions
-from npukit.llm.families.vision import ImageSize, TowerSizes, Vision
+from npukit.llm.families.sizes import ImageSize, TowerSizes
+from npukit.llm.families.vision import Vision
 
 
 def _dimensions(config: Config) -> Dimensions:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from npukit.llm.families.vision import Grid, ImageSize, Vision
+from npukit.llm.families.sizes import Grid, ImageSize
+from npukit.llm.families.vision import Vision
 
 
 @dataclass(frozen=True)

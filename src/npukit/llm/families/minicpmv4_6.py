@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from npukit.llm.families.vision import Grid, ImageSize, TowerSizes, Vision
+from npukit.llm.families.sizes import Grid, ImageSize, TowerSizes
+from npukit.llm.families.vision import Vision
 
 MODES = {"4x": 2, "16x": 4}  # the width of a token in patches
 

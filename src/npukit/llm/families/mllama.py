@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from npukit.llm.families.vision import Grid, ImageSize, TowerSizes, Vision
+from npukit.llm.families.sizes import Grid, ImageSize, TowerSizes
+from npukit.llm.families.vision import Vision
 
 if TYPE_CHECKING:
     import numpy as np

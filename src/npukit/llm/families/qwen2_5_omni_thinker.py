@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from npukit.llm.families import qwen2_vl
 from npukit.llm.families.qwen2_audio import AudioTower
-from npukit.llm.families.vision import Grid, GridVision, ImageSize, VideoRule, segments
+from npukit.llm.families.sizes import Grid, ImageSize
+from npukit.llm.families.video import VideoRule
+from npukit.llm.families.vision import GridVision, segments
 
 if TYPE_CHECKING:
     import numpy as np

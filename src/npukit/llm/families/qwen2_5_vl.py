@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from npukit.llm.families import qwen2_vl
-from npukit.llm.families.vision import VideoRule
+from npukit.llm.families.video import VideoRule
 
 
 @dataclass(frozen=True)

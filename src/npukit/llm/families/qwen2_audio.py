@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from npukit.llm.families import qwen2_vl
-from npukit.llm.families.vision import Grid, ImageSize, TowerSizes, Vision
+from npukit.llm.families.sizes import Grid, ImageSize, TowerSizes
+from npukit.llm.families.vision import Vision
 from npukit.llm.medium import Kind
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
 """Qwen2-VL: Qwen2 with images of any size, and videos. Tokens have positions in time, height and width."""
 
 from npukit.llm.families.family import Family, optional_window
-from npukit.llm.families.vision import BoxRule, GridVision, VideoRule
+from npukit.llm.families.video import VideoRule
+from npukit.llm.families.vision import BoxRule, GridVision
 
 FAMILY = Family(fused_rotary=True, window=optional_window)
 VISION = GridVision(

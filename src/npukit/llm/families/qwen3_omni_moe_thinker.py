@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from npukit.llm.families import qwen3_vl_moe
 from npukit.llm.families.qwen2_5_omni_thinker import HEARING, StretchedAudio, stretches
-from npukit.llm.families.vision import Grid, ImageSize, VideoRule, segments
+from npukit.llm.families.sizes import Grid, ImageSize
+from npukit.llm.families.video import VideoRule
+from npukit.llm.families.vision import segments
 
 if TYPE_CHECKING:
     import numpy as np

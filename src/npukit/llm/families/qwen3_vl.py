@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from npukit.llm.families import qwen2_vl
-from npukit.llm.families.vision import ImageSize, VideoLimits, VideoRule, smart_resize
+from npukit.llm.families.sizes import ImageSize, smart_resize
+from npukit.llm.families.video import VideoLimits, VideoRule
 
 
 @dataclass(frozen=True)

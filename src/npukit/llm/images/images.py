@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from npukit.errors import NpukitError
 from npukit.llm.config.options import DataOptions
 from npukit.llm.data.row import Conversation
-from npukit.llm.families.vision import Grid, ImageSize, Vision
+from npukit.llm.families.sizes import Grid, ImageSize
+from npukit.llm.families.vision import Vision
 from npukit.llm.images.audio import read_length, read_samples
 from npukit.llm.images.files import BadImage, locate, read_image, read_size
 from npukit.llm.images.objects import pointed_at

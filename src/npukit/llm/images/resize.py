@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from npukit.llm.config.options import DataOptions
-from npukit.llm.families.vision import GridVision, Vision, smart_resize
+from npukit.llm.families.sizes import smart_resize
+from npukit.llm.families.vision import GridVision, Vision
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from npukit.llm.config.options import DataOptions
-from npukit.llm.families.vision import ImageSize, VideoLimits, VideoRule, Vision
+from npukit.llm.families.sizes import ImageSize
+from npukit.llm.families.video import VideoLimits, VideoRule
+from npukit.llm.families.vision import Vision
 from npukit.llm.images.resize import Size, as_llama_factory, as_qwen_vl_utils
 from npukit.llm.images.video import VideoHeader
 

@@ -13,7 +13,8 @@ from npukit.facts.models import known_model
 from npukit.llm import families
 from npukit.llm.config.options import ModelOptions
 from npukit.llm.families.family import Dimensions, Shapes
-from npukit.llm.families.vision import TowerSizes, Vision
+from npukit.llm.families.sizes import TowerSizes
+from npukit.llm.families.vision import Vision
 from npukit.llm.models.weights import read_headers
 
 UNLIMITED = 8192  # the longest sequence served of models that have no limit of their own
