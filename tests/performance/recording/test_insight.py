@@ -209,7 +209,7 @@ def test_a_thread_that_takes_turns_with_the_loop_is_noted(tmp_path: Path) -> Non
     watcher = ThreadWatcher()
     for thread in (busy, waiting, watcher):
         thread.start()
-    time.sleep(0.1)
+    time.sleep(0.2)
     over.set()
     busy.join()
     watcher.stop()

@@ -13,7 +13,7 @@ from typing import Any
 
 from npukit.performance.recording.users_code import is_users, line_name, source_of
 
-EVERY = 0.005  # seconds between two looks, as long as Python leaves a thread its turn
+EVERY = 0.02  # seconds between two looks, each of which takes its turn, too
 
 
 class ThreadWatcher(threading.Thread):
