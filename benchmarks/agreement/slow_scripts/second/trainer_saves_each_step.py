@@ -1,5 +1,6 @@
 import tempfile
 
+import torch
 from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
