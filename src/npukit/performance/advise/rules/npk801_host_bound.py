@@ -43,8 +43,8 @@ def check(rank: Rank) -> Iterator[Advice]:
     looped = {line for loop in loops(rank) for line in loop.lines}
     lines = {line: taken for line, taken in lines.items() if line not in looped}
     evidence += f"; most at {shown(lines, rank)}" if lines else ""
-    others = rank.script.in_other_threads(rank.host_waits["launch"])
-    others = {line: rank.per_step(taken) for line, taken in others.items()}
+    in_others = rank.script.in_other_threads(rank.host_waits["launch"])
+    others = {line: rank.per_step(taken) for line, taken in in_others.items()}
     if sum(others.values()) > ms / 2:
         evidence += f"; another thread runs Python meanwhile: {shown(others, rank)}"
         lines = others
