@@ -21,6 +21,8 @@ USE = "x = torch.ones(1, device='cuda')\n"
         "from kernel.triton import rms_norm\n",
         "from bitsandbytes.optim.optimizer import Optimizer2State\n",
         "from torch.utils.cpp_extension import load\nwkv = load(\n    name='wkv', sources=['wkv.cpp', 'wkv.cu']\n)\n",
+        "from torch.utils.cpp_extension import load\n"
+        "if missing:\n    wkv = load('wkv', ['wkv.cu'])\nelse:\n    import wkv\n",
         "from stash import copy_kernel\ndef stash(x):\n    copy_kernel[grid](x)\n",
         "if HAVE_TRITON:\n    import triton\n@triton.jit\ndef scale(x): ...\n",
     ],

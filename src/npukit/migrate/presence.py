@@ -128,6 +128,8 @@ def library_required_by(statement: ast.stmt, file: PythonFile, asks_any: bool = 
     if isinstance(statement, ast.Assert):
         return library_present_where(statement.test, file.names) if is_presence_check(statement.test, file) else ""
     if isinstance(statement, ast.If):
+        if statement.orelse and (kernel := _loaded_or_imported(statement, file)):
+            return kernel
         if not is_exit(statement.body[-1]) or not (asks_any or is_presence_check(statement.test, file)):
             return ""
         if isinstance(statement.body[-1], ast.Return) and not asks_any:
@@ -151,6 +153,24 @@ def library_required_by(statement: ast.stmt, file: PythonFile, asks_any: bool = 
         module = str(getattr(value.args[0], "value", ""))
         library = imported(module) or named(module)
         return library.name if library and library.is_missing else ""
+    return ""
+
+
+def _loaded_or_imported(choice: ast.If, file: PythonFile) -> str:
+    """Return the kernel that one branch compiles and the other imports.
+
+    if find_spec("scan") is None: scan = load("scan", sources=["scan.cu"])
+    else: import scan
+    """
+    if not file.has("cpp_extension"):
+        return ""
+    for loading, importing in ((choice.body, choice.orelse), (choice.orelse, choice.body)):
+        imports = (part for part in importing if isinstance(part, (ast.Import, ast.ImportFrom)))
+        names = {alias.asname or alias.name for part in imports for alias in part.names}
+        loads = (part for part in loading if isinstance(part, ast.Assign))
+        for part in loads:
+            if getattr(part.targets[0], "id", "") in names and (kernel := library_required_by(part, file)):
+                return kernel
     return ""
 
 
