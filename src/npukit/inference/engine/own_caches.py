@@ -1,7 +1,7 @@
 """Models whose attention the paged cache does not support: each sequence has a cache of transformers' own.
 
 This is slower, because every sequence is a call of its own, but correct for whatever transformers can run (sparse
-attention, sliding windows, scaled logits). A model without such a cache (RWKV, the first GPT) reads all tokens of a
+attention, sliding windows on NPUs). A model without such a cache (RWKV, the first GPT) reads all tokens of a
 sequence in every step: slower still, but correct.
 """
 

@@ -53,6 +53,7 @@ class Runner:
         self.use_paged_attention()
         self._cache, self._adapters, self._tower, self._padding_row = cache, adapters, tower, max_num_seqs
         self._states, self._mtp = states, mtp
+        self._scale = _scale(model.config.get_text_config())
         self.device = cache.last_tokens.device
         num_sampled = max(max_num_seqs, min(num_sampled, MEMORY_BOUND_TOKENS))
         max_tokens = max(max_num_mixed_tokens, padded(num_sampled))
@@ -175,7 +176,7 @@ class Runner:
         """The output layer for some tokens of a pass, with their adapters."""
         with self._adapters.at(places):
             logits: Tensor = self._model.get_output_embeddings()(hidden[places])
-        return logits
+        return logits if self._scale == 1 else logits * self._scale
 
     def _launch_prefill(self, chunks: list[Chunk]) -> list[ChosenTokens]:
         hidden, positions, batch = self._prefill(chunks)
@@ -223,3 +224,11 @@ class Runner:
             rows = to_device(torch.tensor([sequence.row for sequence, _ in sampled]), self.device)
             self._cache.last_tokens[rows] = chosen.tokens
         return chosen
+
+
+def _scale(config: Any) -> float:
+    """What the output layer's results are multiplied with, by the names that configurations have for it. Models of
+    families that npukit does not know are compared with their own code before they are served.
+    """
+    factor = float(getattr(config, "logit_scale", None) or getattr(config, "lm_head_multiplier", None) or 1)
+    return factor / float(getattr(config, "logits_scaling", None) or 1)
