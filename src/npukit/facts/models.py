@@ -1,6 +1,7 @@
 """The sizes of well-known models by their names on hubs, so that planning needs no download.
 
-models.csv has the keys of their public config.json files, read 2026-11; max_position_embeddings is the chat model's.
+models.csv has the keys of their public config.json files, read 2026-11. max_position_embeddings is the chat model's as
+it is generally known, and was not read from the files.
 """
 
 from __future__ import annotations
