@@ -21,8 +21,8 @@ from npukit.facts.target import Target
 from npukit.facts.torch_npu import APIS
 from npukit.migrate.analysis import Verdict, analyze
 from npukit.migrate.goal import Goal
-from npukit.migrate.imported_libraries import installed_version
 from npukit.migrate.migration import migrate
+from npukit.migrate.rules.libraries import installed_version
 from npukit.report import Finding
 
 
@@ -302,7 +302,7 @@ def test_libraries_are_told_with_their_installed_version(tmp_path: Path) -> None
 
 def test_an_installed_library_from_before_it_knew_npus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.py").write_text("import accelerate\naccelerate.Accelerator()\n")
-    rule = "npukit.migrate.rules.npk407_requirement_too_old.installed_version"
+    rule = "npukit.migrate.rules.libraries.installed_version"
     monkeypatch.setattr(rule, lambda _: "0.12.0.dev1")
     findings = analyze([tmp_path], select=["NPK407"]).findings
     assert [finding.code for finding in findings] == ["NPK407"] and "0.12.0.dev1" in findings[0].what

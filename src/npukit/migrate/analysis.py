@@ -17,7 +17,7 @@ from npukit.machine.installed import installed_target
 from npukit.migrate.engine import FileResult, OnProgress, ignore_progress, run
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort
-from npukit.migrate.rules import all_rules, npk001_unreadable
+from npukit.migrate.rules import all_rules
 from npukit.migrate.selection import Selection
 from npukit.report import Finding, Severity, by_hand
 from npukit.report.json import finding_data
@@ -31,7 +31,7 @@ _LIBRARIES = {
     "replace": "does not run on NPUs",
     "blocks": "does not run on NPUs",
 }
-_BLOCKING = "NPK405"
+_BLOCKING, _UNREAD = "NPK405", "NPK001"
 
 
 class Verdict(str, Enum):
@@ -79,7 +79,7 @@ class Analysis:
     @property
     def unread(self) -> int:
         """How many files were not read, and may hold anything."""
-        return sum(finding.code == npk001_unreadable.rule.code for finding in self.findings)
+        return sum(finding.code == _UNREAD for finding in self.findings)
 
     @property
     def hours(self) -> float:

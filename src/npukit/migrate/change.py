@@ -1,16 +1,17 @@
-"""What a migration does to one file."""
+"""What a migration does to one file, and where findings are in the changed file."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from npukit.migrate.line_blocks import Block, Kind, blocks
 from npukit.report import Finding
 from npukit.report.terminal import printable_line
+from npukit.source import Document, Place
 
 
 @dataclass(frozen=True)
@@ -77,3 +78,33 @@ def _range(start: int, end: int) -> str:
 def _lines(text: str) -> list[str]:
     """Lines with their ends, as patch counts them; Python's splitlines ends one at a form feed as well."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
+
+
+def with_moved_places(findings: Sequence[Finding], before: Document, after: Document) -> tuple[Finding, ...]:
+    """Return the findings with their places in the changed file.
+
+    >>> with_moved_places(findings, before, after)[0].place.line  # a line was added above
+    4
+    """
+    if not findings:
+        return ()
+    old, new = before.code.split("\n"), after.code.split("\n")
+    changed = blocks(old, new)
+
+    def line_of(line: int) -> int:
+        kind, i, _, j, end = next((block for block in changed if block[1] <= line < block[2]), ("equal", 0, 0, 0, 0))
+        if kind != "replace":
+            return min(j + line - i, len(new) - 1)
+        return max(
+            range(j, end), key=lambda candidate: difflib.SequenceMatcher(None, old[line], new[candidate]).ratio()
+        )
+
+    def place_of(place: Place) -> Place:
+        in_cell = before.book and after.book and place.cell is not None
+        shift = before.book.first_line(place.cell) if in_cell else 1  # type: ignore[union-attr, arg-type]
+        line = line_of(place.line - 1 + shift - 1) + 2
+        line -= after.book.first_line(place.cell) if in_cell else 1  # type: ignore[union-attr, arg-type]
+        end = place.end_line and line + place.end_line - place.line
+        return replace(place, line=line, end_line=end)
+
+    return tuple(replace(finding, place=place_of(finding.place)) if finding.place else finding for finding in findings)

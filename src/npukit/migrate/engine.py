@@ -24,8 +24,8 @@ from npukit.facts.target import Target
 from npukit.migrate.decision import is_cuda_only_line
 from npukit.migrate.goal import Goal
 from npukit.migrate.prefilter import active_rules, kinds_of, may_skip
-from npukit.migrate.rule import Check, Rule
-from npukit.migrate.rules import all_rules, npk001_unreadable, npk002_broken_rule
+from npukit.migrate.rule import Check, Rule, described
+from npukit.migrate.rules import all_rules
 from npukit.report import Finding, Severity
 from npukit.source import Document, Place, PythonFile, Unreadable, read
 from npukit.source.cache import forget
@@ -234,7 +234,7 @@ def _where_cuda_is(finding: Finding, file: PythonFile) -> Finding:
 def _broken(check: Check, error: Exception, path: Path, node: object) -> Finding:
     """A check that raises becomes a finding, so that the other checks and files are still done."""
     what = f"{check.__module__.rsplit('.', 1)[-1]} failed here: {type(error).__name__}: {error}"
-    return npk002_broken_rule.rule.finding(Place(path, getattr(node, "lineno", 1)), what)
+    return described("NPK002").finding(Place(path, getattr(node, "lineno", 1)), what)
 
 
 def _ignored(finding: Finding, document: Document) -> bool:
@@ -256,4 +256,4 @@ def _order(finding: Finding) -> tuple[int, str, int]:
 
 def unreadable_finding(path: Path, reason: str, line: int = 1, cell: int | None = None) -> Finding:
     """The finding that a file could not be read, and so was not checked."""
-    return npk001_unreadable.rule.finding(Place(path, line, cell=cell), "this file could not be read", evidence=reason)
+    return described("NPK001").finding(Place(path, line, cell=cell), "this file could not be read", evidence=reason)

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from npukit.errors import NpukitError
-from npukit.migrate.change import Change
+from npukit.migrate.change import Change, with_moved_places
 from npukit.migrate.engine import (
     FileResult,
     OnProgress,
@@ -22,7 +22,6 @@ from npukit.migrate.engine import (
     open_file,
     unreadable_finding,
 )
-from npukit.migrate.finding_places import with_moved_places
 from npukit.migrate.goal import Goal
 from npukit.migrate.layout import with_layout
 from npukit.migrate.partial_tree import require_parsable
@@ -30,8 +29,8 @@ from npukit.migrate.patches import functions_patched_by_tests
 from npukit.migrate.rule import Rule
 from npukit.migrate.selection import Selection
 from npukit.migrate.styles import style_of
+from npukit.migrate.torch_imports import remove_unused_imports
 from npukit.migrate.torch_npu_loading import load_torch_npu_once
-from npukit.migrate.unused_imports import remove_unused_imports
 from npukit.report import Finding, by_hand
 from npukit.source import Document, Edit, Unreadable
 

@@ -11,10 +11,9 @@ from npukit.facts.cuda_apis import cuda_apis
 from npukit.facts.cuda_settings import cuda_settings
 from npukit.facts.libraries import libraries
 from npukit.facts.removed_names import removed_names
-from npukit.migrate.imported_libraries import LibraryRule
-from npukit.migrate.lookup import ApiRule
 from npukit.migrate.rule import Rule
 from npukit.migrate.rules import all_rules, rule_of
+from npukit.migrate.rules.libraries import VERDICTS
 
 _GROUPS = {
     "NPK0": "Files that could not be checked",
@@ -96,16 +95,15 @@ def _known(code: str) -> Iterator[str]:
 
 
 def _fact_rows(code: str) -> Iterator[tuple[str, str, str]]:
-    rule = rule_of(code)
-    verdicts = rule.verdicts if isinstance(rule, LibraryRule) else ("replace",) if code == "NPK403" else ()
+    verdicts = {**VERDICTS, "NPK403": ("replace",)}.get(code, ())
     patterns = {"NPK601": "attention", "NPK602": "rms_norm", "NPK603": "swiglu geglu", "NPK604": "rotary"}
     patterns |= {"NPK605": "adamw"}
     for library in libraries():
         if library.verdict in verdicts:
             yield library.name, library.needs or library.instead, library.why
-    kind = rule.kind if isinstance(rule, ApiRule) else ""
+    kinds = {"NPK201": "none", "NPK202": "differs", "NPK203": "ignored"}
     for api in cuda_apis():
-        if api.kind == kind:
+        if api.kind == kinds.get(code):
             yield f"`{api.name}`", api.remedy, api.why
     for removed in removed_names().values() if code == "NPK307" else ():
         yield f"`{removed.name}`", removed.instead, f"not in torch {removed.missing_from} and newer"

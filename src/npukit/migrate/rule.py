@@ -8,16 +8,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import cache, wraps
 from typing import NamedTuple, TypeVar
 
+from npukit.facts.data import load_rows
 from npukit.facts.target import Target
 from npukit.migrate.goal import Goal
 from npukit.report import Finding, Severity
 from npukit.source import Document, Edit, Place, PythonFile
 
 __all__ = ["Document", "Edit", "Effort", "Finding", "Findings", "Goal", "Place", "PythonFile", "Rule", "Severity"]
-__all__ += ["Where"]
+__all__ += ["Where", "described", "described_rules"]
 
 Findings = Iterator[Finding]
 Where = tuple[PythonFile, ast.AST] | tuple[Document, tuple[int, int]] | Place
@@ -40,8 +41,8 @@ _NONE = Effort()
 
 @dataclass(eq=False)
 class Rule:
-    """One rule, defined in one file of migrate/rules. The module's docstring explains it and shows code before and
-    after.
+    """One rule. A rule that rewrites is a file of migrate/rules, whose docstring explains it and shows code before and
+    after. A rule that only finds something is a row of facts/rules.yaml, and its checks are in such a file.
 
     >>> rule = Rule("NPK110", "move-to-device", words=("cuda",), why="...", remedy="...", fixes=True)
     >>> @rule.on(ast.Call)
@@ -50,9 +51,9 @@ class Rule:
 
     code: str
     name: str
-    words: tuple[str, ...]  # a file without any of these is never parsed for this rule: "cuda", ".item(", " optim "
     why: str  # for findings that give no reason of their own
     remedy: str  # likewise
+    words: tuple[str, ...] = ()  # a file without any of these is never parsed for it: "cuda", ".item(", " optim "
     severity: Severity = Severity.error
     needs: tuple[str, ...] = ()  # a Python file must also contain one of these words
     modules: frozenset[str] = frozenset()  # files that import one of these are parsed as well
@@ -66,6 +67,9 @@ class Rule:
     call_checks: list[tuple[frozenset[str] | Called, Check]] = field(default_factory=list)
     text_checks: list[tuple[str, Check]] = field(default_factory=list)
     doc: str = ""
+
+    def __post_init__(self) -> None:
+        self.severity, self.effort = Severity(self.severity), Effort(*self.effort)
 
     def on(self, *types: type[ast.AST], says: Iterable[str] = ()) -> Callable[[_C], _C]:
         """Call the function with every node of these types, as (node, PythonFile, Goal). An ast.Module occurs once per
@@ -153,6 +157,21 @@ class Rule:
             tuple(edits),
             subject,
         )
+
+
+@cache
+def described_rules() -> dict[str, Rule]:
+    """Return the rules in facts/rules.yaml, by code."""
+    return {rule.code: rule for rule in load_rows("rules.yaml", Rule)}
+
+
+def described(code: str) -> Rule:
+    """Return a rule of facts/rules.yaml, which a module of `rules` gives its checks.
+
+    >>> described("NPK712").name
+    'data-parallel'
+    """
+    return described_rules()[code]
 
 
 def _place_in(document: Document, start: int, end: int) -> Place:

@@ -1,4 +1,6 @@
-"""Find out whether a file loads torch when it is imported, and by which name its code can use torch."""
+"""Imports of torch: whether a file loads torch and by which name its code can use it, where an import or a constant
+that needs torch goes, and which imports from torch.cuda are no longer used.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from npukit.source import PythonFile, per_file
+from npukit.source import Document, Edit, PythonFile, per_file
 from npukit.source.cache import per_project
 from npukit.source.modules import file_of, text_of
 
@@ -20,6 +22,13 @@ _AT_START_OF_LINE = re.compile(r"^(?:from[ \t]+([.\w]+)|import[ \t]+([\w.]+))", 
 _FRAMEWORK = re.compile(r"(?:mmengine|mmcv|detectron2\.config)(?:\.|$)")
 _OTHER_FRAMEWORKS = frozenset(("jittor", "mindspore", "mxnet", "oneflow", "paddle"))
 _DEPTH = 3  # of imports between the project's modules
+_CHANGES = re.compile(r"cuda|nccl|gpu|device|\.to\(", re.IGNORECASE)
+_CUDA = re.compile(r"\bcuda\b")
+_IMPORT = (ast.Import, ast.ImportFrom)
+_QUIET = (*_IMPORT, ast.Assign, ast.Pass, ast.Raise, ast.Expr, ast.ExceptHandler, ast.Try, ast.If)
+_DEFINITION = (ast.FunctionDef, ast.ClassDef)
+_FEW = 3  # more statements than this between imports are the program itself
+_FROM_CUDA = re.compile(r"from torch(?:\.cuda| import[^\n]*\bcuda\b)")
 
 
 @per_file
@@ -210,3 +219,103 @@ def _is_for_types(node: ast.AST, file: PythonFile) -> bool:
     """Return whether an import is under `if TYPE_CHECKING` and therefore never runs."""
     parent = file.parent(node)
     return isinstance(parent, ast.If) and "TYPE_CHECKING" in file.source(parent.test)
+
+
+def below_torch(file: PythonFile) -> int:
+    """Return the offset below the block of imports that contains torch's import.
+
+    Conditional imports belong to the block, and so does what prepares imports, such as changes to sys.path or a logger.
+    """
+    end = _start_of_torch(file) if at_top(file) else insertion(file)[0]
+    is_notebook, between = file.path.suffix == ".ipynb", 0
+    for node in file.tree.body:
+        if file.line_start(node) < end:
+            continue
+        if isinstance(node, _IMPORT) or (not is_notebook and _imports(node, file)):
+            end, between = (end if _defines(node) else file.line_end(node)), 0
+        elif is_notebook or not _prepares(node, file):
+            break
+        else:
+            between += isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+            if between > _FEW:
+                break
+    return end
+
+
+def _start_of_torch(file: PythonFile) -> int:
+    for node in file.tree.body:
+        if isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "torch" for alias in node.names):
+            return file.line_start(node)
+    return 0
+
+
+def _imports(node: ast.stmt, file: PythonFile) -> bool:
+    """Return whether an `if` or `try` does little but import."""
+    if not isinstance(node, (ast.Try, ast.If)) or (isinstance(node, ast.If) and _may_change(node.test, file)):
+        return False
+    parts = [statement for field in ("body", "orelse", "finalbody") for statement in getattr(node, field, ())]
+    parts += [statement for handler in getattr(node, "handlers", ()) for statement in handler.body]
+    has_import = any(isinstance(inner, _IMPORT) for inner in ast.walk(node))
+    return has_import and all(_imports(part, file) or _is_quiet(part, file) for part in parts)
+
+
+def _is_quiet(node: ast.stmt, file: PythonFile) -> bool:
+    if isinstance(node, _IMPORT):
+        return not _CUDA.search(file.source(node))
+    return isinstance(node, (*_QUIET, *_DEFINITION)) and not _may_change(node, file)
+
+
+def _defines(node: ast.stmt) -> bool:
+    """Return whether a statement defines a substitute for a missing name, which belongs to the imports."""
+    return any(isinstance(inner, _DEFINITION) for inner in ast.walk(node))
+
+
+def _prepares(node: ast.stmt, file: PythonFile) -> bool:
+    """Return whether a statement among imports is a setting or a call that no migration may change."""
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and _names_torch(node.value, file):
+        return False
+    return isinstance(node, (ast.Assign, ast.Expr)) and not _may_change(node, file)
+
+
+def _names_torch(value: ast.expr, file: PythonFile) -> bool:
+    """Return whether a value is made by torch, such as `scaler = GradScaler()`, which gets a device."""
+    names = (file.resolve(node) for node in ast.walk(value) if isinstance(node, (ast.Name, ast.Attribute)))
+    return any(name and name.split(".")[0] in ("torch", "apex") for name in names)
+
+
+def _may_change(node: ast.AST, file: PythonFile) -> bool:
+    """Return whether a migration may change a node. Numbers and booleans never change: HAS_CUDA_KERNELS = False"""
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and not isinstance(node.value.value, str):
+        return False
+    return bool(_CHANGES.search(file.source(node)))
+
+
+def remove_unused_imports(before: Document, after: Document) -> Document:
+    """Return the migrated file without imports from torch.cuda whose names were used before and no longer are.
+
+    >>> remove_unused_imports(before, after)  # from torch.cuda import amp; amp.autocast() -> torch.amp.autocast(...)
+    """
+    if after.kind != "python" or after.path.name == "__init__.py":
+        return after
+    if "import torch.cuda" not in after.text and not _FROM_CUDA.search(after.text):
+        return after
+    old, new = before.python, after.python
+    if old is None or new is None:
+        return after
+    unused = old.names.read - new.names.read
+    edits = [edit for node in new.names.imports for edit in _removed(node, unused, new)]
+    return after.edited(edits) if edits else after
+
+
+def _removed(node: ast.Import | ast.ImportFrom, unused: frozenset[str], file: PythonFile) -> Iterator[Edit]:
+    around = file.parent(node)
+    if not file.alone_on_lines(node) or "#" in file.source(node) or isinstance(around, ast.Try):
+        return
+    prefix = f"{node.module}." if isinstance(node, ast.ImportFrom) and not node.level else ""
+    gone = [
+        alias
+        for alias in node.names
+        if f"{prefix}{alias.name}".startswith("torch.cuda") and (alias.asname or alias.name) in unused
+    ]
+    if len(gone) == len(node.names) and len(getattr(around, "body", ())) > 1:
+        yield Edit(file.line_start(node), file.line_end(node), "")

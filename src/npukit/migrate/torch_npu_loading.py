@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from npukit.migrate.change import Change
-from npukit.migrate.finding_places import with_moved_places
-from npukit.migrate.rules.npk105_load_torch_npu import rule
+from npukit.migrate.change import Change, with_moved_places
+from npukit.migrate.rule import described
 from npukit.migrate.styles.helpers import LOAD_TORCH_NPU
 from npukit.report import Finding
 from npukit.source import Place, PythonFile, Unreadable, read
@@ -76,7 +75,7 @@ def _starting(path: Path, changes: Mapping[Path, Change]) -> Change | None:
         return None
     start = _above_imports(file)
     lines = file.newline.join((*LOAD_TORCH_NPU, *(["", ""] if change.after[start:] else [""])))
-    finding = rule.finding(Place(path), "torch_npu is not loaded with torch")
+    finding = described("NPK105").finding(Place(path), "torch_npu is not loaded with torch")
     return replace(change, after=f"{change.after[:start]}{lines}{change.after[start:]}", fixed=(*change.fixed, finding))
 
 

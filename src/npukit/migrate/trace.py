@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
-from npukit.migrate.rules import npk510_shapes_change, npk511_ran_on_the_cpu
+from npukit.migrate.rule import described
 from npukit.report import Finding
 from npukit.report.report import counted
 from npukit.source import Place
@@ -47,7 +47,7 @@ def _fallbacks(operators: list[dict[str, Any]]) -> Iterator[Finding]:
         if record["support"] == "cpu_fallback":
             counts[record["op"].removeprefix("aten::").split(".")[0], record["line"]] += record["count"]
     for (op, line), count in counts.items():
-        yield npk511_ran_on_the_cpu.rule.finding(
+        yield described("NPK511").finding(
             _place(line) or Place(Path("unknown")),
             f"{op} ran on the CPU",
             evidence=f"{counted(count, 'call')} in the traced run",
@@ -67,7 +67,7 @@ def _changing_shapes(operators: list[dict[str, Any]]) -> Iterator[Finding]:
         op, seen = max(by_op.items(), key=lambda item: len(item[1]))
         place = _place(line)
         if len(seen) >= enough and place:
-            yield npk510_shapes_change.rule.finding(
+            yield described("NPK510").finding(
                 place,
                 "operators on this line ran with changing shapes",
                 evidence=f"{op.removeprefix('aten::')}: {len(seen)} different shapes in the traced run",

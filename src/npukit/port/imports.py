@@ -14,7 +14,7 @@ from npukit.launch.devices import Devices, Wanted, choose
 from npukit.launch.run import SAFE_PATH
 from npukit.migrate.journal import write_copy
 from npukit.migrate.migration import Migration
-from npukit.migrate.rules.npk003_import_breaks import rule
+from npukit.migrate.rule import described
 from npukit.report.unfinished import temporary_folder
 from npukit.source import Place
 
@@ -139,7 +139,7 @@ def _without(migration: Migration, broken: Mapping[str, Imported]) -> Migration:
     root = migration.root
     kept = tuple(change for change in migration.changes if change.path.relative_to(root).as_posix() not in broken)
     findings = tuple(
-        rule.finding(
+        described("NPK003").finding(
             Place(root / imported.file),
             f"the migrated file no longer imports on {imported.device}",
             evidence=imported.error,

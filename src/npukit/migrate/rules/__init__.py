@@ -1,4 +1,4 @@
-"""The rules, one a file. NPK1xx rewrite; NPK2xx and above only find."""
+"""The rules. NPK1xx rewrite, one a file; NPK2xx and above only find, several of one subject in a file."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import importlib
 import inspect
 import pkgutil
 
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Rule, described_rules
 
 
 @functools.cache
 def all_rules() -> tuple[Rule, ...]:
-    """Return every rule, sorted by code. Each is defined by one module, whose docstring becomes the rule's."""
+    """Return every rule, by code: those of modules, whose docstrings are theirs, and those of facts/rules.yaml."""
     modules = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
-    for module in modules:
+    defining = [module for module in modules if hasattr(module, "rule")]
+    for module in defining:
         module.rule.doc = inspect.cleandoc(module.__doc__ or "")
-    return tuple(sorted((module.rule for module in modules), key=lambda rule: rule.code))
+    rules = (*(module.rule for module in defining), *described_rules().values())
+    return tuple(sorted(rules, key=lambda rule: rule.code))
 
 
 def rule_of(code: str) -> Rule | None:

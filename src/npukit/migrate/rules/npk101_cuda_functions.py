@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
 from npukit.facts.torch_npu.names import names_of
 from npukit.facts.versions import key
@@ -22,10 +23,9 @@ from npukit.migrate.cuda_files import evidence_for_file
 from npukit.migrate.decision import cuda_only_parts, is_kept, why_kept
 from npukit.migrate.evidence import ABOUT_THE_CARD
 from npukit.migrate.graphs import graph_around, graph_parts
-from npukit.migrate.messages import is_printed, reworded_reason
 from npukit.migrate.patches import is_test_file
 from npukit.migrate.questions import asked_for_cards
-from npukit.migrate.rule import Effort, Finding, Findings, Goal, PythonFile, Rule, Severity
+from npukit.migrate.rule import Edit, Effort, Finding, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.helpers import spelled_out
 from npukit.migrate.styles.npu import RENAMED
@@ -48,6 +48,15 @@ _LACKS = {"Event": "external"}  # arguments that the class of torch_npu does not
 _RAISES = ("torch.cuda.Stream.priority_range",)  # which torch_npu has, and which always raises there
 _PRIVATE = {"_lazy_init", "_lazy_call", "_is_in_bad_fork"}  # which the list of public names leaves out
 _OUT_OF_MEMORY_SINCE = "2.5"  # torch.OutOfMemoryError, which all devices raise
+_SKIPS = ("skipif", "skipIf", "skipUnless", "skip", "skipTest")
+# text before, CUDA's name, and text after, in "no CUDA"
+_MISSED = (
+    re.compile(r"(^[\"'])(CUDA)( is (?:not available|unavailable|required))"),
+    re.compile(r"(^[\"'])(CUDA)( (?:not available|unavailable|required|not found))"),
+    re.compile(
+        r"([Rr]equires?|[Nn]eeds?|[Nn]eeding|[Ww]ithout)( (?:a )?CUDA(?: device| GPU)?)(?=$|[\"'.,;:)]| for | to )"
+    ),
+)
 
 
 @rule.on(ast.Module)
@@ -123,7 +132,7 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Find
         return
     if is_kept(node, file, goal):
         return
-    if function == "is_available" and is_printed(enclosing_call(node, file), file):
+    if function == "is_available" and _is_printed(enclosing_call(node, file), file):
         return
     why = (
         _reason_without_counterpart(function, goal)
@@ -144,7 +153,7 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Find
             (file, node),
             f"torch.cuda{'.' + function if function else ''} requires a CUDA device",
             remedy=f"Use {spelled_out(new.text)}.",
-            edits=(*new.edits, *reworded_reason(enclosing_call(node, file), file, goal)),
+            edits=(*new.edits, *_reworded_reason(enclosing_call(node, file), file, goal)),
         )
 
 
@@ -203,3 +212,45 @@ def _part_of_a_graph(function: str, file: PythonFile, goal: Goal) -> str:
     """Return why a function belongs to a CUDAGraph that is kept: torch.cuda.graph(g)"""
     stays = goal.portable and function in ("graph", "graphs", "graph_pool_handle") and "CUDAGraph" in file.text
     return _reason_without_counterpart("CUDAGraph", goal) if stays else ""
+
+
+def _is_printed(node: ast.expr, file: PythonFile) -> bool:
+    """Return whether a value is only printed: print("CUDA available:", torch.cuda.is_available())"""
+    parent = file.parent(node)
+    text = file.parent(parent) if isinstance(parent, ast.FormattedValue) else parent
+    if isinstance(text, ast.Call) and node in text.args:
+        parts: list[ast.expr] = text.args[: text.args.index(node)]
+    else:
+        parts = text.values if isinstance(text, ast.JoinedStr) else []
+    texts = [str(part.value).lower() for part in parts if isinstance(part, ast.Constant)]
+    return any("cuda" in label and re.search(r"[\s:]", label) for label in texts)  # a label, not a key like "use_cuda"
+
+
+def _reworded_reason(condition: ast.expr, file: PythonFile, goal: Goal) -> Iterator[Edit]:
+    """Yield the edits to the reason of a skipped test whose condition is migrated."""
+    for text in _reasons(condition, file):
+        source, start = file.source(text), file.span(text)[0]
+        for number, pattern in enumerate(_MISSED):
+            if match := pattern.search(source):
+                yield Edit(
+                    start + match.start(2), start + match.end(2), _in_message(number, style_of(goal).accelerator)
+                )
+                break
+
+
+def _in_message(number: int, one: str) -> str:
+    return (f"An {one}" if number == 0 else one) if number < 2 else f" an {one}"
+
+
+def _reasons(condition: ast.expr, file: PythonFile) -> list[ast.Constant]:
+    """Return the texts of @pytest.mark.skipif(condition, reason="...") and of `if condition: pytest.skip("...")`."""
+    around = file.parent(condition)
+    while isinstance(around, (ast.UnaryOp, ast.Compare)):
+        around = file.parent(around)
+    call: ast.AST | None = around
+    if isinstance(around, ast.If) and len(around.body) == 1 and isinstance(around.body[0], ast.Expr):
+        call = around.body[0].value
+    if not isinstance(call, ast.Call) or getattr(call.func, "attr", "") not in _SKIPS:
+        return []
+    given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "reason")]
+    return [argument for argument in given if isinstance(argument, ast.Constant) and isinstance(argument.value, str)]

@@ -14,8 +14,7 @@ from __future__ import annotations
 import ast
 import re
 
-from npukit.migrate.callees import is_module_lookup
-from npukit.migrate.dataflow import DEVICE, flows_into, is_allowed_value
+from npukit.migrate.dataflow import DEVICE, flows_into, is_allowed_value, is_module_lookup
 from npukit.migrate.decision import is_kept
 from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.styles import style_of

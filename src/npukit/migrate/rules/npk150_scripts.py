@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from npukit.facts.variables import is_refused, renamed
-from npukit.migrate import shell_reads
 from npukit.migrate.decision import is_kept
 from npukit.migrate.rule import Document, Edit, Effort, Findings, Goal, Place, PythonFile, Rule, Severity
 
@@ -53,6 +52,10 @@ _DEVICE = re.compile(
 )
 _RUNNERS = ("system", "popen", "run", "call", "check_call", "check_output", "Popen")
 _NEW = {"cuda": "npu", "nccl": "hccl"}
+_BEGINS = re.compile(r"[;&|`(]|\b(?:then|do|else)\b")
+_SAYS = re.compile(r"\s*(?:echo|printf)\s")
+_ASKS = re.compile(r"""-[zn]\s+["']?$""")
+_WITH_DEFAULT = ("-", ":-", "?", ":?")
 
 
 @rule.on_text("shell", "docker", "yaml")
@@ -76,10 +79,10 @@ def _read(document: Document) -> Findings:
     """Yield where a script reads a variable that it does not define itself."""
     text = document.text
     settings = list(_SHELL.finditer(text))
-    for (start, end), old, edit in shell_reads.variable_reads(text, _VARIABLES):
-        if shell_reads.is_within(start, [m.span() for m in settings]) or shell_reads.is_printed(start, end, text):
+    for (start, end), old, edit in _variable_reads(text, _VARIABLES):
+        if _is_within(start, [m.span() for m in settings]) or _is_printed(start, end, text):
             continue
-        if _is_from_nvidia_smi(old, text) or shell_reads.is_counted(old, text):
+        if _is_from_nvidia_smi(old, text) or _is_counted(old, text):
             continue
         if _is_skipped(document, start, old):
             continue
@@ -154,7 +157,7 @@ def _beside(match: re.Match[str], text: str) -> Edit | None:
     stays_set = _ALONE.fullmatch(before) and text[end : end + 1] in ("", "\r", "\n")
     if _ARGUMENT.search(before) or (stays_set and re.search(reads, value) and len(re.findall(reads, text)) > 1):
         return None
-    setting = f"{new}={value if shell_reads.is_counted(old, text) else shell_reads.rename_variables(value, old, new)}"
+    setting = f"{new}={value if _is_counted(old, text) else _rename_variables(value, old, new)}"
     if stays_set and before.strip():  # export
         newline = "\r\n" if text[end : end + 1] == "\r" else "\n"
         return Edit(end, end, f"{newline}{before}{setting}")
@@ -210,3 +213,57 @@ def _devices(text: str) -> Iterator[re.Match[str]]:
 def _line(document: Document, offset: int) -> str:
     start = document.text.rfind("\n", 0, offset) + 1
     return document.text[start:].split("\n", 1)[0].strip()
+
+
+def _rename_variables(value: str, old: str, new: str) -> str:
+    """Return a value that reads the variable it sets, rewritten for another variable.
+
+    >>> _rename_variables("${A:-0}", "A", "B")
+    '${B:-0}'
+    """
+    return re.sub(rf"(\$\{{?){old}\b", rf"\g<1>{new}", value)
+
+
+def _variable_reads(text: str, names: dict[str, str]) -> Iterator[tuple[tuple[int, int], str, Edit | None]]:
+    """Yield where a script reads a variable, its name, and the edit, or None if no expression can read either."""
+    words = "|".join(names)
+    for match in re.finditer(rf"\$(?:({words})\b|\{{[#!]?({words})\b((?:[^{{}}\n]|\{{[^{{}}\n]*\}})*)\}})", text):
+        old = match[1] or match[2]
+        yield match.span(), old, _read_edit(match, names[old], text)
+
+
+def _read_edit(match: re.Match[str], new: str, text: str) -> Edit | None:
+    if text[: match.start()].endswith("\\") or match[0][2:3] in "#!":
+        return None
+    how = re.match(r":?[-+?=]|", match[3] or "")[0]  # type: ignore[index]
+    if how in ("+", ":+") and _ASKS.search(text, text.rfind("\n", 0, match.start()) + 1, match.start()):
+        how = "-"
+    if match[3] and how not in _WITH_DEFAULT:
+        return None
+    old = match[0] if match[3] else f"${match[1] or match[2]}"
+    return Edit(*match.span(), f"${{{new}:-{old}}}")
+
+
+def _is_printed(start: int, end: int, text: str) -> bool:
+    """Return whether a variable is only printed, as in `echo "on $CUDA_VISIBLE_DEVICES"`."""
+    before = text[text.rfind("\n", 0, start) + 1 : start]
+    rest = text[end:].split("\n", 1)[0]
+    commands = list(_BEGINS.finditer(before))
+    last = commands[-1] if commands else None
+    is_value = last is not None and last[0] in "`("
+    return bool(_SAYS.match(before, last.end() if last else 0)) and not is_value and not re.search(r"[|>]", rest)
+
+
+def _is_counted(name: str, text: str) -> bool:
+    """Return whether a script sets a variable without `=` and nothing sets the NPU's variable with it.
+
+    >>> _is_counted("A", "for A in 0 1; do")
+    True
+    """
+    command = r"(?:for|select|read|mapfile|readarray|printf -v)"
+    return bool(re.search(rf"^[^#\n]*\b{command}\b[^#\n;|&$]*?[\s=]{name}\b(?!=)", text, re.MULTILINE))
+
+
+def _is_within(start: int, spans: Sequence[tuple[int, int]]) -> bool:
+    """Return whether an offset lies in one of these ranges."""
+    return any(first <= start < last for first, last in spans)

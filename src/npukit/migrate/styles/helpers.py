@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from npukit.migrate import torch_imports
-from npukit.migrate.constant_position import below_torch
 from npukit.migrate.partial_tree import changed_part
 from npukit.migrate.styles.style import TAKES_ANY, parenthesized_for, torch_name, usual_quote
 from npukit.migrate.training import tolerates_failure
@@ -282,7 +281,7 @@ def is_own_constant(node: ast.Assign, file: PythonFile) -> bool:
 
 def _below_imports(lines: list[str], file: PythonFile) -> Edit:
     """Insert lines below the imports, separated by blank lines."""
-    below = below_torch(file)
+    below = torch_imports.below_torch(file)
     follows = file.text[below:]
     is_apart = not follows or re.match(r"[ \t]*(?:\r?\n|$)", follows) or _ends_cell(file, below)
     return file.insert_line(below, file.newline.join(["", *lines, *([] if is_apart else [""])]))

@@ -17,8 +17,7 @@ from collections.abc import Sequence
 
 from npukit.facts.versions import key
 from npukit.migrate import torch_imports
-from npukit.migrate.callees import is_device_argument
-from npukit.migrate.dataflow import chosen_by_device
+from npukit.migrate.dataflow import chosen_by_device, is_device_argument
 from npukit.migrate.goal import Goal
 from npukit.migrate.graphs import graph_around
 from npukit.migrate.patches import is_test_file

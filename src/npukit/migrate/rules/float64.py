@@ -1,34 +1,14 @@
-"""Double precision on the device.
-
-bad:
-    import torch
-    torch.set_default_dtype(torch.float64)
-    x = torch.zeros(3, dtype=torch.double, device="cuda")
-
-good:
-    import torch
-    x = torch.zeros(3, dtype=torch.float32, device="cuda")
-"""
+"""Double precision on the device (NPK709)."""
 
 from __future__ import annotations
 
 import ast
 import re
 
-from npukit.migrate.rule import Effort, Finding, Findings, Goal, PythonFile, Rule, Severity
+from npukit.migrate.rule import Finding, Findings, Goal, PythonFile, Severity, described
 from npukit.migrate.training import method
 
-rule = Rule(
-    "NPK709",
-    "float64",
-    words=("float64", "double"),
-    needs=("torch",),
-    severity=Severity.warning,
-    why="NPUs have no double-precision units: most operators reject float64 or run on the CPU.",
-    remedy="Compute in float32, or run this part on the CPU explicitly.",
-    effort=Effort(10, 3),
-)
-
+_rule = described("NPK709")
 _TYPES = {"torch.float64", "torch.double", "torch.complex128", "torch.cdouble", "torch.DoubleTensor"}
 _HOST = "It matters only if the tensor is moved to an NPU, which has no double-precision units."
 _FACTORIES = {
@@ -42,7 +22,7 @@ _CPU = re.compile(r"""\.cpu\(\)|\.numpy\(\)|["']cpu["']""")
 _LAST_NAMES = {name.removeprefix("torch.") for name in _TYPES}
 
 
-@rule.on(ast.Attribute, says=_LAST_NAMES)
+@_rule.on(ast.Attribute, says=_LAST_NAMES)
 def check_name(name: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
     if file.resolve(name) not in _TYPES or _is_only_named(name, file) or _is_elsewhere(name, file):
         return
@@ -53,7 +33,7 @@ def check_name(name: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
         yield _finding(name, isinstance(call, ast.Call) and _is_made_on_host(call, file), file)
 
 
-@rule.on_call(("double",))
+@_rule.on_call(("double",))
 def check_method(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     if method(call) != "double" or call.args or call.keywords or "torch" not in file.text:
         return
@@ -63,8 +43,10 @@ def check_method(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
 
 def _finding(node: ast.AST, on_host: bool, file: PythonFile) -> Finding:
     if on_host:
-        return rule.finding((file, node), "a tensor on the CPU has double precision", why=_HOST, severity=Severity.note)
-    return rule.finding((file, node), "double precision is used on the device")
+        return _rule.finding(
+            (file, node), "a tensor on the CPU has double precision", why=_HOST, severity=Severity.note
+        )
+    return _rule.finding((file, node), "double precision is used on the device")
 
 
 def _is_only_named(name: ast.Attribute, file: PythonFile) -> bool:

@@ -1,20 +1,6 @@
-"""Settings that request CUDA features: 8-bit optimizers, bitsandbytes, TF32, FlashAttention, devices, GPUs for Ray.
+"""Settings and arguments that request CUDA features (NPK406): attn_implementation="flash_attention_2", num_gpus=1.
 
-bad (config.json):
-    {"device": "cuda", "optim": "paged_adamw_8bit"}
-
-good (config.json):
-    {"device": "auto", "optim": "adamw_torch"}
-
-bad:
-    import ray
-    @ray.remote(num_gpus=1)
-    class Worker: ...
-
-good:
-    import ray
-    @ray.remote(resources={"NPU": 1})
-    class Worker: ...
+facts/cuda_settings.yaml lists them; facts/libraries.yaml says which libraries have devices of their own.
 """
 
 from __future__ import annotations
@@ -26,23 +12,15 @@ from npukit.facts.cuda_settings import CudaSetting, cuda_settings
 from npukit.facts.libraries import own_devices
 from npukit.migrate.dataflow import imports_own_devices, library_without_npus
 from npukit.migrate.decision import cuda_only_evidence
-from npukit.migrate.rule import Document, Effort, Findings, Goal, PythonFile, Rule, Severity, Where
+from npukit.migrate.rule import Document, Findings, Goal, PythonFile, Severity, Where, described
 from npukit.source.nodes import last_name
 
 _CODE = {name: setting for name, setting in cuda_settings().items() if not setting.data_only}
 _DATA = {name: setting for name, setting in cuda_settings().items() if not setting.imports}
-rule = Rule(
-    "NPK406",
-    "setting-for-cuda",
-    words=(*(f" {name} " for name in _CODE), "_attn_implementation"),
-    modules=frozenset(module.partition(".")[0] for module in own_devices()),
-    text_words=tuple(_DATA),
-    severity=Severity.warning,
-    why="The setting requests something that only CUDA provides.",
-    remedy="Use what works on NPUs: sdpa for attention, adamw_torch for 8-bit optimizers, bf16 for quantized weights.",
-    effort=Effort(15, 2),
-    supersedes=("NPK150",),
-)
+_rule = described("NPK406")
+_rule.words = (*(f" {name} " for name in _CODE), "_attn_implementation")
+_rule.modules = frozenset(module.partition(".")[0] for module in own_devices())
+_rule.text_words = tuple(_DATA)
 
 _CUDA = re.compile(r"""["'](?:cuda\b|gpu["']|CUDAExecutionProvider)""", re.IGNORECASE)
 _OTHERS = "The library has devices of its own, and NPUs are not among them."
@@ -51,7 +29,7 @@ _LINE = re.compile(rf"""["']?\b({"|".join(_DATA)})["']?[ \t]*[:=][ \t]*["']?([\w
 _OPTION = re.compile(rf"""--({"|".join(name for name in _DATA if name in _CODE)})(?:[ \t]+|=)["']?(\w+)""")
 
 
-@rule.on_text("json", "toml", "yaml")
+@_rule.on_text("json", "toml", "yaml")
 def check_data(document: Document, goal: Goal) -> Findings:
     for match in _LINE.finditer(document.text):
         setting = _DATA[match[1]]
@@ -60,14 +38,14 @@ def check_data(document: Document, goal: Goal) -> Findings:
         yield from _findings(setting, match[2], (document, match.span()))
 
 
-@rule.on_text("shell")
+@_rule.on_text("shell")
 def check_options(document: Document, goal: Goal) -> Findings:
     """Report options of commands: --tf32 True, --optim=adamw_bnb_8bit"""
     for match in _OPTION.finditer(document.text):
         yield from _findings(_CODE[match[1]], match[2], (document, match.span()))
 
 
-@rule.on(ast.keyword, says=_CODE)
+@_rule.on(ast.keyword, says=_CODE)
 def check_argument(keyword: ast.keyword, file: PythonFile, goal: Goal) -> Findings:
     """Report arguments: Trainer(accelerator="gpu"), ray.remote(num_gpus=1), profile(use_cuda=True)"""
     setting, call = _CODE.get(keyword.arg or ""), file.parent(keyword)
@@ -77,7 +55,7 @@ def check_argument(keyword: ast.keyword, file: PythonFile, goal: Goal) -> Findin
         yield from _set(setting, keyword.value, keyword, file, file.source(keyword))
 
 
-@rule.on(ast.Constant, says=_CODE)
+@_rule.on(ast.Constant, says=_CODE)
 def check_item(key: ast.Constant, file: PythonFile, goal: Goal) -> Findings:
     """Report items: kwargs["load_in_8bit"] = True"""
     target = file.parent(key)
@@ -86,7 +64,7 @@ def check_item(key: ast.Constant, file: PythonFile, goal: Goal) -> Findings:
         yield from _set(setting, node.value, node, file)
 
 
-@rule.on(ast.Attribute, says=("attn_implementation", "_attn_implementation"))
+@_rule.on(ast.Attribute, says=("attn_implementation", "_attn_implementation"))
 def check_attribute(target: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
     """Report attributes: config._attn_implementation = "flash_attention_2" """
     node = file.parent(target)
@@ -94,7 +72,7 @@ def check_attribute(target: ast.Attribute, file: PythonFile, goal: Goal) -> Find
         yield from _set(_CODE["attn_implementation"], node.value, node, file)
 
 
-@rule.on(ast.Dict)
+@_rule.on(ast.Dict)
 def check_table(table: ast.Dict, file: PythonFile, goal: Goal) -> Findings:
     """Report dictionaries: AutoModel.from_pretrained(path, **{"attn_implementation": "flash_attention_2"})"""
     for key, value in zip(table.keys, table.values, strict=True):
@@ -117,7 +95,7 @@ def _set(setting: CudaSetting, value: ast.expr, node: ast.AST, file: PythonFile,
         yield from _findings(setting, file.source(value), (file, node), text)
 
 
-@rule.on(ast.Module)
+@_rule.on(ast.Module)
 def check_library(module: ast.Module, file: PythonFile, goal: Goal) -> Findings:
     """Report devices of other libraries: RWKV(path, strategy="cuda fp16")"""
     for call in file.of_type(ast.Call) if imports_own_devices(file) else ():
@@ -126,12 +104,12 @@ def check_library(module: ast.Module, file: PythonFile, goal: Goal) -> Findings:
             remedy = f"Use {own_devices()[library]}." if own_devices()[library] else _ON_CPU
             severity = Severity.note if "CPUExecutionProvider" in text else None
             what = f"{library} is told to use CUDA"
-            yield rule.finding((file, call), what, why=_OTHERS, remedy=remedy, severity=severity)
+            yield _rule.finding((file, call), what, why=_OTHERS, remedy=remedy, severity=severity)
 
 
 def _findings(setting: CudaSetting, value: str, where: Where, text: str = "") -> Findings:
     if setting.requests_cuda(value):
         severity = Severity.note if setting.is_note(value) else None
-        yield rule.finding(
+        yield _rule.finding(
             where, setting.what, why=setting.why, remedy=setting.remedy, evidence=text, severity=severity
         )
