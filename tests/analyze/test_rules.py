@@ -202,13 +202,6 @@ def test_a_star_import_may_be_used() -> None:
     assert star[0].why != one[0].why
 
 
-def test_a_table_of_devices_is_one_finding() -> None:
-    rows = "".join(f"    'layer.{i}.weight': 'cuda:{i}',\n" for i in range(20))
-    assert [
-        finding.place.line for finding in found(by_code("NPK111"), f"expected = {{\n{rows}}}\n") if finding.place
-    ] == [2]
-
-
 @pytest.mark.parametrize(
     ("text", "severity"),
     [
@@ -272,22 +265,6 @@ def test_processes_that_use_cards_are_counted() -> None:
     text = "import torch.multiprocessing as mp\ndef run(rank):\n    setup(rank)\n"
     setup = "def setup(rank):\n    join('nccl')\nmp.spawn(run, nprocs=4)\n"
     assert len(found(by_code("NPK714"), text + setup)) == 1
-
-
-@pytest.mark.parametrize(
-    ("line", "count"),
-    [
-        ("list(map(torch.Tensor.cuda, batch))", 1),
-        ("y = getattr(x, 'cuda')()", 1),
-        ("y = map(operator.methodcaller('cuda'), batch)", 1),
-        ("flag = getattr(args, 'cuda')", 0),
-        ("flag = getattr(self, 'cuda', None)", 0),
-        ("present = hasattr(x, 'cuda')", 0),
-    ],
-)
-def test_moves_that_are_named_and_not_called_are_reported(line: str, count: int) -> None:
-    findings = found(by_code("NPK110"), f"import operator\nimport torch\n{line}\n")
-    assert [finding.fixable for finding in findings] == [False] * count
 
 
 def test_a_function_of_the_facts_is_found_by_any_name() -> None:

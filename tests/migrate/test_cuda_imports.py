@@ -24,7 +24,6 @@ USE = "x = torch.ones(1, device='cuda')\n"
         "from torch.utils.cpp_extension import load\n"
         "if missing:\n    wkv = load('wkv', ['wkv.cu'])\nelse:\n    import wkv\n",
         "from stash import copy_kernel\ndef stash(x):\n    copy_kernel[grid](x)\n",
-        "if HAVE_TRITON:\n    import triton\n@triton.jit\ndef scale(x): ...\n",
     ],
 )
 def test_a_file_that_cannot_be_imported_stays_and_is_reported(tmp_path: Path, text: str) -> None:

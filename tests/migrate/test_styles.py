@@ -145,11 +145,9 @@ def test_a_single_call_beside_the_kind_of_device_takes_its_module() -> None:
     assert "torch.get_device_module(DEVICE_TYPE).empty_cache()" in after(text)
 
 
-@pytest.mark.parametrize("torch", ["", "1.8"])
-def test_the_kind_of_a_tensors_device_is_asked_of_the_tensor(torch: str) -> None:
-    assert after('device = "cuda" if x.is_cuda else "cpu"\n', torch) == "device = x.device.type\n"
-    text = 'torch.autocast("cuda" if f(x).device.type == "cuda" else "cpu")\n'
-    assert after(text, torch) == "torch.autocast(f(x).device.type)\n"
+def test_a_string_that_a_question_chooses_goes_with_the_question() -> None:
+    chosen = '("npu" if hasattr(torch, "npu") else "cuda") if x.device.type in ("cuda", "npu") else "cpu"'
+    assert after('memory = "cuda" if x.is_cuda else "cpu"\n', "1.8") == f"memory = {chosen}\n"
 
 
 def test_where_a_file_knows_other_devices_their_kind_stays_unsaid() -> None:

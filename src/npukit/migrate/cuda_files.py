@@ -15,7 +15,6 @@ from npukit.migrate.definitions import SAYS_WITHOUT, cuda_only_names, is_test_or
 from npukit.migrate.evidence import Evidence
 from npukit.migrate.kernels import (
     Definition,
-    compiled_kernels,
     library_needed_by,
     needed_by_imports,
     only_checks_presence,
@@ -39,7 +38,7 @@ def evidence_for_file(file: PythonFile) -> Evidence | None:
         library_name = library_required_by(node, file, asks_any=is_test_or_benchmark(file)) or _imported(node, file)
         if library_name:
             return Evidence("library", library_name, file.place(node))
-    if launched := _launched(file) or _compiled_at_import(file):
+    if launched := _launched(file):
         return Evidence("kernel", "Triton", file.place(launched))
     return None
 
@@ -78,12 +77,3 @@ def _launched(file: PythonFile) -> ast.AST | None:
             if is_launch and isinstance(file.parent(taken), ast.Call) and name not in own:  # type: ignore[arg-type]
                 return use
     return None
-
-
-def _compiled_at_import(file: PythonFile) -> ast.AST | None:
-    """Return a kernel at the top of a file, since @triton.jit runs at import even if `import triton` is optional."""
-    kernels = compiled_kernels(file.tree.body) if "triton" in file.text or "tilelang" in file.text else ()
-    kernel = next((statement for statement in file.tree.body if getattr(statement, "name", "") in kernels), None)
-    others = (binding for name in ("triton", "tilelang") for binding in file.names.bindings_in(file.tree, name))
-    is_always = all(binding.kind == "import" for binding in others)
-    return kernel if is_always else None

@@ -150,30 +150,7 @@ def is_allowed_value(node: ast.AST, file: PythonFile) -> bool:
     enclosing = file.parent(around)
     if _OTHER_DEVICES.search(file.source(around)) or (isinstance(enclosing, ast.Subscript) and _is_literal(enclosing)):
         return True
-    if isinstance(enclosing, ast.Assign) and isinstance(enclosing.targets[0], ast.Name):  # assert device in SUPPORTED
-        uses = [file.parent(use) for use in file.uses(enclosing.targets[0])]
-        if any(isinstance(use, (ast.For, ast.comprehension, ast.Attribute)) for use in uses):
-            return False  # for device in devices: each of them is used
-        return any(isinstance(use, ast.Compare) and isinstance(use.ops[0], (ast.In, ast.NotIn)) for use in uses)
-    if isinstance(enclosing, ast.Call):
-        return _is_choice_of_click(enclosing)
     return isinstance(enclosing, ast.keyword) and enclosing.arg == "choices"
-
-
-def _is_choice_of_click(call: ast.Call) -> bool:
-    """Return whether a call lists the values of an option: type=click.Choice(["cuda", "cpu"])"""
-    return last_name(call.func) == "Choice"
-
-
-def chosen_by_device(test: ast.AST | None, file: PythonFile) -> ast.IfExp | None:
-    """Return the choice of a backend that depends on a device: "nccl" if device == "cuda" else "gloo" """
-    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
-        return None
-    choice = file.parent(test)
-    if not isinstance(choice, ast.IfExp) or choice.test is not test:
-        return None
-    words = [getattr(node, "value", None) for node in (test.comparators[0], choice.body, choice.orelse)]
-    return choice if words == ["cuda", "nccl", "gloo"] else None
 
 
 def _is_literal(node: ast.Subscript) -> bool:
@@ -249,7 +226,7 @@ def _keyword_flows(keyword: ast.keyword, sink: Sink, file: PythonFile, depth: in
         if keyword.arg not in ("default", "default_factory", "choices", "const", "type"):
             return False
         is_field = method not in ("add_argument", "option")
-        return _option_flows(call, sink, file) or (is_field and flows_into(call, sink, file, depth))
+        return _option_flows(call, sink) or (is_field and flows_into(call, sink, file, depth))
     if library_without_npus(call, file):
         return False
     if keyword.arg == "type" and method == "device":  # torch.device(type="cuda", index=0)
@@ -257,25 +234,16 @@ def _keyword_flows(keyword: ast.keyword, sink: Sink, file: PythonFile, depth: in
     return sink.named(keyword.arg)
 
 
-def _option_flows(call: ast.Call, sink: Sink, file: PythonFile) -> bool:
-    """Return whether an option is a device or backend, judging by its name or by the uses of `args.NAME`."""
+def _option_flows(call: ast.Call, sink: Sink) -> bool:
+    """Return whether an option is a device or backend, judging by its name."""
     names = [node.value for node in call.args if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     names += [str(k.value.value) for k in call.keywords if k.arg == "dest" and isinstance(k.value, ast.Constant)]
-    if any(sink.named(name) for name in names):
-        return True
-    attributes = {name.lstrip("-").replace("-", "_") for name in names if name.startswith("--")}
-    return any(
-        isinstance(node, ast.Attribute) and flows_into(node, sink, file, 3)
-        for name in attributes
-        for node in file.by_name.get(name, ())
-    )
+    return any(sink.named(name) for name in names)
 
 
 def _argument_flows(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth: int) -> bool:
     if node not in call.args:
         return False
-    if _is_choice_of_click(call):
-        return flows_into(call, sink, file, depth)
     position = call.args.index(node)
     func = call.func
     name = file.resolve(func)
@@ -284,7 +252,7 @@ def _argument_flows(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile,
     if sink is DEVICE and (name or "").startswith(("torch.cuda.", "torch.npu.")):
         return True
     method = last_name(func)
-    if name == "str" or (method in ("format", "join") and isinstance(func, ast.Attribute)):
+    if method in ("format", "join") and isinstance(func, ast.Attribute):
         return flows_into(call, sink, file, depth)
     if isinstance(func, ast.Attribute) and sink.calls.get("." + method) == position:
         return True
@@ -292,14 +260,12 @@ def _argument_flows(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile,
     if is_known and own_method(func, file) is None:
         key = call.args[position - 1] if position else None
         return isinstance(key, ast.Constant) and isinstance(key.value, str) and sink.named(key.value)
-    if method == "assertEqual":  # self.assertEqual(x.device.type, "cuda")
-        return any(_is_compared_with(other, sink) for other in call.args[:2] if other is not node)
     if method in ("append", "add") and isinstance(func, ast.Attribute):  # devices.append("cuda")
         return sink.named(last_name(func.value).removesuffix("s"))
     if method in ("Option", "Argument", "Field"):  # of typer and pydantic: device: str = Field("cuda")
         return position == 0 and flows_into(call, sink, file, depth)
     parameter = parameter_of(func, position, file)
-    return parameter is not None and _parameter_used(parameter, sink, file, depth) and not is_module_lookup(func, file)
+    return parameter is not None and _parameter_used(parameter, sink, file, depth)
 
 
 def _default_flows(node: ast.AST, arguments: ast.arguments, sink: Sink, file: PythonFile, depth: int) -> bool:
@@ -332,16 +298,6 @@ def parameter_of(func: ast.expr, position: int, file: PythonFile) -> ast.arg | N
         return None
     parameters = [*definition.args.posonlyargs, *definition.args.args]
     return parameters[position] if position < len(parameters) else None
-
-
-def is_module_lookup(func: ast.expr, file: PythonFile) -> bool:
-    """Return whether a function of the project uses a device to look up torch's module: getattr(torch, device.type)
-
-    torch.cpu has few of the functions of torch.cuda, so such a function does not work with a device that may be the
-    CPU.
-    """
-    definition = definition_of(func, file.names, "getattr(torch")
-    return isinstance(definition, ast.FunctionDef) and "getattr(torch, " in ast.unparse(definition)
 
 
 def is_device_argument(node: ast.AST, file: PythonFile) -> bool:

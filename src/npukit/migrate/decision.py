@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from npukit.facts.libraries import imported
 from npukit.facts.target import Target
 from npukit.facts.versions import key
 from npukit.migrate.cuda_files import evidence_for_file
@@ -25,7 +24,7 @@ from npukit.migrate.dataflow import imports_own_devices, library_without_npus
 from npukit.migrate.definitions import cuda_only_definitions, cuda_only_exports, is_test_or_benchmark
 from npukit.migrate.evidence import Evidence, evidence_in_call
 from npukit.migrate.goal import Goal
-from npukit.migrate.kernels import Definition, imported_modules, library_needed_by, unconditional_nodes
+from npukit.migrate.kernels import Definition, library_needed_by, unconditional_nodes
 from npukit.migrate.mentions import evidence_in_node, first_evidence
 from npukit.migrate.presence import is_presence_check, library_missing_where, library_present_where
 from npukit.migrate.questions import cuda_questions, is_negated
@@ -39,16 +38,11 @@ _OTHERS = re.compile(r"[\"'](?:xpu|hpu|musa|mlu|tpu|xla|rocm|hip|nvshmem|nixl)[\
 _VERSION = re.compile(r"[\"'](\d+\.\d+)")
 _ASKS_TORCH = re.compile(r"\bis_torch_(?:min_version|version_(?:at_least|ge))\b")
 _SEVERAL = "It chooses among several backends, and NPUs are not one of them."
-_PATCHED = re.compile(
-    r"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*torch\.cuda\b|^[ \t]*torch\.cuda\.\w+ = ", re.MULTILINE
-)
-_SET = re.compile(r"torch\.cuda\.\w+ = ")  # quicker
-_SETS = re.compile(r"^[ \t]*torch\.cuda(?:\.\w+)* = ", re.MULTILINE)
+_PATCHED = re.compile(r"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*torch\.cuda\b")
 _NPU = re.compile(r"ASCEND_|(?<![A-Za-z])npu(?![a-z])|hccl|transfer_to_npu", re.IGNORECASE)
 _NPU_QUICKLY = re.compile(
     r"npu(?![a-z])(?<![a-z]npu)"
 )  # for lower-case text; starting with letters makes the search fast
-_COMMENTED_OUT = re.compile(r"""#\s*["'](?:npu|hccl)["'],?\s*$""", re.MULTILINE)  # entries of a list that are planned
 # Code that asks for NPUs chooses among devices itself. Neither style writes these names.
 _CHOOSES_NPU = re.compile(
     r"\b(?:(?:is_)?(?:torch_|ascend_)?npu_available|(?:has|is|use)_npu)\b|[\"']ascend[\"']", re.IGNORECASE
@@ -227,20 +221,17 @@ def _evidence_in_condition(file: PythonFile, condition: Condition) -> Evidence |
     expression, holds = condition
     if isinstance(expression, (ast.Import, ast.ImportFrom)):
         library = library_needed_by(expression)
-        if library is None and isinstance(file.parent(expression), ast.Try):  # class Norm(apex.FusedLayerNorm): ...
-            known = (imported(module) for module in imported_modules(expression))
-            library = next((entry for entry in known if entry and entry.names and entry.is_missing), None)
         return (
             Evidence("library", library.name, file.place(expression)) if library and library.name != "Triton" else None
         )
-    if isinstance(expression, ast.Constant) and expression.value == "cuda":
-        return Evidence("name", "an entry called cuda", file.place(expression))
     if isinstance(expression, ast.UnaryOp) and isinstance(expression.op, ast.Not):
         return _evidence_in_condition(file, (expression.operand, not holds))
     if isinstance(expression, ast.BoolOp) and isinstance(expression.op, ast.And) == holds:
         return next(
             filter(None, (_evidence_in_condition(file, (operand, holds)) for operand in expression.values)), None
         )
+    if isinstance(expression, ast.Constant) and expression.value == "cuda":
+        return Evidence("name", "an entry called cuda", file.place(expression))
     if not isinstance(expression, ast.expr):
         return None
     if holds and isinstance(expression, ast.Attribute) and file.resolve(expression) == "torch.version.cuda":
@@ -275,26 +266,19 @@ def _torch_of(root: Path | None) -> str:
 def _replaces_cuda(node: ast.AST, file: PythonFile) -> Evidence | None:
     """Return evidence if the code around a node replaces part of torch.cuda, as a test does with
     patch("torch.cuda.is_available").
-
-    A file that does this often is kept as a whole.
     """
     if not _patches_cuda(file):
         return None
     around = file.function(node)
     parts = (*getattr(around, "decorator_list", ()), around) if around is not file.tree else ()
-    patched = _patches_often(file) or any(_PATCHED.search(file.source(part)) for part in parts)
+    patched = any(_PATCHED.search(file.source(part)) for part in parts)
     return Evidence("name", "a replacement of torch.cuda", file.place(node)) if patched else None
 
 
 @per_file
 def _patches_cuda(file: PythonFile) -> bool:
-    may_patch = file.has("torch.cuda") and (file.has("patch") or file.has("setattr") or _SET.search(file.text))
-    return bool(may_patch) and _PATCHED.search(file.text) is not None
-
-
-@per_file
-def _patches_often(file: PythonFile) -> bool:
-    return len(_SETS.findall(file.text)) > 2
+    may_patch = file.has("torch.cuda") and (file.has("patch") or file.has("setattr"))
+    return may_patch and _PATCHED.search(file.text) is not None
 
 
 @per_file
@@ -342,8 +326,7 @@ def _supports_npus(node: ast.AST, file: PythonFile) -> bool:
             if parent is file.tree:
                 break
             around = parent
-    if file.imports("torch_npu.contrib.transfer_to_npu") or _CHOOSES_NPU.search(file.text):
+    if _CHOOSES_NPU.search(file.text):
         return True
     start = min((file.span(mark)[0] for mark in getattr(around, "decorator_list", ())), default=file.span(around)[0])
-    text = file.text[start : file.span(around)[1]]
-    return bool(_NPU.search(text) and _NPU.search(_COMMENTED_OUT.sub("", text)))
+    return _NPU.search(file.text, start, file.span(around)[1]) is not None

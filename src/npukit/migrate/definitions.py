@@ -41,7 +41,6 @@ from npukit.source.nodes import children, inside, statements
 SAYS_WITHOUT = re.compile(r"without|fallback|(?:^|_)(?:no|not|disabled?|missing|unavailable)(?:_|$)")
 _CARDS = re.compile(r"(?:^|_)(?:cuda|gpus?|nvidia)(?:_|$)")
 _DRIVER = re.compile(r"nvidia-smi|\bnvml[A-Z]")
-_DEVICE_API = {"is_available", "set_device", "current_device", "device_count", "synchronize", "empty_cache", "Stream"}
 _SETUPS = ("setUp", "setUpClass", "setup_method", "setup_class", "setup_module")
 _MAKES = ("__init__", "__new__", "forward", *_SETUPS)
 _LOADS = (ast.If, ast.Try, ast.Import, ast.ImportFrom, ast.Assign, ast.Return, ast.Global, ast.Expr)
@@ -288,7 +287,7 @@ def _class_evidence(part: ast.ClassDef, file: PythonFile) -> Evidence | None:
     methods = {member.name for member in part.body if isinstance(member, _Function)}
     asks = any(re.fullmatch(r"is_(?:\w+_)?(?:available|compatible|supported)", name) for name in methods)
     is_named = re.search(r"cuda|nvidia|triton", part.name, re.IGNORECASE)
-    is_layer = is_named and (asks or len(methods & _DEVICE_API) > 2 or _is_one_of_several(part, file))
+    is_layer = is_named and (asks or _is_one_of_several(part, file))
     return Evidence("layer", part.name, file.place(part)) if is_layer else None
 
 
@@ -310,8 +309,10 @@ def _is_one_of_several(part: ast.ClassDef, file: PythonFile) -> bool:
 
 def _asks_driver(part: _Function, file: PythonFile) -> Evidence | None:
     """def get_gpu_memory(): ... nvidia-smi ...: what it does beside it is for the same cards"""
+    if not _CARDS.search(part.name):
+        return None
     body = part.body[1:] if ast.get_docstring(part) is not None else part.body
-    asks = _CARDS.search(part.name) and any(_DRIVER.search(file.source(statement)) for statement in body)
+    asks = any(_DRIVER.search(file.source(statement)) for statement in body)
     return Evidence("library", "NVML", file.place(part)) if asks else None
 
 

@@ -19,7 +19,6 @@ from npukit.facts.libraries import named
 from npukit.facts.target import Target
 from npukit.facts.torch_npu.names import names_of
 from npukit.migrate.kernels import unconditional_nodes
-from npukit.migrate.own_cuda import needs_cuda, own_cuda
 from npukit.source import Place, PythonFile
 from npukit.source.definitions import definition_of
 from npukit.source.nodes import last_name
@@ -91,9 +90,8 @@ def evidence_in_call(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
         return None
     func = node.func
     name = last_name(func)
-    if name == "cuda" and isinstance(func, ast.Attribute):
-        method = own_cuda(func.value, file)
-        return ("name", "cuda() of its own class") if method and needs_cuda(method) else None
+    if name == "cuda":
+        return None
     if name == "apply" and isinstance(func, ast.Attribute) and _is_kernel_function(func.value, file):
         return "kernel", file.source(func.value)
     is_named = bool(_CALLED_CUDA.search(name)) and not FOR_ANY.search(name)

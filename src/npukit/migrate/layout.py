@@ -174,7 +174,7 @@ def _by_formatter(before: PythonFile, after: Document, formatter: Formatter) -> 
         if was_formatted and formatted[piece] != piece and is_same_code(piece, formatted[piece]):
             done[lines.start : lines.stop] = _inner(formatted[piece]).split("\n")
         elif not was_formatted and len(lines) == 1 and len(new.lines[lines.start]) > width:
-            done[lines.start : lines.stop] = _break_line(new.lines[lines.start], "", width)
+            done[lines.start : lines.stop] = _break_line(new.lines[lines.start], width)
     return replace(after, text="\n".join(done)) if done != new.lines else after
 
 
@@ -270,45 +270,23 @@ def _by_width(before: PythonFile, after: Document, width: int) -> Document:
     """Return the file with those lines broken that became longer than the width."""
     old, new = before.text.split("\n"), after.text.split("\n")
     lines: list[str] = []
-    tree: ast.Module | None = None
     for kind, a, a_end, b, b_end in blocks(old, new):
         breaks = kind != "equal" and all(len(line) <= width for line in old[a:a_end])
         for at in range(b, b_end):
             is_long = breaks and len(new[at]) > width
-            tree = tree or changed_tree(before, after.text) if is_long else tree
-            is_long = is_long and tree is not None and not _is_text(tree, at)
-            following = new[at + 1] if at + 1 < len(new) else ""
-            lines += _break_line(new[at], following, width) if is_long else [new[at]]
+            lines += _break_line(new[at], width) if is_long else [new[at]]
     return replace(after, text="\n".join(lines)) if lines != new else after
 
 
-def _is_text(tree: ast.Module, at: int) -> bool:
-    """Return whether a line belongs to a multi-line string, which may look like code."""
-    *_, statement = (tree, *_overlapping(tree, at, at + 1))
-    texts = (node for node in ast.walk(statement) if isinstance(node, (ast.Constant, ast.JoinedStr)))
-    return any(text.lineno <= at + 1 <= (text.end_lineno or 0) != text.lineno for text in texts)
-
-
-def _break_line(line: str, following: str, width: int) -> list[str]:
+def _break_line(line: str, width: int) -> list[str]:
     """Break a line at its last call, or else put its value or condition in parentheses."""
     if "#" in line:
         return [line]
     indent = line[: len(line) - len(line.lstrip())]
     body = "\n    pass" if line.endswith(":") else ""
     broken = _break_at_bracket(line, indent, width)
-    if is_same_code(line.strip() + body, "\n".join(piece.removeprefix(indent) for piece in broken) + body):
-        return broken
-    return _break_before_else(line, following)
-
-
-def _break_before_else(line: str, following: str) -> list[str]:
-    """Move the last `else` of the first line of a longer choice to a line of its own, as the next line has it."""
-    statement, at = line.strip(), line.rfind(" else ")
-    goes_on = not is_same_code(statement, statement) and not statement.endswith("\\")
-    if at < 0 or not goes_on or not following.lstrip().startswith("if "):
-        return [line]
-    indent = following[: len(following) - len(following.lstrip())]
-    return [line[:at], indent + line[at + 1 :]]
+    is_same = is_same_code(line.strip() + body, "\n".join(piece.removeprefix(indent) for piece in broken) + body)
+    return broken if is_same else [line]
 
 
 def _break_at_bracket(line: str, indent: str, width: int) -> list[str]:

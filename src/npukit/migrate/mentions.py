@@ -14,7 +14,7 @@ from npukit.facts import libraries
 from npukit.facts.cuda_settings import cuda_settings
 from npukit.facts.libraries import named
 from npukit.migrate.definitions import cuda_only_names, needed_by_import
-from npukit.migrate.evidence import FOR_ANY, Evidence, evidence_in_attribute, evidence_in_call, evidence_in_text
+from npukit.migrate.evidence import Evidence, evidence_in_attribute, evidence_in_call, evidence_in_text
 from npukit.migrate.kernels import Import, imported_modules, names_always_using, unconditional_nodes
 from npukit.source import PythonFile, per_file
 from npukit.source.nodes import inside, last_name
@@ -25,7 +25,7 @@ _LONGEST = 60  # longer strings are not names
 def evidence_in_node(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
     """Return the kind and name of the evidence in a node, or None. Calls are left to `evidence_in_call`."""
     if isinstance(node, ast.Attribute):
-        return evidence_in_attribute(node) or _of_pair(node, file)
+        return evidence_in_attribute(node)
     if isinstance(node, ast.Name):
         if isinstance(node.ctx, ast.Load) and (library := cuda_related_names(file).get(node.id)):
             return "kernel", library
@@ -62,13 +62,6 @@ def _of_setting(given: ast.keyword, file: PythonFile) -> tuple[str, str] | None:
     text = str(value.value)
     is_meant = setting.is_for(file.imported) and (not setting.calls or last_name(call.func) in setting.calls)
     return ("api", f"{setting.name}={text}") if is_meant and setting.requests_cuda(text) else None
-
-
-def _of_pair(node: ast.Attribute, file: PythonFile) -> tuple[str, str] | None:
-    """Return evidence in one of two functions of an extension: ops.scan_forward_cuda beside ops.scan_forward_cpu"""
-    pair = node.attr.endswith("_cuda") and f"{node.attr[:-4]}cpu" in file.by_name and not FOR_ANY.search(node.attr)
-    is_of_module = isinstance(node.value, ast.Name) and bool(file.names.bindings_in(file.tree, node.value.id))
-    return ("kernel", node.attr) if pair and is_of_module and isinstance(node.ctx, ast.Load) else None
 
 
 def first_evidence(nodes: Iterable[ast.AST], texts: Iterable[str], file: PythonFile) -> Evidence | None:

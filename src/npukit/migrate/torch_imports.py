@@ -147,7 +147,7 @@ def _among(last: ast.stmt, file: PythonFile) -> int:
     block = _lines_of_imports(last, file)
     plain = [node for node in block if isinstance(node, ast.Import)]
     names = [node.names[0].name.lower() for node in plain]
-    sorts = block[: len(plain)] == plain and names == sorted(names) and not _is_sorted_by_name_alone(file)
+    sorts = block[: len(plain)] == plain and names == sorted(names)
     apart = not any(name.split(".")[0] in sys.stdlib_module_names for node in block for name in _modules(node))
     if not (sorts and apart) or file.path.suffix == ".ipynb":
         return file.line_start(last) if _modules(last)[0].split(".")[0] == "torch" else file.line_end(last)
@@ -163,14 +163,6 @@ def _lines_of_imports(last: ast.stmt, file: PythonFile) -> list[ast.stmt]:
             break
         block.insert(0, node)
     return block
-
-
-def _is_sorted_by_name_alone(file: PythonFile) -> bool:
-    """Return whether `import os` is sorted below `from argparse import ArgumentParser`."""
-    pairs = zip(file.tree.body, file.tree.body[1:], strict=False)
-    return any(
-        isinstance(a, ast.ImportFrom) and isinstance(b, ast.Import) and a.end_lineno == b.lineno - 1 for a, b in pairs
-    )
 
 
 def _modules(node: ast.stmt) -> list[str]:

@@ -1,12 +1,15 @@
 """Names of torch's CUDA API that have no counterpart on NPUs (NPK201), behave differently (NPK202) or have no effect
-(NPK203), according to facts/cuda_apis.yaml.
+(NPK203), according to facts/cuda_apis.yaml; CUDA's tensor types (NPK160); functions that tests replace (NPK123).
 """
 
 from __future__ import annotations
 
 import ast
+import re
 
 from npukit.facts.cuda_apis import CudaApi, cuda_api, last_names
+from npukit.migrate.cuda_files import evidence_for_file
+from npukit.migrate.decision import is_kept
 from npukit.migrate.lookup import chains, names_from_cuda
 from npukit.migrate.rule import Findings, Goal, PythonFile, Severity, described
 from npukit.migrate.training import tolerates_failure
@@ -17,6 +20,8 @@ _STATES = {
     "differs": (described("NPK202"), "behaves differently on NPUs"),
     "ignored": (described("NPK203"), "has no effect on NPUs"),
 }
+_TYPE = re.compile(r"torch\.cuda\.\w+Tensor")
+_FUNCTION = re.compile(r"torch\.cuda\.(\w+)")
 
 
 def _report(kind: str) -> None:
@@ -109,3 +114,28 @@ def old_arguments(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
             why="It raises a TypeError for trace_alloc_max_entries and trace_alloc_record_context.",
             remedy='Use _record_memory_history(enabled="all", max_entries=...), which torch.cuda takes as well.',
         )
+
+
+@described("NPK160").on_call(("set_default_tensor_type", "type"))
+def tensor_type(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
+    """Report torch.set_default_tensor_type(TYPE) and x.type(TYPE), where TYPE is a string or a class."""
+    given = call.args[0] if len(call.args) == 1 else None
+    name = given.value if isinstance(given, ast.Constant) else file.resolve(given)
+    if isinstance(name, str) and _TYPE.fullmatch(name) and not is_kept(call, file, goal):
+        yield described("NPK160").finding((file, call), f"{name} is a CUDA tensor type")
+
+
+@described("NPK123").on_call(("patch", "object", "setattr"))
+def replaced(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
+    given = [_replaced_name(argument, file) for argument in call.args[:2]]
+    by_name = given and isinstance(call.args[0], ast.Constant)
+    name = given[0] if by_name else ".".join(given)
+    if _FUNCTION.fullmatch(name) and re.search(r"mock|patch", file.source(call.func)) and not evidence_for_file(file):
+        yield described("NPK123").finding((file, call), f"the test replaces {name}", subject=name)
+
+
+def _replaced_name(given: ast.expr, file: PythonFile) -> str:
+    """Return the dotted name of what a test replaces, such as "torch.cuda.synchronize" or torch.cuda."""
+    if isinstance(given, ast.Constant):
+        return str(given.value)
+    return file.resolve(given) or ("torch.cuda" if file.source(given).endswith(".torch.cuda") else "")

@@ -22,7 +22,7 @@ from npukit.migrate import lookup
 from npukit.migrate.cuda_files import evidence_for_file
 from npukit.migrate.decision import cuda_only_parts, is_kept, why_kept
 from npukit.migrate.evidence import ABOUT_THE_CARD
-from npukit.migrate.graphs import graph_around, graph_parts
+from npukit.migrate.graphs import graph_around
 from npukit.migrate.patches import is_test_file
 from npukit.migrate.questions import asked_for_cards
 from npukit.migrate.rule import Edit, Effort, Finding, Findings, Goal, PythonFile, Rule, Severity
@@ -44,8 +44,6 @@ rule = Rule(
 _IN_CODE = re.compile(r"""\.cuda\(|["']cuda["':]|["']nccl["']""")
 _OTHER_RULES = {"amp"}
 _DIFFERENT = {"get_device_capability": "it returns None on an NPU, so comparisons with it raise"}
-_LACKS = {"Event": "external"}  # arguments that the class of torch_npu does not take
-_RAISES = ("torch.cuda.Stream.priority_range",)  # which torch_npu has, and which always raises there
 _PRIVATE = {"_lazy_init", "_lazy_call", "_is_in_bad_fork"}  # which the list of public names leaves out
 _OUT_OF_MEMORY_SINCE = "2.5"  # torch.OutOfMemoryError, which all devices raise
 _SKIPS = ("skipif", "skipIf", "skipUnless", "skip", "skipTest")
@@ -84,11 +82,6 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Findings:
         elif graph not in graphs:
             graphs.add(graph)
             yield _kept_for_graphs(graph, node, file, goal)
-    outer_first = sorted(graph_parts(file), key=lambda part: part.lineno)
-    for part in outer_first if goal.portable else ():
-        if graph_around(part, file) not in graphs and _IN_CODE.search(file.source(part)):
-            graphs.add(part)
-            yield _kept_for_graphs(part, part, file, goal)
 
 
 def _kept_finding(
@@ -112,7 +105,7 @@ def _kept_for_graphs(graph: ast.AST, node: ast.AST, file: PythonFile, goal: Goal
 
 def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Findings:
     part, function = _function(node, file)
-    if function in _OTHER_RULES or _is_type_argument(node, function, file):
+    if function in _OTHER_RULES:
         return
     condition = enclosing_call(node, file) if function == "is_available" else None
     if function == "device_count":
@@ -136,9 +129,7 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Find
         return
     why = (
         _reason_without_counterpart(function, goal)
-        or ("torch_npu's always raises." if file.resolve(node) in _RAISES else "")
         or _empty_property(node, function, file)
-        or _unknown_argument(node, function, file)
         or _part_of_a_graph(function, file, goal)
     )
     if why:
@@ -155,13 +146,6 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Find
             remedy=f"Use {spelled_out(new.text)}.",
             edits=(*new.edits, *_reworded_reason(enclosing_call(node, file), file, goal)),
         )
-
-
-def _is_type_argument(node: ast.AST, function: str, file: PythonFile) -> bool:
-    """Return whether a tensor type is left to NPK160: x.type(torch.cuda.FloatTensor)"""
-    call = file.parent(node)
-    is_type = function.endswith("Tensor") and isinstance(call, ast.Call) and call.args == [node]
-    return is_type and getattr(call.func, "attr", "") in ("type", "set_default_tensor_type")  # type: ignore[union-attr]
 
 
 def _function(node: ast.Attribute | ast.Name, file: PythonFile) -> tuple[ast.expr, str]:
@@ -198,14 +182,6 @@ def _empty_property(node: ast.expr, function: str, file: PythonFile) -> str:
     if not isinstance(read, ast.Attribute) or read.attr not in ABOUT_THE_CARD:
         return ""
     return f"{read.attr} is None for an NPU; its properties have cube_core_num and vector_core_num."
-
-
-def _unknown_argument(node: ast.expr, function: str, file: PythonFile) -> str:
-    """Return why an argument cannot be passed to torch.npu: torch.cuda.Event(external=True)"""
-    call = enclosing_call(node, file)
-    given = [keyword.arg for keyword in call.keywords] if isinstance(call, ast.Call) else []
-    lacks = _LACKS.get(function)
-    return f"torch.npu.{function} has no argument {lacks}." if lacks and lacks in given else ""
 
 
 def _part_of_a_graph(function: str, file: PythonFile, goal: Goal) -> str:

@@ -149,9 +149,8 @@ def _head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goa
         return _old_head(node, name, file, goal)
     if isinstance(node, ast.Name):
         statement = next(b.node for b in file.bindings(node) if b.kind == "import")
-        edits = _import_edits(statement, file, goal)
-        if edits or (goal.names_devices and not _is_used_for_cuda(statement, file, goal)):
-            return edits or None
+        if edits := _import_edits(statement, file, goal):
+            return edits
     torch = torch_name(file)
     return (*torch.edits, file.replace(node, f"{torch.text}.amp.{name}"))
 
@@ -214,16 +213,8 @@ def unused_import(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Finding
 
 def _first_argument(call: ast.Call, text: str, file: PythonFile) -> tuple[Edit, ...]:
     open_bracket = file.text.index("(", file.span(call.func)[1])
-    has_arguments = bool(call.args or call.keywords)
-    ends_line = file.text[open_bracket + 1] in "\r\n"
-    if has_arguments and ends_line:
-        spans = sorted(file.span(argument) for argument in (*call.args, *call.keywords))
-        first = spans[0][0]
-        one_a_line = len(spans) > 1 and "\n" in file.text[spans[0][1] : spans[1][0]]
-        line = file.text.rfind("\n", 0, first) + 1
-        between = f",{file.newline}{file.text[line:first]}" if one_a_line else ", "
-        return (file.insert(first, text + between),)
-    return (file.insert(open_bracket + 1, text + (", " if has_arguments else "")),)
+    comma = "," if file.text[open_bracket + 1] in "\r\n" else ", "
+    return (file.insert(open_bracket + 1, text + (comma if call.args or call.keywords else "")),)
 
 
 def _as_keywords(call: ast.Call, file: PythonFile) -> tuple[Edit, ...]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import re
 
-from npukit.migrate.dataflow import DEVICE, flows_into, is_allowed_value, is_module_lookup
+from npukit.migrate.dataflow import DEVICE, flows_into, is_allowed_value
 from npukit.migrate.decision import is_kept
 from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.styles import style_of
@@ -32,8 +32,6 @@ rule = Rule(
 )
 
 _LITERAL = re.compile(r"""([rRuUfF]*)("{3}|'{3}|"|')(cuda)((?:[:{](?:(?!\2)[^\\])*)?)\2""")
-_NUMBERED = re.compile(r"cuda:\d+")
-_NAMED = re.compile(r"[\"']cuda(?::\d+)?[\"']")
 _TAKES_NAMES = re.compile(
     r"assert|(?:get|set|has|del)attr$|(?:get|pop|setdefault|append|add|index|count|remove|find|split|strip|join|format)$"
     r"|(?:starts|ends)with$|removeprefix$|l?strip$|replace$|print$|log$|debug$|info$|warning$|write$|_apply$|create_proxy$"
@@ -50,10 +48,9 @@ def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> F
     if _is_compared(node, file):
         return
     if not flows_into(node, DEVICE, file) and not is_chosen(node, file):
-        if isinstance(node, ast.Constant) and _may_be_device(node, file) and _is_first_of_table(node, file):
-            yield rule.finding(
-                (file, node), f"{node.value!r} looks like a CUDA device", why=_UNCLEAR, severity=Severity.warning
-            )
+        if isinstance(node, ast.Constant) and _may_be_device(node, file):
+            what = f"{node.value!r} looks like a CUDA device"
+            yield rule.finding((file, node), what, why=_UNCLEAR, severity=Severity.warning)
         return
     match = _LITERAL.fullmatch(file.source(node))
     edits: tuple[Edit, ...] = ()
@@ -71,17 +68,16 @@ def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> F
 def _may_be_device(node: ast.Constant, file: PythonFile) -> bool:
     """Return whether a string that cannot be followed may be a device.
 
-    It has a card's number, is in a list of devices, or is passed to something that is not in sight, such as
-    tensor.init_data("cuda") or module_of("cuda").
+    It has a card's number, is in a list of devices, or is passed to a method that is not in sight:
+    tensor.init_data("cuda")
     """
-    if _NUMBERED.fullmatch(str(node.value)):
-        return not _is_key(node, file)
-    call = file.parent(node)
-    func = call.func if isinstance(call, ast.Call) and node in call.args else None
+    around = file.parent(node)
+    if node.value != "cuda":
+        return str(node.value)[5:].isdigit() and not isinstance(around, (ast.Subscript, ast.Compare, ast.Dict))
+    func = around.func if isinstance(around, ast.Call) and node in around.args else None
     if isinstance(func, ast.Attribute):
         return not _TAKES_NAMES.match(func.attr)
-    is_variable = isinstance(func, ast.Name) and any(binding.kind == "assign" for binding in file.bindings(func))
-    return is_variable or _is_in_list(node, file) or (func is not None and is_module_lookup(func, file))
+    return _is_in_list(node, file)
 
 
 def _is_in_list(node: ast.Constant, file: PythonFile) -> bool:
@@ -90,24 +86,6 @@ def _is_in_list(node: ast.Constant, file: PythonFile) -> bool:
     while isinstance(parent := file.parent(table), (ast.List, ast.Tuple)):
         table = parent
     return isinstance(parent, ast.Call) and is_beside_cpu(node, file) and "npu" not in file.source(table)
-
-
-def _is_first_of_table(node: ast.Constant, file: PythonFile) -> bool:
-    """Return whether a string is the first device in a literal, since a table of devices is reported only once."""
-    table: ast.AST = node
-    while isinstance(parent := file.parent(table), (ast.Dict, ast.List, ast.Tuple, ast.Set)):
-        table = parent
-    return not _NAMED.search(file.text, file.span(table)[0], file.span(node)[0])
-
-
-def _is_key(node: ast.Constant, file: PythonFile) -> bool:
-    """Return whether a string is looked up or compared: table["cuda:0"], x == "cuda:0"
-
-    In {"cuda:0": "cuda:1"}, which maps the devices of a checkpoint, it is not.
-    """
-    parent = file.parent(node)
-    is_in_table = isinstance(parent, ast.Dict) and node in parent.keys and not flows_into(parent, DEVICE, file)
-    return isinstance(parent, (ast.Subscript, ast.Compare)) or is_in_table
 
 
 def _is_compared(node: ast.AST, file: PythonFile) -> bool:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
 from npukit.migrate.dataflow import BACKEND, DEVICE
 from npukit.migrate.decision import guards_torch_code, is_kept, why_kept
@@ -35,7 +34,6 @@ rule = Rule(
 _NO_MEMORY = "CUDA out of memory"
 _WORDS = {"cuda": ("npu", DEVICE), "nccl": ("hccl", BACKEND)}
 _TAKE_ANY = (ast.If, ast.While, ast.Assign, ast.Return, ast.keyword)  # need no brackets around `or`
-_TYPE = re.compile(r"torch\.cuda\.(\w*Tensor)")
 
 
 @rule.on(ast.Compare)
@@ -60,12 +58,9 @@ def compare(node: ast.Compare, file: PythonFile, goal: Goal) -> Findings:
         for element in right.elts:
             word = _word(element, file)
             if word and _names(left, word, file):
-                at = file.span(element)[1]
                 quote = _quote(file.source(element))
-                kind = _TYPE.fullmatch(str(element.value)) if isinstance(element, ast.Constant) else None
-                new = f"torch.npu.{kind[1]}" if kind else _WORDS[word][0]
-                added = (file.insert(at, f", {quote}{new}{quote}"),)
-                yield from _report(node, word, file, goal, added)
+                added = file.insert(file.span(element)[1], f", {quote}{_WORDS[word][0]}{quote}")
+                yield from _report(node, word, file, goal, (added,))
 
 
 @rule.on_call(("startswith", "replace", "removeprefix"))
@@ -82,26 +77,14 @@ def startswith(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     yield from _report(call, word, file, goal, edits)
 
 
-@rule.on(ast.Dict)
-def table(node: ast.Dict, file: PythonFile, goal: Goal) -> Findings:
-    """Report a table that a device looks up: {"cuda": "nccl", "cpu": "gloo"}[device.type]"""
-    lookup = file.parent(node)
-    if isinstance(lookup, ast.Subscript) and lookup.value is node and _names(lookup.slice, "cuda", file):
-        keys = (key for key in node.keys if isinstance(key, ast.Constant) and key.value == "cuda")
-        yield from (finding for key in keys for finding in _report(key, "cuda", file, goal))
-
-
 @rule.on(ast.MatchValue)
 def case(node: ast.MatchValue, file: PythonFile, goal: Goal) -> Findings:
     """Report a case of a device: match device.type: case "cuda" """
-    word = _word(node.value, file)
-    branch = file.parent(node)
-    match = (
-        file.parent(branch)
-        if isinstance(branch, ast.match_case) and not first_evidence(branch.body, (), file)
-        else None
-    )
-    if word and isinstance(match, ast.Match) and _names(match.subject, word, file):
+    word, branch = _word(node.value, file), file.parent(node)
+    if word is None or not isinstance(branch, ast.match_case) or first_evidence(branch.body, (), file):
+        return
+    match = file.parent(branch)
+    if isinstance(match, ast.Match) and _names(match.subject, word, file):
         yield from _report(node.value, word, file, goal)
 
 
@@ -132,8 +115,6 @@ def _word(node: ast.AST, file: PythonFile) -> str | None:
     if isinstance(node, ast.Attribute):
         return "nccl" if node.attr == "NCCL" and file.resolve(node) == "torch.distributed.Backend.NCCL" else None
     value = node.value if isinstance(node, ast.Constant) else None
-    if isinstance(value, str) and _TYPE.fullmatch(value):
-        return "cuda"
     return value if isinstance(value, str) and value in _WORDS else None
 
 
@@ -143,7 +124,7 @@ def _names(node: ast.AST, word: str, file: PythonFile) -> bool:
     if isinstance(node, ast.Attribute):
         return sink.named(node.attr) or (node.attr == "type" and _names(node.value, word, file))
     if isinstance(node, ast.Name):
-        return sink.named(node.id) or any(_names(value, word, file) for value in _looped_over(node, file))
+        return sink.named(node.id)
     if isinstance(node, ast.Subscript):
         return isinstance(node.slice, ast.Constant) and sink.named(str(node.slice.value))
     if isinstance(node, ast.Call):
@@ -160,26 +141,13 @@ def _names(node: ast.AST, word: str, file: PythonFile) -> bool:
     return False
 
 
-def _looped_over(name: ast.Name, file: PythonFile) -> Iterator[ast.expr]:
-    """Yield what a variable runs over in a comprehension: any("cuda" in d for d in devices)"""
-    for around in file.ancestors(name):
-        if isinstance(around, (ast.GeneratorExp, ast.ListComp, ast.SetComp)):
-            first = around.generators[0]
-            if isinstance(first.target, ast.Name) and first.target.id == name.id:
-                yield first.iter
-        elif isinstance(around, ast.stmt):
-            return
-
-
 def _equality(
     node: ast.Compare, constant: ast.AST, other: ast.AST, operator: ast.cmpop, word: str, file: PythonFile
 ) -> tuple[Edit, ...]:
     source = file.source(constant)
     quote = _quote(source)
     both = f"({source}, {quote}{_WORDS[word][0]}{quote})"
-    if isinstance(constant, ast.Constant) and (kind := _TYPE.fullmatch(str(constant.value))):
-        both = f"({source}, {quote}torch.npu.{kind[1]}{quote})"
-    elif isinstance(constant, ast.Call) or (isinstance(constant, ast.Attribute) and constant.attr == "type"):
+    if isinstance(constant, ast.Call) or (isinstance(constant, ast.Attribute) and constant.attr == "type"):
         return _compared_devices(node, constant, other, operator, file)
     negation = "not " if isinstance(operator, ast.NotEq) else ""
     if constant is node.left:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 
-from npukit.migrate.dataflow import DEVICE, flows_into
 from npukit.migrate.decision import is_kept, why_kept
 from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.styles import style_of
@@ -27,16 +26,11 @@ rule = Rule(
 )
 
 
-_NAMES_CUDA = "What it chooses is called CUDA, and goes where an NPU may not be known."
-
-
 @rule.on(ast.Attribute, says=("is_cuda",))
 def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
     if not isinstance(node.ctx, ast.Load) or is_kept(node, file, goal):
         return
-    if (isinstance(node.value, ast.Name) and node.value.id == "self") or _is_imported(node.value, file):
-        return
-    reason = why_kept(node, file) or (_NAMES_CUDA if _chooses_cuda(node, file) else "")
+    reason = why_kept(node, file)
     end = file.span(node)[1]
     old = Edit(end - len("is_cuda"), end, "is_npu")
     edits = style_of(goal).choose(_with_npus(node, file), (*import_torch_npu(file), old), file)
@@ -48,21 +42,6 @@ def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
         edits=() if reason else edits,
         severity=Severity.note if reason else None,
     )
-
-
-def _is_imported(node: ast.expr, file: PythonFile) -> bool:
-    """Return whether `is_cuda` belongs to something other than a tensor: current_platform.is_cuda"""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return isinstance(node, ast.Name) and any(binding.kind == "import" for binding in file.bindings(node))
-
-
-def _chooses_cuda(node: ast.Attribute, file: PythonFile) -> bool:
-    """Return whether "cuda" is chosen without being a device of torch: memory = "cuda" if x.is_cuda else "cpu" """
-    choice = file.parent(node)
-    if not isinstance(choice, ast.IfExp) or choice.test is not node or not isinstance(choice.body, ast.Constant):
-        return False
-    return str(choice.body.value).startswith("cuda") and not flows_into(choice.body, DEVICE, file)
 
 
 def _with_npus(node: ast.Attribute, file: PythonFile) -> tuple[Edit, ...]:

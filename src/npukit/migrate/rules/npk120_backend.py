@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import re
 
-from npukit.migrate.dataflow import BACKEND, chosen_by_device, flows_into, is_allowed_value
+from npukit.migrate.dataflow import BACKEND, flows_into, is_allowed_value
 from npukit.migrate.decision import is_kept
 from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule
 from npukit.migrate.styles import style_of
@@ -67,19 +67,5 @@ def _edits(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal) ->
     if match["before"] or match["after"] or match["pair"].lower() != "nccl":
         backend = style_of(goal).backends(node, file.source(node), file, goal)
         return (*backend.edits, file.replace(node, parenthesized_for(backend.text, node, file))) if backend else ()
-    choice = file.parent(node)
-    by_device = chosen_by_device(choice.test, file) if isinstance(choice, ast.IfExp) else None
     backend = style_of(goal).backend(node, file, goal)
-    if backend is None:
-        return ()
-    renamed = (*backend.edits, file.replace(node, backend.text))
-    if by_device:
-        asked = file.replace(by_device, _of_device(by_device, match[1], file))
-        return style_of(goal).choose((asked,), renamed, file)
-    return renamed
-
-
-def _of_device(choice: ast.IfExp, quote: str, file: PythonFile) -> str:
-    """Return code that asks for a device's backend, to replace "nccl" if device == "cuda" else "gloo"."""
-    device = file.source(choice.test.left)  # type: ignore[attr-defined]
-    return f'{{"cuda": "nccl", "npu": "hccl"}}.get({device}, "gloo")'.replace('"', quote)
+    return (*backend.edits, file.replace(node, backend.text)) if backend else ()

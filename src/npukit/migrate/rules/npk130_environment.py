@@ -4,19 +4,17 @@ before:           os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
 after (npu):      os.environ["ASCEND_RT_VISIBLE_DEVICES"] = str(gpu)
 after (portable): os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["ASCEND_RT_VISIBLE_DEVICES"] = str(gpu)
 
-The portable style sets both variables, and reads the NPU's first. Other accesses, such as a dictionary that becomes an
-environment, are reported there. Settings of CUDA's allocator that torch_npu refuses, such as backend:cudaMallocAsync,
-stay with CUDA.
+The portable style sets both variables, and reads the NPU's first. A dictionary that becomes an environment is reported
+there. Settings of CUDA's allocator that torch_npu refuses, such as backend:cudaMallocAsync, stay with CUDA.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 
 from npukit.facts.variables import is_refused, renamed
 from npukit.migrate.decision import is_kept
-from npukit.migrate.rule import Edit, Effort, Finding, Findings, Goal, PythonFile, Rule, Severity
+from npukit.migrate.rule import Edit, Effort, Findings, Goal, PythonFile, Rule, Severity
 from npukit.migrate.styles import style_of
 
 _VARIABLES = renamed()
@@ -40,7 +38,7 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Findings:
     access = _access(node, file)
     around = file.function(node)
     new = _VARIABLES[node.value]
-    if access is None or _is_printed(node, file):
+    if access is None:
         return
     if goal.portable and new in file.text:
         return
@@ -53,35 +51,12 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Findings:
             severity=Severity.note,
         )
         return
-    yield _finding(node, node.value, _portable(node, access, new, file), [_renamed(node, new, file)], file, goal)
-
-
-def _is_printed(node: ast.Constant, file: PythonFile) -> bool:
-    """Return whether a variable is only printed: f"CUDA_VISIBLE_DEVICES: {os.getenv('CUDA_VISIBLE_DEVICES')}" """
-    texts = (ancestor for ancestor in file.ancestors(node) if isinstance(ancestor, ast.JoinedStr))
-    return any(str(node.value) in str(getattr(part, "value", "")) for text in texts for part in text.values)
-
-
-@rule.on(ast.keyword)
-def keyword(node: ast.keyword, file: PythonFile, goal: Goal) -> Findings:
-    """Set the NPU's variable as well: dict(os.environ, CUDA_VISIBLE_DEVICES="0")"""
-    call = file.parent(node)
-    given = [call.func, *call.args] if isinstance(call, ast.Call) else []
-    is_set = any((file.resolve(part) or "").startswith("os.environ") for part in given)
-    if node.arg in _VARIABLES and is_set and not is_kept(node, file, goal):
-        yield _finding(node, node.arg, (), (), file, goal)
-
-
-def _finding(
-    node: ast.AST, old: str, portable: Sequence[Edit], npu: Sequence[Edit], file: PythonFile, goal: Goal
-) -> Finding:
-    new = _VARIABLES[old]
-    return rule.finding(
+    yield rule.finding(
         (file, node),
-        f"{old} has no effect on NPUs",
+        f"{node.value} has no effect on NPUs",
         why=f"torch_npu and CANN read {new}.",
         remedy=f"Set {new}.",
-        edits=style_of(goal).choose(portable, npu, file),
+        edits=style_of(goal).choose(_portable(node, access, new, file), [_renamed(node, new, file)], file),
     )
 
 
@@ -89,7 +64,7 @@ _Access = ast.Call | ast.Subscript | ast.Compare | ast.Dict
 
 
 def _access(node: ast.Constant, file: PythonFile) -> _Access | None:
-    """Return the call, subscript, comparison or dictionary that reads or sets the variable in the environment."""
+    """Return the call, subscript or comparison that reads or sets the variable in the environment."""
     parent = file.parent(node)
     if isinstance(parent, ast.Subscript) and _is_environment(parent.value, file):
         return parent

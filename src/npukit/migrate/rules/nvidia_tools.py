@@ -19,8 +19,10 @@ _TOOLS = {
     "compute-sanitizer": "Use mssanitizer.",
 }
 _COMMAND = re.compile(rf"(?:^|[\s;&|(`\"'/])({'|'.join(_TOOLS)})(?=[\s;&|)`\"']|$)", re.MULTILINE)
-_RUNNERS = ("system", "popen", "run", "Popen", "call", "check_call", "check_output", "getoutput", "getstatusoutput")
-_RUNNERS += ("which",)
+_RUNNERS = (
+    *("system", "popen", "run", "Popen", "call", "check_call", "check_output", "getoutput", "getstatusoutput"),
+    "which",
+)
 _FROM = re.compile(r"^\s*FROM\s+(?:--platform=\S+\s+)?(\S+)", re.MULTILINE | re.IGNORECASE)
 _IMAGE = re.compile(r"""^\s*-?\s*(?:image|base_image)\s*:\s*["']?([^\s"']+)""", re.MULTILINE)
 _FOR_CUDA = re.compile(r"nvidia|nvcr\.io/|cuda|[:-]cu1[0-9]{2}|-gpu\b", re.IGNORECASE)

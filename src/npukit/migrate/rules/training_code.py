@@ -1,5 +1,5 @@
-"""Pitfalls in training code: values read in every step (NPK708), channels_last (NPK710), DataParallel (NPK712),
-checkpoints without map_location (NPK713), a hard-coded number of processes (NPK714).
+"""Pitfalls in training code: values read in every step (NPK708), double precision (NPK709), channels_last (NPK710),
+DataParallel (NPK712), checkpoints without map_location (NPK713), a hard-coded number of processes (NPK714).
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 import re
 
-from npukit.migrate.rule import Findings, Goal, PythonFile, Severity, described
+from npukit.migrate.rule import Finding, Findings, Goal, PythonFile, Severity, described
 from npukit.migrate.training import (
     enclosing_loop,
     has_double_star,
@@ -19,8 +19,11 @@ from npukit.migrate.training import (
 )
 
 _FORMATS = ("torch.channels_last", "torch.channels_last_3d")
-_DATA_PARALLEL = ("DataParallel", "parallel.DataParallel", "parallel.data_parallel")
-_DATA_PARALLEL += ("parallel.data_parallel.DataParallel",)
+_DATA_PARALLEL = (
+    *("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"),
+    *("torch.nn.parallel.data_parallel", "torch.nn.parallel.data_parallel.DataParallel"),
+    *("torch.nn.parallel.replicate", "torch.nn.parallel.replicate.replicate"),  # what DataParallel does, by hand
+)
 _LOADERS = {"torch.load": 1, "torch.hub.load_state_dict_from_url": 2, "torch.utils.model_zoo.load_url": 2}
 _DATA = re.compile(r"cache|dataset|feature|vocab|token|label|sample|batch", re.IGNORECASE)  # made on the CPU
 _DATA_CLASS = re.compile(r"dataset|database|data_?module", re.IGNORECASE)
@@ -32,6 +35,17 @@ _SIZES = {
     "torch.multiprocessing.spawn": (2, "nprocs"),
     "torch.multiprocessing.spawn.spawn": (2, "nprocs"),
 }
+_TYPES = {"torch.float64", "torch.double", "torch.complex128", "torch.cdouble", "torch.DoubleTensor"}
+_HOST = "It matters only if the tensor is moved to an NPU, which has no double-precision units."
+_FACTORIES = {
+    f"torch.{name}"
+    for name in (
+        *("arange", "as_tensor", "empty", "eye", "from_numpy", "full", "linspace", "logspace", "ones", "rand"),
+        *("randint", "randn", "randperm", "tensor", "zeros", "Tensor", "FloatTensor"),
+    )
+}
+_CPU = re.compile(r"""\.cpu\(\)|\.numpy\(\)|["']cpu["']""")
+_FLOAT64_NAMES = {name.removeprefix("torch.") for name in _TYPES}
 
 
 @described("NPK708").on_call(("item",))
@@ -50,6 +64,77 @@ def value_read(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
         )
 
 
+@described("NPK709").on(ast.Attribute, says=_FLOAT64_NAMES)
+def float64_named(name: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
+    if file.resolve(name) not in _TYPES or _is_only_named(name, file) or _is_elsewhere(name, file):
+        return
+    call = file.parent(name)
+    if isinstance(call, ast.keyword):
+        call = file.parent(call)
+    if not _on_cpu(name, file):
+        yield _float64_finding(name, isinstance(call, ast.Call) and _is_made_on_host(call, file), file)
+
+
+@described("NPK709").on_call(("double",))
+def float64_called(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
+    if method(call) != "double" or call.args or call.keywords or "torch" not in file.text:
+        return
+    if not (file.resolve(call.func) or "").startswith(("torch.", "numpy.")) and not _on_cpu(call, file):
+        yield _float64_finding(call, _is_made_on_host(call, file), file)
+
+
+def _float64_finding(node: ast.AST, on_host: bool, file: PythonFile) -> Finding:
+    if on_host:
+        return described("NPK709").finding(
+            (file, node), "a tensor on the CPU has double precision", why=_HOST, severity=Severity.note
+        )
+    return described("NPK709").finding((file, node), "double precision is used on the device")
+
+
+def _is_only_named(name: ast.Attribute, file: PythonFile) -> bool:
+    """Return whether a type is only named: x.dtype == torch.float64, pytest.param(torch.float64)"""
+    parent = file.parent(name)
+    if isinstance(parent, ast.Call) and file.resolve(parent.func) == "pytest.param":
+        return True
+    return isinstance(parent, (ast.Compare, ast.Dict, ast.Tuple, ast.List, ast.Set))
+
+
+def _is_elsewhere(name: ast.Attribute, file: PythonFile) -> bool:
+    """Return whether a type is used on other devices only: torch.float32 if DEVICE.type == "npu" else torch.float64"""
+    choice = file.parent(name)
+    asked = file.source(choice.test).replace("'", '"') if isinstance(choice, ast.IfExp) else ""
+    return isinstance(choice, ast.IfExp) and choice.orelse is name and '"npu"' in asked
+
+
+def _is_made_on_host(node: ast.expr, file: PythonFile, depth: int = 4) -> bool:
+    """Return whether a tensor is made on the CPU and stays there: torch.ones(3).double()"""
+    if isinstance(node, ast.Name) and depth:
+        values = [binding.value for binding in file.bindings(node)]
+        return bool(values) and all(isinstance(v, ast.expr) and _is_made_on_host(v, file, depth - 1) for v in values)
+    if isinstance(node, ast.Subscript):
+        return _is_made_on_host(node.value, file, depth)
+    if not isinstance(node, ast.Call) or any(keyword.arg in ("device", None) for keyword in node.keywords):
+        return False
+    name = file.resolve(node.func) or ""
+    if name.startswith("torch."):
+        return name in _FACTORIES and "set_default_device" not in file.text
+    stays = isinstance(node.func, ast.Attribute) and node.func.attr not in ("cuda", "npu")
+    types = all((file.resolve(argument) or "").startswith("torch.") for argument in node.args) or method(node) != "to"
+    return stays and types and _is_made_on_host(node.func.value, file, depth)  # type: ignore[attr-defined]
+
+
+def _names_cpu(node: ast.AST, file: PythonFile) -> bool:
+    return bool(_CPU.search(file.source(node)))
+
+
+def _on_cpu(node: ast.AST, file: PythonFile) -> bool:
+    """Return whether a statement mentions the CPU."""
+    statement = file.statement(node)
+    if isinstance(statement, (ast.If, ast.For, ast.With)):
+        return False
+    return _names_cpu(statement, file)
+
+
 @described("NPK710").on(ast.Attribute)
 def channels_last(name: ast.Attribute, file: PythonFile, goal: Goal) -> Findings:
     if not name.attr.startswith("channels_last") or file.resolve(name) not in _FORMATS or tolerates_failure(name, file):
@@ -59,7 +144,7 @@ def channels_last(name: ast.Attribute, file: PythonFile, goal: Goal) -> Findings
         yield described("NPK710").finding((file, name), "channels_last is rejected on NPUs", severity=severity)
 
 
-@described("NPK712").on_function(*(f"torch.nn.{name}" for name in _DATA_PARALLEL))
+@described("NPK712").on_function(*_DATA_PARALLEL)
 def data_parallel(call: ast.Call, file: PythonFile, goal: Goal) -> Findings:
     severity = _if_conditional(call, file, ast.If, ast.IfExp)
     yield described("NPK712").finding((file, call), "DataParallel does not run on NPUs", severity=severity)

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator
 
 from npukit.facts.torch_npu.names import names_of
-from npukit.migrate.dataflow import DEVICE, flows_into
 from npukit.migrate.goal import Goal
 from npukit.migrate.regions import conditions_at
 from npukit.source import PythonFile, per_file
@@ -45,7 +44,7 @@ def own_device(node: ast.AST, file: PythonFile) -> str:
         for name, statement in _devices(file).get(scope, ()):
             hidden = any(file.names.bindings_in(inner, name) for inner in scopes[:at])
             runs_before = (at > 0 or statement.lineno < getattr(node, "lineno", 0)) and file.parent(statement) in around
-            if runs_before and not hidden and _means_the_same(statement.value, node, file):
+            if runs_before and not hidden and _is_accelerator(statement.value, file):
                 return name
     return ""
 
@@ -73,14 +72,11 @@ def _is_device(value: ast.expr, file: PythonFile) -> bool:
     return (isinstance(value, ast.Constant) and value.value == "cuda") or bool(_WRITTEN.search(file.source(value)))
 
 
-def _means_the_same(value: ast.expr, node: ast.AST, file: PythonFile) -> bool:
-    """Return whether a device is the accelerator where a node runs. An option may have chosen the CPU instead."""
+def _is_accelerator(value: ast.expr, file: PythonFile) -> bool:
+    """Return whether a device is the accelerator wherever there is one. An option may have chosen the CPU instead."""
     if isinstance(value, ast.Call) and value.args:
         value = value.args[0]
-    if not isinstance(value, ast.IfExp) or is_asked(value.test, file):
-        return True
-    test = file.source(value.test)
-    return any(file.source(condition.test) == test for condition in _conditions(node, file))
+    return not isinstance(value, ast.IfExp) or is_asked(value.test, file)
 
 
 def is_asked(test: ast.expr, file: PythonFile) -> bool:
@@ -148,27 +144,9 @@ def copies_device_name(choice: ast.AST | None, file: PythonFile) -> bool:
     if not isinstance(choice, ast.IfExp) or not isinstance(choice.test, (ast.Compare, ast.Call)):
         return False
     words = [node.value for node in ast.walk(choice.test) if isinstance(node, ast.Constant)]
+    is_negative = isinstance(choice.test, ast.Compare) and not isinstance(choice.test.ops[0], (ast.Eq, ast.In))
     is_literal = isinstance(choice.body, ast.Constant) and choice.body.value == "cuda" and is_from_cpu(choice, file)
-    return is_literal and words == ["cuda"] and not _is_negative(choice.test) and not is_asked(choice.test, file)
-
-
-def kind_of_tensor(choice: ast.AST | None, file: PythonFile) -> str:
-    """Return "x.device.type" for "cuda" if x.is_cuda else "cpu", which says the same."""
-    if not isinstance(choice, ast.IfExp) or names_others(file):
-        return ""
-    if [getattr(part, "value", "") for part in (choice.body, choice.orelse)] != ["cuda", "cpu"]:
-        return ""
-    test = choice.test
-    if isinstance(test, ast.Attribute) and test.attr == "is_cuda" and flows_into(choice.body, DEVICE, file):
-        return f"{file.source(test.value)}.device.type"
-    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
-        return ""
-    asks_kind = isinstance(test.left, ast.Attribute) and test.left.attr == "type"
-    return file.source(test.left) if asks_kind and getattr(test.comparators[0], "value", "") == "cuda" else ""
-
-
-def _is_negative(test: ast.expr) -> bool:
-    return isinstance(test, ast.Compare) and not isinstance(test.ops[0], (ast.Eq, ast.In))
+    return is_literal and words == ["cuda"] and not is_negative
 
 
 def choice_of(node: ast.AST, file: PythonFile) -> ast.IfExp | None:
@@ -195,12 +173,16 @@ def filled_in(node: ast.AST, file: PythonFile) -> ast.AST:
 
 
 def is_chosen(node: ast.AST, file: PythonFile) -> bool:
-    """Return whether a string's alternative makes it a device: "cuda" if torch.cuda.is_available() else "cpu" """
+    """Return whether a string's alternative makes it a device: "cuda" if torch.cuda.is_available() else "cpu"
+
+    So does a question that a migration extends: "cuda" if x.is_cuda else "cpu", "cuda" if "cuda" in device else "cpu".
+    """
     node = filled_in(node, file)
     choice = file.parent(node)
-    if not isinstance(choice, ast.IfExp) or choice.body is not node:
+    if not isinstance(choice, ast.IfExp) or choice.body is not node or not is_from_cpu(choice, file):
         return False
-    return copies_device_name(choice, file) or (asked_in(choice, file) is not None and is_from_cpu(choice, file))
+    parts = [(getattr(part, "attr", ""), getattr(part, "value", "")) for part in ast.walk(choice.test)]
+    return asked_in(choice, file) is not None or any(name == "is_cuda" or value == "cuda" for name, value in parts)
 
 
 def asked_in(choice: ast.AST | None, file: PythonFile) -> ast.Call | None:

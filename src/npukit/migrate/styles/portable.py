@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from npukit.facts.versions import key
 from npukit.migrate import torch_imports
-from npukit.migrate.dataflow import chosen_by_device, is_device_argument
+from npukit.migrate.dataflow import is_device_argument
 from npukit.migrate.goal import Goal
 from npukit.migrate.graphs import graph_around
 from npukit.migrate.patches import is_test_file
@@ -31,7 +31,6 @@ from npukit.migrate.styles.choices import (
     is_from_cpu,
     is_skipped_without,
     is_where_available,
-    kind_of_tensor,
     names_others,
     own_device,
 )
@@ -109,12 +108,9 @@ class Portable:
     def device_string(self, node: ast.expr, match: re.Match[str], file: PythonFile, goal: Goal) -> Edits:
         _, mark, _, rest = match.groups()
         choice, call, torch = choice_of(node, file), file.parent(node), _torch(node, file)
-        if kind := kind_of_tensor(call, file):
-            return (file.replace(call, kind),)  # type: ignore[arg-type]
         if copies_device_name(call, file):
-            npu, cuda = (file.source(part) for part in (call.body, call.test))  # type: ignore[union-attr]
-            others = f"{_CUDA.sub('npu', npu)} if {_CUDA.sub('npu', cuda)} else "
-            return (file.insert(file.span(call)[0], others),)  # type: ignore[arg-type]
+            npu, cuda = (_CUDA.sub("npu", file.source(part)) for part in (call.body, call.test))  # type: ignore[union-attr]
+            return (file.insert(file.span(call)[0], f"{npu} if {cuda} else "),)  # type: ignore[arg-type]
         if torch is None:
             return ()
         if _asks_by_name(file, goal) and (longer := extend_choice(node, mark, torch.text, file)):
@@ -127,7 +123,7 @@ class Portable:
             device = f"{torch.text}.accelerator.current_accelerator(check_available=True) or {mark}cpu{mark}"
             return (*torch.edits, file.replace(whole, device))
         outer = file.parent(call) if isinstance(call, ast.IfExp) else call
-        if is_device(outer, file) and _runs_with_a_card(node, file) and (card := card_number(node, rest, file)):
+        if is_device(outer, file) and _runs_with_a_card(node, file) and (card := card_number(node, rest)):
             return (file.replace(node, card),)
         if not rest and isinstance(call, ast.IfExp) and is_device(outer, file):
             return (*torch.edits, file.replace(node, f"{torch.text}.accelerator.current_accelerator()"))
@@ -239,13 +235,8 @@ class Portable:
     def keeps(self, node: ast.AST, file: PythonFile, goal: Goal) -> bool:
         if graph_around(node, file) is not None or _is_seeded_anyway(node, file) or _guards_what_stays(node, file):
             return True
-        if isinstance(node, ast.Compare) and chosen_by_device(
-            node, file
-        ):  # the choice becomes a lookup of the device's backend
-            return True
         around = file.parent(node)
-        is_tested = isinstance(around, ast.IfExp) and around.test is node
-        if is_tested and (copies_device_name(around, file) or kind_of_tensor(around, file)):
+        if isinstance(around, ast.IfExp) and around.test is node and copies_device_name(around, file):
             return True
         if not _asks_by_name(file, goal):
             return False

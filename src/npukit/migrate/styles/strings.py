@@ -9,7 +9,6 @@ from npukit.migrate.styles.choices import asked_in, filled_in, is_from_cpu
 from npukit.migrate.styles.style import Edits
 from npukit.source import Edit, PythonFile
 
-_NUMBERS = ("int", "torch.distributed.get_rank", "torch.distributed.get_node_local_rank", "torch.cuda.current_device")
 _CUDA = re.compile(r"(?<=[\"'])cuda")
 
 
@@ -24,19 +23,9 @@ def is_device(call: ast.AST | None, file: PythonFile) -> bool:
     return len(call.args) == 1 and not call.keywords
 
 
-def card_number(node: ast.expr, rest: str, file: PythonFile) -> str:
-    """Return the card's number in "cuda:0", or in f"cuda:{rank}" if `rank` is known to be a number, else ""."""
-    if isinstance(node, ast.Constant):
-        return rest[1:] if rest[1:].isdigit() else ""
-    value = node.values[1] if isinstance(node, ast.JoinedStr) and len(node.values) == 2 else None
-    card = value.value if isinstance(value, ast.FormattedValue) else None
-    bound = file.bindings(card) if isinstance(card, ast.Name) else []
-    is_int = bool(bound) and all(
-        (isinstance(binding.value, ast.Call) and file.resolve(binding.value.func) in _NUMBERS)
-        or (isinstance(binding.node, ast.arg) and getattr(binding.node.annotation, "id", "") == "int")
-        for binding in bound
-    )
-    return file.source(card) if card is not None and is_int else ""
+def card_number(node: ast.expr, rest: str) -> str:
+    """Return the card's number in "cuda:0", or "" if a string names none."""
+    return rest[1:] if isinstance(node, ast.Constant) and rest[1:].isdigit() else ""
 
 
 def names_cuda(node: ast.expr, file: PythonFile) -> bool:
@@ -87,29 +76,13 @@ def _is_row(node: ast.AST) -> bool:
 
 
 def fill_in_device(node: ast.AST, kind: str, mark: str, rest: str, file: PythonFile) -> Edits:
-    """Return the edits for a string with gaps: "cuda:{}".format(i), "cuda:%d" % i, "cuda:" + i"""
-    parent = file.parent(node)
-    if isinstance(parent, ast.Attribute):
-        call = file.parent(parent)
-        if not isinstance(call, ast.Call) or re.search(r"\{[^}:!]", rest) or not call.args:
-            return (file.replace(node, f"({kind} + {mark}{rest}{mark})"),)
-        opening = re.compile(r"\(\s*").search(file.text, file.span(parent)[1])
-        first = opening.end() if opening else file.span(call.args[0])[0]  # before the argument's own parentheses
-        return file.replace(node, f"{mark}{{}}{rest}{mark}"), file.insert(first, f"{kind}, ")
-    if isinstance(parent, ast.BinOp) and parent.left is node:
-        card = _card(parent, rest, file)
-        if card and mark not in card:
-            return (file.replace(parent, f"f{mark}{{{kind}}}:{{{card}}}{mark}"),)
-        if isinstance(parent.op, ast.Add):
-            return (file.replace(node, f"{kind} + {mark}{rest}{mark}"),)
-    return ()
-
-
-def _card(string: ast.BinOp, rest: str, file: PythonFile) -> str:
-    """Return what fills the gap in "cuda:%d" % card or "cuda:" + str(card), or "" if it is long."""
-    card = string.right
-    is_plain = isinstance(string.op, ast.Mod) and rest in (":%d", ":%s", ":%i")
-    if isinstance(string.op, ast.Add) and isinstance(card, ast.Call) and file.resolve(card.func) == "str":
-        is_plain, card = rest == ":" and len(card.args) == 1, card.args[0]
-    is_short = isinstance(card, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)) and card.lineno == card.end_lineno
-    return file.source(card) if is_plain and is_short and "\\" not in file.source(card) else ""
+    """Return the edits for a string that is formatted: "cuda:{}".format(i)"""
+    method = file.parent(node)
+    call = file.parent(method) if isinstance(method, ast.Attribute) else None
+    if method is None or call is None:
+        return ()
+    if not isinstance(call, ast.Call) or re.search(r"\{[^}:!]", rest) or not call.args:
+        return (file.replace(node, f"({kind} + {mark}{rest}{mark})"),)
+    opening = re.compile(r"\(\s*").search(file.text, file.span(method)[1])
+    first = opening.end() if opening else file.span(call.args[0])[0]  # before the argument's own parentheses
+    return file.replace(node, f"{mark}{{}}{rest}{mark}"), file.insert(first, f"{kind}, ")
