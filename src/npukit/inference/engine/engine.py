@@ -16,7 +16,14 @@ import torch
 from npukit.errors import NpukitError
 from npukit.inference.engine.adapters import Adapters, LoadedAdapter, read_adapter
 from npukit.inference.engine.attention import register
-from npukit.inference.engine.cache import Cache, CacheShape, cache_dtype, has_latent_attention, release_cache
+from npukit.inference.engine.cache import (
+    Cache,
+    CacheShape,
+    attention_modules,
+    cache_dtype,
+    has_latent_attention,
+    release_cache,
+)
 from npukit.inference.engine.defaults import PassSettings, pass_settings
 from npukit.inference.engine.fused import fuse
 from npukit.inference.engine.mtp import MultiTokenPrediction
@@ -128,6 +135,8 @@ class Engine:
     ) -> tuple[BlockPool, Runner | OwnCaches, Proposer | None]:
         """A paged cache with the states of these layers, what runs the model on it, and what drafts tokens."""
         model, size = self._model, passes.block_size
+        if not layers and len(attention_modules(model)) != model.config.get_text_config().num_hidden_layers:
+            raise ValueError("some layers are computed several times, each time with other keys and values")
         if layers and (self._draft is not None or options.prompt_lookup):
             raise NpukitError(
                 f"{model.config.model_type} models keep a state that guessed tokens would change: leave out "
