@@ -33,6 +33,7 @@ rule = Rule(
 
 _NO_MEMORY = "CUDA out of memory"
 _WORDS = {"cuda": ("npu", DEVICE), "nccl": ("hccl", BACKEND)}
+_TYPE = re.compile(r"torch\.cuda\.(\w*Tensor)")
 _TAKE_ANY = (ast.If, ast.While, ast.Assign, ast.Return, ast.keyword)  # need no brackets around `or`
 
 
@@ -59,7 +60,7 @@ def compare(node: ast.Compare, file: PythonFile, goal: Goal) -> Findings:
             word = _word(element, file)
             if word and _names(left, word, file):
                 quote = _quote(file.source(element))
-                added = file.insert(file.span(element)[1], f", {quote}{_WORDS[word][0]}{quote}")
+                added = file.insert(file.span(element)[1], f", {quote}{_on_npu(element, word)}{quote}")
                 yield from _report(node, word, file, goal, (added,))
 
 
@@ -115,7 +116,13 @@ def _word(node: ast.AST, file: PythonFile) -> str | None:
     if isinstance(node, ast.Attribute):
         return "nccl" if node.attr == "NCCL" and file.resolve(node) == "torch.distributed.Backend.NCCL" else None
     value = node.value if isinstance(node, ast.Constant) else None
+    value = "cuda" if _TYPE.fullmatch(str(value)) else value
     return value if isinstance(value, str) and value in _WORDS else None
+
+
+def _on_npu(constant: ast.AST, word: str) -> str:
+    kind = _TYPE.fullmatch(str(constant.value)) if isinstance(constant, ast.Constant) else None
+    return f"torch.npu.{kind[1]}" if kind else _WORDS[word][0]
 
 
 def _names(node: ast.AST, word: str, file: PythonFile) -> bool:
@@ -146,7 +153,7 @@ def _equality(
 ) -> tuple[Edit, ...]:
     source = file.source(constant)
     quote = _quote(source)
-    both = f"({source}, {quote}{_WORDS[word][0]}{quote})"
+    both = f"({source}, {quote}{_on_npu(constant, word)}{quote})"
     if isinstance(constant, ast.Call) or (isinstance(constant, ast.Attribute) and constant.attr == "type"):
         return _compared_devices(node, constant, other, operator, file)
     negation = "not " if isinstance(operator, ast.NotEq) else ""
