@@ -22,8 +22,8 @@ from npukit.cli.reference import pages
 from npukit.cli.verbs import VERBS, load
 from npukit.doctor.problems import problems
 from npukit.errors import NpukitError
+from npukit.facts import errors
 from npukit.facts.cuda_apis import cuda_apis
-from npukit.facts.errors import errors_of
 from npukit.facts.libraries import libraries
 from npukit.launch import script
 from npukit.launch.failure import read_failure
@@ -32,6 +32,7 @@ from npukit.llm.config.options import Config
 from npukit.migrate.rules import all_rules
 from npukit.performance.advise.rules import all_rules as advice_rules
 from npukit.performance.plan.text import PARTS, ROLES
+from npukit.report import language as language_module
 from npukit.report.language import FOLDER, catalogue, chinese, language
 from npukit.report.pages import prose
 from npukit.report.wrapping import columns, wrap
@@ -59,7 +60,6 @@ ENDS_OPEN = {
     "Some trainable parameters took no part in the loss of a stepx: freeze them (requires_grad_(False)) if they never "
     "do, or set find_unused_parameters: true, which costs a little time.",
 }  # fmt: skip
-EXPLAINED = ("torch_npu", "acl", "hccl")  # families of errors that are there as a whole
 IN_HELP = {  # of help itself, which no verb declares
     "Usage: ", "Arguments", "Examples", "Commands", "default: {0}", "required", "variable: {0}", "on",
     "Guide: npukit docs {0}", "Show this message and exit.",
@@ -195,10 +195,29 @@ def test_the_whole_reference_is_there_in_chinese() -> None:
     assert {text for text in missing if not re.match(r"npukit |\{|.* \\\| ", text)} == set()
 
 
-@pytest.mark.parametrize("family", EXPLAINED)
-def test_all_explanations_of_a_family_are_there_in_chinese(family: str) -> None:
-    texts = [text for error in errors_of(family) for text in (error.meaning, *error.causes, *error.remedies)]
-    assert texts and [text for text in texts if chinese(text) is None] == []
+def test_all_explanations_are_there_in_chinese_as_a_whole() -> None:
+    """Names, and code between backticks and brackets, are as they are in English."""
+    known = [*errors.known_errors().values(), *(row.error for rows in errors._named().values() for row in rows)]
+    texts = {text for error in known for text in (error.meaning, *error.causes, *error.remedies) if " " in text}
+    assert [text for text in texts if chinese(text) is None] == []
+    english = re.compile(r"[ \u4e00-\u9fff](the|an?|is|are|that|which) [a-z]")
+    half = [
+        text
+        for text in texts
+        if english.search(re.sub(r"`[^`]*`|\([^)]*\)|'[^']*'|\"[^\"]*\"", "", chinese(text) or ""))
+    ]
+    assert half == []
+
+
+def test_a_template_takes_no_prose(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        language_module, "catalogue", lambda: {"Use {0}.": "使用 {0}。", "{0} asks for {0}: {1}": "{0}：{1}"}
+    )
+    monkeypatch.setattr(language_module, "_templates", language_module._templates.__wrapped__)
+    ask = chinese.__wrapped__
+    assert ask("Use x.py.") == "使用 x.py。" and ask("Use the one that fits.") is None
+    assert ask("a asks for a: this is what others say") == "a：this is what others say"
+    assert ask("a asks for b: this is what others say") is None
 
 
 def test_an_error_is_explained_in_chinese(npukit: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
 """The language for people: English, or Chinese if NPUKIT_LANG or the locale requests it.
 
 The catalogue is report/zh/*.yaml: rows of an English text and its Chinese translation. An English text is a complete
-message, or a template in which {0}, {1} stand for inserted values and [s] for a plural. Text that is not in the
-catalogue stays English, and so does everything that programs read.
+message, or a template in which {0}, {1} stand for inserted values and [s] for a plural. A value is a name, a number,
+code, or a message of the catalogue; after a colon it may also be what others say. Text that is not in the catalogue
+stays English, and so does everything that programs read.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ from typing import Literal
 FOLDER = Path(__file__).with_name("zh")
 VARIABLES = ("NPUKIT_LANG", "LC_ALL", "LC_MESSAGES", "LANG")  # the first one that is set counts
 PLACE = re.compile(r"(\s*)((?:[^\s:]+:\d+: |command line: )?)(.*)", re.DOTALL)
-GAP = re.compile(r"\\\{(\d)\\\}|\\\[s\\\]")  # {0} and [s], as re.escape writes them
+GAP = re.compile(r"\{\d\}|\[s\]")
+CODE = re.compile(r"`[^`]*`|'[^']*'|\"[^\"]*\"|\([^()]*\)")
+PROSE = re.compile(
+    r"(?<![\w./-])(a|an|are|be|for|if|is|it|its|that|the|them|this|was|what|which|with|your) ", re.IGNORECASE
+)
 
 
 def language() -> Literal["en", "zh"]:
@@ -62,7 +67,16 @@ def chinese(text: str) -> str | None:
     if plain.endswith(".") and (chinese := catalogue().get(plain[:-1])) is not None:  # a clause as a sentence
         return f"{chinese}\u3002"
     matches = ((pattern.fullmatch(plain), filled) for pattern, filled in _templates())
-    return next((_filled(filled, match) for match, filled in matches if match), None)
+    return next((_filled(filled, match) for match, filled in matches if match and _takes(match)), None)
+
+
+def _takes(match: re.Match[str]) -> bool:
+    """Whether the placeholders of a template stand for what they may: prose of our own is translated as a whole."""
+    return not any(
+        PROSE.search(CODE.sub("", value)) and chinese(value) is None
+        for name, value in match.groupdict().items()
+        if not match.string[: match.start(name)].endswith((": ", ":"))
+    )
 
 
 def _filled(template: str, match: re.Match[str]) -> str:
@@ -88,10 +102,18 @@ def catalogue() -> dict[str, str]:
 @functools.cache
 def _templates() -> list[tuple[re.Pattern[str], str]]:
     """The rows with placeholders, most specific (with the most words) first."""
-    rows = [(english, text) for english, text in catalogue().items() if GAP.search(re.escape(english))]
+    rows = [(english, text) for english, text in catalogue().items() if GAP.search(english)]
     rows.sort(key=lambda row: -len(re.sub(r"\{\d\}", "", row[0])))
-    return [(re.compile(GAP.sub(_gap, re.escape(english)), re.DOTALL), text) for english, text in rows]
+    return [(_pattern(english), text) for english, text in rows]
 
 
-def _gap(match: re.Match[str]) -> str:
-    return "s?" if match[1] is None else f"(?P<_{match[1]}>.+?)"
+def _pattern(english: str) -> re.Pattern[str]:
+    """What a template matches. A placeholder that occurs twice stands for the same value."""
+    parts = re.split(r"\{(\d)\}", english)
+    pattern = ""
+    for number, part in enumerate(parts):
+        if number % 2 == 0:
+            pattern += re.escape(part).replace(re.escape("[s]"), "s?")
+        else:
+            pattern += f"(?P=_{part})" if part in parts[1:number:2] else f"(?P<_{part}>.+?)"
+    return re.compile(pattern, re.DOTALL)
