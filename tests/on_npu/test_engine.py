@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tests.inference import mtp
-from tests.inference.engine.conftest import LLAMA, generated, prompts
+from tests.inference.engine.conftest import DELTA, LLAMA, generated, prompts
 
 from npukit.errors import NpukitError
 from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
@@ -29,14 +29,6 @@ WAYS = {
 
 
 SMALL = {**LLAMA, "max_position_embeddings": 512}
-DELTA = {
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-    "linear_key_head_dim": 16,
-    "linear_value_head_dim": 16,
-    "layer_types": ["linear_attention", "full_attention"],
-    "head_dim": 32,
-}
 EXPERTS = {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 
 

@@ -22,6 +22,14 @@ LLAMA = {
     "eos_token_id": None,
 }
 GPT2 = {"vocab_size": 300, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256, "initializer_range": 0.3}
+DELTA = {  # gated delta rule, as in Qwen3.5
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "layer_types": ["linear_attention", "full_attention"],
+    "head_dim": 32,
+}
 LATENT = {
     **LLAMA,
     "num_key_value_heads": 4,

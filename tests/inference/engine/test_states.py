@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from tests.inference.engine.conftest import LLAMA, generated, prompts
+from tests.inference.engine.conftest import DELTA, LLAMA, generated, prompts
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from npukit.errors import NpukitError
@@ -18,14 +18,6 @@ from npukit.inference.engine.states import state_layers
 from npukit.llm import families
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8)
-DELTA = {
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-    "linear_key_head_dim": 8,
-    "linear_value_head_dim": 8,
-    "layer_types": ["linear_attention", "full_attention"],
-    "head_dim": 16,
-}
 MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_chunk_size": 16}
 KINDS = {
     "qwen3_5_text": DELTA,
